@@ -1,0 +1,1 @@
+"""Collections, first stages, word lists and training lists."""

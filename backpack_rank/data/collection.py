@@ -1,0 +1,110 @@
+"""The one type of collection that every source gives and every other room takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
+
+Queries: TypeAlias = dict[str, str]
+"""``{query id: text}``"""
+Qrels: TypeAlias = dict[str, dict[str, int]]
+"""``{query id: {document id: relevance}}``; 0 is judged and not relevant."""
+Run: TypeAlias = dict[str, dict[str, float]]
+"""``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending document id."""
+
+
+class DocumentStore(Protocol):
+    """Documents by id. Large stores read from disk and hold no text in memory."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the documents change; keys of caches are made from it."""
+        ...
+
+    def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        """Texts of the documents. Raises ``KeyError`` that names the ids that are missing."""
+        ...
+
+    def __contains__(self, doc_id: object) -> bool: ...
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Every (id, text), in the order of the source."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class MemoryStore:
+    """A :class:`DocumentStore` for documents that fit into memory."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
+        self._fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        if self._fingerprint is None:
+            digest = hashlib.blake2b(digest_size=16)
+            for doc_id, text in self._texts.items():
+                digest.update(f"{len(doc_id)} {len(text)} {doc_id} {text}".encode())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        wanted = list(doc_ids)
+        missing = [doc_id for doc_id in wanted if doc_id not in self._texts]
+        if missing:
+            raise KeyError(missing_message(missing))
+        return {doc_id: self._texts[doc_id] for doc_id in wanted}
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self._texts
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._texts.items())
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents, queries, judgements and candidates of one dataset and split.
+
+    Attributes:
+        name: shown in reports and used in file names, for example ``wikiqa/test``.
+        documents: the whole corpus (not only the split's part).
+        queries: the queries of this split.
+        qrels: judgements of these queries; may be empty for a set that is only ranked.
+        candidates: what the source itself gives to re-rank (a run file, scoreddocs), or None.
+        groups: optional attribute of documents known to the source (the embedded collection's wording:
+            ``male``, ``female``, ``neutral``); never shown to a ranker.
+    """
+
+    name: str
+    documents: DocumentStore
+    queries: Queries
+    qrels: Qrels
+    candidates: Run | None = None
+    groups: dict[str, str] = field(default_factory=dict)
+
+    def only(self, query_ids: Iterable[str]) -> Collection:
+        """The same collection restricted to these queries (unknown ids are left out, order kept)."""
+        kept = [query_id for query_id in query_ids if query_id in self.queries]
+        return replace(
+            self,
+            queries={query_id: self.queries[query_id] for query_id in kept},
+            qrels={query_id: self.qrels[query_id] for query_id in kept if query_id in self.qrels},
+            candidates=None
+            if self.candidates is None
+            else {query_id: self.candidates[query_id] for query_id in kept if query_id in self.candidates},
+        )
+
+
+def missing_message(doc_ids: list[str]) -> str:
+    """Sentence that names up to five missing document ids."""
+    shown = ", ".join(repr(doc_id) for doc_id in doc_ids[:5])
+    more = f" and {len(doc_ids) - 5} more" if len(doc_ids) > 5 else ""
+    return f"{len(doc_ids)} document ids are not in the collection: {shown}{more}"

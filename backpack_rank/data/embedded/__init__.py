@@ -1,0 +1,1 @@
+"""The collection that the project generates itself: professional profiles and advice, no download."""

@@ -1,0 +1,1 @@
+"""The four places a collection comes from."""

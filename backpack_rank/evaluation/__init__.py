@@ -1,0 +1,1 @@
+"""Measures of effectiveness and of gender bias."""

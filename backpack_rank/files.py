@@ -1,0 +1,68 @@
+"""Reading and writing files: gzip by name, results that are complete or absent, and the cache folder."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
+
+
+def cache_dir() -> Path:
+    """Folder for indexes, sense vectors and downloads: ``$BACKPACK_RANK_CACHE`` or ``~/.cache/backpack_rank``."""
+    folder = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "backpack_rank").expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def open_text(path: str | Path) -> TextIO:
+    """Open a UTF-8 text file for reading; a name that ends in ``.gz`` is decompressed on the way.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path)
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return open(path, encoding="utf-8")
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary sibling of ``path`` that takes its place when the block ends without an error.
+
+    The sibling may be written as a file or made a folder. When the block raises, it is removed and what stood
+    at ``path`` stays as it was. The parent folder is created.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary = holder / path.name
+    try:
+        yield temporary
+        _sync(temporary)
+        if temporary.is_dir() and path.exists():
+            os.replace(path, holder / "previous")
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a UTF-8 text file, whole or not at all; gzip when the name ends in ``.gz``."""
+    data = text.encode("utf-8")
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(gzip.compress(data) if Path(path).suffix == ".gz" else data)
+
+
+def _sync(path: Path) -> None:
+    if not path.is_file():
+        return
+    with open(path, "rb") as handle:
+        os.fsync(handle.fileno())

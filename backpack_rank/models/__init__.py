@@ -1,0 +1,1 @@
+"""Rankers as PyTorch modules."""
