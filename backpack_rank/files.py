@@ -38,7 +38,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary sibling of ``path`` that takes its place when the block ends without an error.
 
     The sibling may be written as a file or made a folder. When the block raises, it is removed and what stood
-    at ``path`` stays as it was. The parent folder is created.
+    at ``path`` stays as it was, also when the last step (putting a folder in the place of another) fails.
+    The parent folder is created.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +49,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         _sync(temporary)
         if temporary.is_dir() and path.exists():
-            os.replace(path, holder / "previous")
-        os.replace(temporary, path)
+            _replace_folder(temporary, path, holder / f"{path.name}.previous")
+        else:
+            os.replace(temporary, path)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 
@@ -58,7 +60,17 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a UTF-8 text file, whole or not at all; gzip when the name ends in ``.gz``."""
     data = text.encode("utf-8")
     with atomic_path(path) as temporary:
-        temporary.write_bytes(gzip.compress(data) if Path(path).suffix == ".gz" else data)
+        temporary.write_bytes(gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
+
+
+def _replace_folder(temporary: Path, path: Path, previous: Path) -> None:
+    # A folder that is not empty cannot be replaced in one step, so the old one steps aside and back on failure.
+    os.replace(path, previous)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        os.replace(previous, path)
+        raise
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,159 @@
+"""First stages: where the candidates come from that a ranker re-ranks.
+
+Each class has a ``name`` (a row label in reports) and ``candidates(collection) -> Run``. Every query of the
+collection is a key of the run, in the collection's order; a query without candidates has an empty dictionary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from backpack_rank.data.bm25_index import Bm25Index, Bm25Settings
+from backpack_rank.data.collection import Collection, Run, missing_message
+from backpack_rank.data.formats import read_run, sorted_run
+
+
+class FirstStage(Protocol):
+    """Gives the candidates of every query of a collection."""
+
+    name: str
+
+    def candidates(self, collection: Collection) -> Run:
+        """At most ``depth`` documents per query, best first, equal scores by ascending document id."""
+        ...
+
+
+class Bm25:
+    """BM25 over the whole corpus, with bm25s.
+
+    A document is a candidate if its score is above zero, so it shares a word with the query. A query whose
+    words are all unknown to the corpus has no candidates. A word that is twice in the query counts twice, as
+    in Lucene.
+    """
+
+    def __init__(
+        self,
+        k1: float = 0.9,
+        b: float = 0.4,
+        depth: int = 100,
+        stemmer: str | None = None,
+        stopwords: bool | str = False,
+        token_pattern: str = r"(?u)\b\w+\b",
+        method: str = "lucene",
+        cache: bool = True,
+        threads: int = 1,
+        name: str = "BM25",
+    ) -> None:
+        """
+        Args:
+            k1: saturation of term frequency, >= 0.
+            b: strength of length normalisation, in [0, 1].
+            depth: candidates per query; a smaller corpus gives fewer.
+            stemmer: a Snowball language such as ``english``, or None.
+            stopwords: True for bm25s's English list, False for none, or the name of one of its lists.
+            token_pattern: what a word is, after lower-casing. One-letter words count ("vitamin d"); in
+                bm25s's own default they do not.
+            method: ``lucene``, ``robertson`` or ``atire``.
+            cache: keep the index on disk, under a key of documents and settings.
+            threads: queries searched at the same time.
+            name: row label in reports.
+
+        Raises:
+            ValueError: an option is out of its range or unknown.
+        """
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        self.depth = _checked_depth(depth)
+        self.settings = Bm25Settings(k1, b, stemmer, stopwords, token_pattern, method)
+        self.cache = cache
+        self.threads = threads
+        self.name = name
+
+    def candidates(self, collection: Collection) -> Run:
+        """Search every query; the index is built, or loaded from the cache.
+
+        Raises:
+            ValueError: the collection has no documents, or none with a word.
+        """
+        if len(collection.documents) == 0:
+            raise ValueError(f"collection {collection.name!r} has no documents to search")
+        index = Bm25Index.of(collection.documents, self.settings, cache=self.cache)
+        return index.search(collection.queries, self.depth, self.threads)
+
+
+class RunFile:
+    """Candidates from a TREC run file, plain or ``.gz``.
+
+    A query that the file leaves out has no candidates.
+    """
+
+    def __init__(
+        self, path: str | Path, depth: int = 100, name: str = "first stage", other_queries: bool = False
+    ) -> None:
+        """
+        Args:
+            path: the run file.
+            depth: candidates per query.
+            name: row label in reports.
+            other_queries: the file may hold queries that the collection has not (other splits, a larger
+                query set); they are left out. Otherwise they are an error.
+        """
+        self.path = Path(path)
+        self.depth = _checked_depth(depth)
+        self.name = name
+        self.other_queries = other_queries
+
+    def candidates(self, collection: Collection) -> Run:
+        """Read the file and check its ids.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a malformed line; a query or document that the collection has not; no query in common.
+        """
+        run = read_run(self.path, depth=self.depth)
+        strangers = [query_id for query_id in run if query_id not in collection.queries]
+        if len(strangers) == len(run):
+            raise ValueError(f"{self.path}: no query of the file is in collection {collection.name!r}")
+        if strangers and not self.other_queries:
+            raise ValueError(
+                f"{self.path}: query {strangers[0]!r} is not in collection {collection.name!r} "
+                f"({len(strangers)} such queries); with other_queries=true they are left out"
+            )
+        kept = _for_queries(run, collection, self.depth)
+        needed = dict.fromkeys(doc_id for ranking in kept.values() for doc_id in ranking)
+        missing = [doc_id for doc_id in needed if doc_id not in collection.documents]
+        if missing:
+            raise ValueError(f"{self.path}: {missing_message(missing)} {collection.name!r}")
+        return kept
+
+
+class GivenCandidates:
+    """What the source of the collection itself gives to re-rank: its scoreddocs or its candidates file."""
+
+    def __init__(self, depth: int = 100, name: str = "first stage") -> None:
+        self.depth = _checked_depth(depth)
+        self.name = name
+
+    def candidates(self, collection: Collection) -> Run:
+        """The candidates of the source, cut to ``depth``.
+
+        Raises:
+            ValueError: the source gives none.
+        """
+        if collection.candidates is None:
+            raise ValueError(
+                f"collection {collection.name!r} comes without candidates; use Bm25 "
+                "or RunFile of backpack_rank.data.first_stage, or give the source a candidates file"
+            )
+        return _for_queries(collection.candidates, collection, self.depth)
+
+
+def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
+    return sorted_run({query_id: run.get(query_id, {}) for query_id in collection.queries}, depth=depth)
+
+
+def _checked_depth(depth: int) -> int:
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
+    return depth

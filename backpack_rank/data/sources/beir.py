@@ -1,0 +1,108 @@
+"""A collection from a folder in BEIR's layout (Thakur et al. 2021): corpus.jsonl, queries.jsonl, qrels/<split>.tsv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backpack_rank.data.collection import Collection, Qrels, Queries
+from backpack_rank.data.formats import read_qrels, read_queries_jsonl
+from backpack_rank.data.sources.common import make_collection, read_candidates, require_known
+from backpack_rank.data.stores import open_documents
+
+
+def load_beir(
+    folder: str,
+    split: str,
+    *,
+    candidates: str | None = None,
+    qrels: str | None = None,
+    title: bool = True,
+    judged_queries_only: bool = True,
+    answerable_only: bool = False,
+    depth: int | None = None,
+    name: str | None = None,
+) -> Collection:
+    """Load one split of a BEIR folder; every file may end in ``.gz``.
+
+    Args:
+        folder: holds ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
+        split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it.
+        candidates: a TREC run to re-rank, relative to the folder or absolute. It may hold queries of other splits.
+        qrels: judgements to use in place of the split's (TREC or BEIR form), relative to the folder or absolute,
+            for example complete official labels. Judged documents that are not in the corpus are kept, since they
+            count for the ideal ranking. Without a qrels file of the split they also say which queries belong to it.
+        title: put the title before the text.
+        judged_queries_only: False takes every query of ``queries.jsonl``.
+        answerable_only: keep queries with at least one relevant document (above 0).
+        depth: keep this many candidates per query.
+        name: shown in reports; ``<folder name>/<split>`` when None.
+
+    Raises:
+        FileNotFoundError: the folder or a file is missing; the sentence says which was expected.
+        ValueError: a malformed file, or an id that its file refers to and that does not exist.
+    """
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv in it"
+        )
+    queries_path = _existing(root / "queries.jsonl")
+    queries = read_queries_jsonl(queries_path)
+    labels, own = _labels(root, split, qrels, queries, queries_path)
+    documents = open_documents(_existing(root / "corpus.jsonl"), title=title)
+    run = None
+    if candidates is not None:
+        run = read_candidates(_existing(root / Path(candidates).expanduser()), depth, queries, queries_path, documents)
+    if judged_queries_only:
+        queries = {query_id: text for query_id, text in queries.items() if query_id in own}
+    return make_collection(
+        name or f"{root.resolve().name}/{split}",
+        documents,
+        queries,
+        labels,
+        run,
+        answerable_only=answerable_only,
+    )
+
+
+def _labels(
+    root: Path, split: str, override: str | None, queries: Queries, queries_path: Path
+) -> tuple[Qrels, set[str]]:
+    """Judgements and the ids of the split's queries."""
+    split_path = _optional(root / "qrels" / f"{split}.tsv")
+    if override is None:
+        if split_path is None:
+            splits = ", ".join(_splits(root)) or "none"
+            raise FileNotFoundError(f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {splits}")
+        labels = read_qrels(split_path)
+        require_known(split_path, labels, queries, queries_path)
+        return labels, set(labels)
+    override_path = _existing(root / Path(override).expanduser())
+    labels = read_qrels(override_path)
+    if split_path is None:
+        require_known(override_path, labels, queries, queries_path)
+        return labels, set(labels)
+    own = read_qrels(split_path)
+    require_known(split_path, own, queries, queries_path)
+    for query_id in own:
+        if query_id not in labels:
+            raise ValueError(f"{override_path} has no judgement of query {query_id!r}, which is in {split_path}")
+    return labels, set(own)
+
+
+def _splits(root: Path) -> list[str]:
+    return sorted({path.name.removesuffix(".gz").removesuffix(".tsv") for path in root.glob("qrels/*.tsv*")})
+
+
+def _existing(path: Path) -> Path:
+    found = _optional(path)
+    if found is None:
+        raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")
+    return found
+
+
+def _optional(path: Path) -> Path | None:
+    for candidate in (path, path.with_name(f"{path.name}.gz")):
+        if candidate.is_file():
+            return candidate
+    return None

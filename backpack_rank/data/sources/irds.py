@@ -1,0 +1,250 @@
+"""A collection from an ir_datasets id (MacAvaney et al. 2021)."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import random
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import ir_datasets
+from filelock import FileLock
+
+from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
+from backpack_rank.data.formats import ranking, sorted_run
+from backpack_rank.data.sources.common import make_collection, read_candidates
+from backpack_rank.files import cache_dir
+
+_IMPORTED_BY = os.getpid()
+
+
+def load_irds(
+    dataset_id: str,
+    *,
+    candidates: str = "scoreddocs",
+    depth: int | None = None,
+    judged_queries_only: bool = True,
+    answerable_only: bool = False,
+    max_queries: int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+) -> Collection:
+    """Load any dataset that has documents, queries, and qrels or scoreddocs; downloads on first use.
+
+    ``msmarco-qna/train`` gives training lists: its scoreddocs are the about 10 passages that a search engine
+    showed for a query, in that order, and its qrels label the same passages 1 (used for the answer) or 0.
+    ``answerable_only=True`` leaves out queries without a used passage. Documents stay on disk; queries, qrels and
+    candidates are in memory with one string per document id: about 1.6 GB (1.9 GB while loading) for all 808,731
+    queries of that set, in proportion less with ``max_queries``, since the files are read twice and only what
+    belongs to a kept query is stored. The library needs ``ijson`` for this set.
+
+    A document that a dataset judges twice for a query keeps its highest relevance, one that it lists twice its
+    highest score.
+
+    Args:
+        dataset_id: for example ``msmarco-passage/dev/small`` or ``beir/nfcorpus/test``.
+        candidates: ``scoreddocs``, ``none``, or the path of a TREC run.
+        depth: keep this many candidates per query. Lists without an order (all scores of a query equal, as in MS
+            MARCO's top 1000 files) cannot be cut and are refused.
+        judged_queries_only: when the dataset has qrels, leave out queries without a judgement.
+        answerable_only: keep queries with at least one relevant document (above 0).
+        max_queries: a random sample of this many queries, drawn with ``seed``, in the order of the dataset.
+        seed: of the sample.
+        name: shown in reports; the dataset id when None.
+
+    Raises:
+        ValueError: an unknown id (close matches are named), a dataset without documents, queries or the candidates
+            asked for, a query without text, lists without an order, no query left.
+        FileNotFoundError: ``candidates`` is a path and there is no such file.
+    """
+    dataset = _dataset(dataset_id)
+    _check_parts(dataset_id, dataset, candidates, depth, max_queries)
+    documents = IrDatasetsStore(dataset_id)
+    documents.prepare()
+    with _lock():  # ir_datasets downloads and unpacks while it reads
+        queries = {query.query_id: query.default_text() for query in dataset.queries_iter()}
+        kept = _select(dataset, queries, judged_queries_only, answerable_only, max_queries, seed)
+        doc_ids: dict[str, str] = {}
+        qrels = _read_qrels(dataset, kept, doc_ids)
+        run = _read_scoreddocs(dataset_id, dataset, kept, depth, doc_ids) if candidates == "scoreddocs" else None
+    for query_id, text in kept.items():
+        if not text.strip():
+            raise ValueError(f"{dataset_id}: the text of query {query_id!r} is empty")
+    if candidates not in ("scoreddocs", "none"):
+        path = Path(candidates).expanduser()
+        run = read_candidates(path, depth, queries, Path(dataset_id), documents)
+    return make_collection(name or dataset_id, documents, kept, qrels, run, answerable_only=False)
+
+
+class IrDatasetsStore:
+    """A :class:`~backpack_rank.data.collection.DocumentStore` over the docstore of an ir_datasets id.
+
+    Texts are ``default_text()`` and are fetched from disk. It is pickled by its id. A forked process opens its own
+    files, because the library's docstores seek.
+    """
+
+    def __init__(self, dataset_id: str) -> None:
+        self._dataset_id = dataset_id
+        self._reset()
+
+    def prepare(self) -> None:
+        """Download the documents and build the library's docstore, once; parallel jobs wait."""
+        self._store()
+
+    @property
+    def fingerprint(self) -> str:
+        """Made from the id of the documents, their number and the first hundred texts."""
+        digest = hashlib.blake2b(f"{ir_datasets.docs_parent_id(self._dataset_id)} {len(self)}".encode(), digest_size=16)
+        for doc_id, text in islice(self, 100):
+            digest.update(f"{len(doc_id)} {len(text)} {doc_id} {text}".encode())
+        return digest.hexdigest()
+
+    def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        wanted = list(dict.fromkeys(doc_ids))
+        found = self._fetch(wanted)
+        missing = [doc_id for doc_id in wanted if doc_id not in found]
+        if missing:
+            raise KeyError(missing_message(missing))
+        return {doc_id: found[doc_id] for doc_id in wanted}
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and doc_id in self._fetch([doc_id])
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        self.prepare()
+        for document in _dataset(self._dataset_id).docs_iter():
+            yield document.doc_id, _text(document)
+
+    def __len__(self) -> int:
+        store = self._store()
+        return int(store.count() if hasattr(store, "count") else _dataset(self._dataset_id).docs_count())
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"dataset_id": self._dataset_id}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self._dataset_id = state["dataset_id"]
+        self._reset()
+
+    def _reset(self) -> None:
+        self._docstore: Any = None
+        self._process = os.getpid()
+        self._mutex = threading.Lock()
+
+    def _fetch(self, doc_ids: list[str]) -> dict[str, str]:
+        store = self._store()
+        with self._mutex:
+            return {document.doc_id: _text(document) for document in store.get_many(doc_ids).values()}
+
+    def _store(self) -> Any:
+        if self._process != os.getpid():
+            self._reset()
+        if self._docstore is None:
+            with _lock():
+                store = _dataset(self._dataset_id).docs_store()
+                if os.getpid() != _IMPORTED_BY and hasattr(store, "lookup"):
+                    store.lookup.close()  # the library may keep files that were opened before the fork
+                if hasattr(store, "build"):
+                    store.build()
+                self._docstore = store
+        return self._docstore
+
+
+def _text(document: Any) -> str:
+    # BEIR documents without a title start with the space that joins title and text.
+    return str(document.default_text()).lstrip()
+
+
+def _dataset(dataset_id: str) -> Any:
+    try:
+        return ir_datasets.load(dataset_id)
+    except KeyError as error:
+        close = difflib.get_close_matches(dataset_id, list(ir_datasets.registry), n=5, cutoff=0.5)
+        hint = f"; close ids: {', '.join(close)}" if close else ""
+        raise ValueError(f"ir_datasets knows no dataset {dataset_id!r}{hint}") from error
+
+
+def _lock() -> FileLock:
+    # One for the whole library, because its datasets are built from one another.
+    folder = cache_dir() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    home = str(ir_datasets.util.home_path())
+    place = hashlib.blake2b(home.encode(), digest_size=4).hexdigest()
+    return FileLock(folder / f"irds-{place}.lock")
+
+
+def _check_parts(dataset_id: str, dataset: Any, candidates: str, depth: int | None, max_queries: int | None) -> None:
+    if depth is not None and depth < 1:
+        raise ValueError(f"depth must be at least 1 or None for all documents, got {depth}")
+    if max_queries is not None and max_queries < 1:
+        raise ValueError(f"max_queries must be at least 1 or None for all queries, got {max_queries}")
+    for part in ("docs", "queries"):
+        if not getattr(dataset, f"has_{part}")():
+            within = [other for other in ir_datasets.registry if other.startswith(f"{dataset_id}/")]
+            hint = f"; ids below it: {', '.join(within[:8])}" if within else ""
+            raise ValueError(f"{dataset_id} has no {part}{hint}")
+    if candidates == "scoreddocs" and not dataset.has_scoreddocs():
+        raise ValueError(f"{dataset_id} has no scoreddocs; set candidates to none or to the path of a TREC run")
+    if candidates not in ("scoreddocs", "none") and not Path(candidates).expanduser().is_file():
+        raise FileNotFoundError(f"there is no run {candidates}; candidates is scoreddocs, none, or a path")
+
+
+def _select(
+    dataset: Any,
+    queries: Queries,
+    judged_queries_only: bool,
+    answerable_only: bool,
+    max_queries: int | None,
+    seed: int,
+) -> Queries:
+    chosen = list(queries)
+    if dataset.has_qrels() and (judged_queries_only or answerable_only):
+        judged: set[str] = set()
+        for qrel in dataset.qrels_iter():
+            if not answerable_only or qrel.relevance > 0:
+                judged.add(qrel.query_id)
+        chosen = [query_id for query_id in chosen if query_id in judged]
+    elif answerable_only:
+        raise ValueError("answerable_only needs a dataset with qrels")
+    if max_queries is not None and max_queries < len(chosen):
+        sample = set(random.Random(seed).sample(chosen, max_queries))
+        chosen = [query_id for query_id in chosen if query_id in sample]
+    return {query_id: queries[query_id] for query_id in chosen}
+
+
+def _read_qrels(dataset: Any, kept: Queries, doc_ids: dict[str, str]) -> Qrels:
+    qrels: Qrels = {}
+    for qrel in dataset.qrels_iter() if dataset.has_qrels() else ():
+        if qrel.query_id in kept:
+            judged = qrels.setdefault(qrel.query_id, {})
+            doc_id = doc_ids.setdefault(qrel.doc_id, qrel.doc_id)  # one string for qrels and candidates
+            judged[doc_id] = max(int(qrel.relevance), judged.get(doc_id, int(qrel.relevance)))
+    return qrels
+
+
+def _read_scoreddocs(dataset_id: str, dataset: Any, kept: Queries, depth: int | None, doc_ids: dict[str, str]) -> Run:
+    run: Run = {}
+    lowest: dict[str, float] = {}
+    values: dict[float, float] = {}  # few different scores are one object each
+    for row in dataset.scoreddocs_iter():
+        if row.query_id not in kept:
+            continue
+        score = values.setdefault(row.score, row.score) if len(values) < 10_000 else row.score
+        lowest[row.query_id] = min(score, lowest.get(row.query_id, score))
+        scores = run.setdefault(row.query_id, {})
+        doc_id = doc_ids.setdefault(row.doc_id, row.doc_id)
+        scores[doc_id] = max(score, scores.get(doc_id, score))
+        if depth is not None and len(scores) > 2 * depth:
+            run[row.query_id] = {best: scores[best] for best in ranking(scores)[: depth + 1]}
+    for query_id, scores in run.items():
+        if depth is not None and len(scores) > depth and max(scores.values()) == lowest[query_id]:
+            raise ValueError(
+                f"{dataset_id}: the {len(scores)} or more scoreddocs of query {query_id!r} all have the score "
+                f"{lowest[query_id]:g}, so there is no best {depth}; use a first stage, or depth null for all"
+            )
+    return sorted_run(run, depth=depth)

@@ -1,0 +1,60 @@
+"""A collection from files in the forms of TREC: collection, topics, qrels, run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backpack_rank.data.collection import Collection, Qrels
+from backpack_rank.data.formats import read_qrels, read_queries
+from backpack_rank.data.sources.common import make_collection, read_candidates
+from backpack_rank.data.stores import open_documents
+
+
+def load_trec(
+    name: str,
+    collection: str,
+    topics: str,
+    qrels: str | None = None,
+    candidates: str | None = None,
+    *,
+    title: bool = True,
+    depth: int | None = None,
+    judged_queries_only: bool = True,
+    answerable_only: bool = False,
+) -> Collection:
+    """Load a collection from single files; every file may end in ``.gz``.
+
+    Args:
+        name: shown in reports and used in file names.
+        collection: ``id<TAB>text``, ``id<TAB>title<TAB>text``, or ``.jsonl`` with ``_id``, ``title``, ``text``.
+        topics: ``id<TAB>text`` or ``.jsonl`` with ``_id``, ``text``.
+        qrels: four columns (TREC) or BEIR's three with a header; None for queries that are only ranked. They may
+            judge queries that are not in ``topics`` and documents that are not in ``collection``: official files
+            cover more than a sample does.
+        candidates: a TREC run to re-rank; its queries and documents must exist.
+        title: put the title before the text.
+        depth: keep this many candidates per query.
+        judged_queries_only: with qrels, leave out queries without a judgement.
+        answerable_only: keep queries with at least one relevant document (above 0).
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a malformed file, an unknown id in ``candidates``, or no query left.
+    """
+    topics_path = _existing(topics, "topics")
+    queries = read_queries(topics_path)
+    labels: Qrels = {} if qrels is None else read_qrels(_existing(qrels, "qrels"))
+    documents = open_documents(_existing(collection, "collection"), title=title)
+    run = None
+    if candidates is not None:
+        run = read_candidates(_existing(candidates, "candidates"), depth, queries, topics_path, documents)
+    if qrels is not None and judged_queries_only:
+        queries = {query_id: text for query_id, text in queries.items() if query_id in labels}
+    return make_collection(name, documents, queries, labels, run, answerable_only=answerable_only)
+
+
+def _existing(path: str, what: str) -> Path:
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise FileNotFoundError(f"there is no file {found} ({what})")
+    return found

@@ -1,0 +1,72 @@
+"""Several collections as one, for training on all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+
+from backpack_rank.data.collection import Collection, DocumentStore, missing_message
+
+
+def load_union(parts: Mapping[str, Collection], name: str | None = None) -> Collection:
+    """The parts side by side; ids become ``<part>/<id>``, so equal ids of different parts stay apart.
+
+    Candidates are kept when every part has some.
+
+    Raises:
+        ValueError: no part, or a part's name with a slash.
+    """
+    if not parts or any("/" in part for part in parts):
+        raise ValueError(f"a union needs parts with names without a slash, got {list(parts)}")
+    candidates = [collection.candidates for collection in parts.values()]
+
+    def merged(field: str) -> dict:
+        return {
+            f"{part}/{query_id}": value if isinstance(value, str) else {f"{part}/{i}": v for i, v in value.items()}
+            for part, collection in parts.items()
+            for query_id, value in getattr(collection, field).items()
+        }
+
+    return Collection(
+        name=name or "+".join(collection.name for collection in parts.values()),
+        documents=UnionStore({part: collection.documents for part, collection in parts.items()}),
+        queries=merged("queries"),
+        qrels=merged("qrels"),
+        candidates=merged("candidates") if all(run is not None for run in candidates) else None,
+        groups={f"{p}/{i}": group for p, collection in parts.items() for i, group in collection.groups.items()},
+    )
+
+
+class UnionStore:
+    """A :class:`~backpack_rank.data.collection.DocumentStore` over several, by the part in front of the id."""
+
+    def __init__(self, parts: Mapping[str, DocumentStore]) -> None:
+        self._parts = dict(parts)
+
+    @property
+    def fingerprint(self) -> str:
+        keys = [f"{part} {store.fingerprint}" for part, store in self._parts.items()]
+        return hashlib.blake2b("\n".join(keys).encode(), digest_size=16).hexdigest()
+
+    def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        wanted = list(doc_ids)
+        by_part: dict[str, list[str]] = {}
+        for doc_id in wanted:
+            part, _, own = doc_id.partition("/")
+            if part not in self._parts:
+                raise KeyError(missing_message([doc_id]))
+            by_part.setdefault(part, []).append(own)
+        found = {part: self._parts[part].get_many(ids) for part, ids in by_part.items()}
+        return {doc_id: found[doc_id.partition("/")[0]][doc_id.partition("/")[2]] for doc_id in wanted}
+
+    def __contains__(self, doc_id: object) -> bool:
+        part, _, own = str(doc_id).partition("/")
+        return part in self._parts and own in self._parts[part]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for part, store in self._parts.items():
+            for doc_id, text in store:
+                yield f"{part}/{doc_id}", text
+
+    def __len__(self) -> int:
+        return sum(len(store) for store in self._parts.values())

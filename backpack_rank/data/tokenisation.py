@@ -1,0 +1,160 @@
+"""From (query, document) texts to token ids: query, separator, document, end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+END = "<|endoftext|>"
+SEPARATOR = "<|separator|>"
+
+
+@dataclass(frozen=True)
+class PairEncoder:
+    """Encodes queries and documents apart and joins them, cutting only the document.
+
+    Every text is encoded with a leading space, so that its first word is the token it would be inside a
+    sentence and equal words of query and document are equal tokens. The text ends with an end token, where
+    the ranker reads its score; it sees the whole document also when that is empty or cut.
+
+    Attributes:
+        tokenizer: any fast tokenizer of transformers.
+        max_length: limit of a joined text in tokens, separator and end included.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int
+
+    @property
+    def separator_id(self) -> int:
+        """Token between query and document: the tokenizer's separator, or its end of text (GPT-2)."""
+        return _first_id(self.tokenizer, "sep_token_id", "eos_token_id")
+
+    @property
+    def end_id(self) -> int:
+        return _first_id(self.tokenizer, "eos_token_id", "sep_token_id")
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that turns a pair of texts into token ids."""
+        vocabulary = getattr(self.tokenizer, "backend_tokenizer", None)
+        rules = vocabulary.to_str() if vocabulary is not None else repr(sorted(self.tokenizer.get_vocab().items()))
+        settings = f"{self.max_length} {self.separator_id} {self.end_id} {rules}"
+        return hashlib.blake2b(settings.encode(), digest_size=16).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text, nothing added and nothing cut."""
+        if not texts:
+            return []
+        # Whitespace around a text carries nothing; an empty text stays empty instead of becoming a space.
+        prepared = [f" {stripped}" if (stripped := text.strip()) else "" for text in texts]
+        encoded = self.tokenizer(prepared, add_special_tokens=False, verbose=False)["input_ids"]
+        return [np.asarray(ids, dtype=np.int32) for ids in encoded]
+
+    def encode_query(self, text: str) -> np.ndarray:
+        """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a document."""
+        (ids,) = self.encode([text])
+        if not len(ids):
+            raise ValueError("the query is empty: a ranker needs at least one token of query text")
+        if len(ids) + 3 > self.max_length:
+            raise ValueError(
+                f"the query has {len(ids)} tokens and max_length={self.max_length} leaves no room for a "
+                f"document; raise max_length or shorten the query: {text[:80]!r}"
+            )
+        return ids
+
+    def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
+        """[query, separator, document, end], the document cut to fit ``max_length``."""
+        room = self.max_length - len(query) - 2
+        ends = np.array([self.separator_id, self.end_id], dtype=np.int32)
+        return np.concatenate([query, ends[:1], document[:room], ends[1:]])
+
+    def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
+        """The joined texts of one query with each of its documents."""
+        encoded = self.encode_query(query)
+        return [self.join(encoded, document) for document in self.encode(documents)]
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE (GPT-2's kind) on texts, with an end-of-text and a separator token.
+
+    Raises:
+        ValueError: ``vocab_size`` leaves no room beside the 256 bytes and the special tokens.
+    """
+    if vocab_size < 300:
+        raise ValueError(f"vocab_size={vocab_size} is too small for a byte-level vocabulary; use 300 or more")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END, SEPARATOR],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((f" {text.strip()}" for text in texts), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        bos_token=END,
+        pad_token=END,
+        sep_token=SEPARATOR,
+        model_max_length=max_length,
+    )
+
+
+@dataclass(frozen=True)
+class TrainedTokenizer:
+    """A tokenizer that is trained on the collection (``conf/model/backpack_tiny.yaml``)."""
+
+    vocab_size: int = 4096
+    max_texts: int = 200_000
+
+    def build(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+        """Train on the first ``max_texts`` texts."""
+        return train_bpe(_first(texts, self.max_texts), self.vocab_size)
+
+
+@dataclass(frozen=True)
+class PretrainedTokenizer:
+    """A tokenizer from a hub id or a folder (``conf/model/backpack_gpt2.yaml``)."""
+
+    name: str
+
+    def build(self, texts: Iterable[str] = ()) -> PreTrainedTokenizerBase:
+        """Load the tokenizer; the texts are not looked at."""
+        return load_tokenizer(self.name)
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """Load a fast tokenizer from a hub id or a folder.
+
+    Raises:
+        OSError: there is none under that name.
+        ValueError: it has neither an end nor a separator token.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(str(name))
+    _first_id(tokenizer, "eos_token_id", "sep_token_id")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _first_id(tokenizer: PreTrainedTokenizerBase, *names: str) -> int:
+    for name in names:
+        if (token_id := getattr(tokenizer, name)) is not None:
+            return int(token_id)
+    raise ValueError(f"the tokenizer has none of {', '.join(names)}; add one with add_special_tokens")
+
+
+def _first(texts: Iterable[str], count: int) -> Iterator[str]:
+    for index, text in enumerate(texts):
+        if index >= count:
+            return
+        yield text

@@ -1,0 +1,93 @@
+"""Measures of effectiveness (nDCG, MRR, recall, ...), computed by ir_measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ir_measures
+
+from backpack_rank.data.collection import Qrels, Run
+from backpack_rank.data.formats import ranking
+from backpack_rank.evaluation.results import PerQuery, check_finite
+
+DEFAULT_MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
+EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
+
+
+def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> PerQuery:
+    """Per-query values of measures of effectiveness.
+
+    Which queries count: every judged query with at least one relevant document (relevance 1 or more). One of these
+    that the run does not have, or has an empty list for, counts 0 and is named in ``missing``. Judged queries
+    without any relevant document have no value and are named in ``left_out``; queries without judgements are ignored.
+
+    The tools behind ir_measures break ties of scores in different ways, so they are given the ranks of
+    :func:`~backpack_rank.data.formats.ranking` (score, then document id) in place of the scores.
+
+    Args:
+        run: the rankings.
+        qrels: the judgements.
+        measures: in the spelling of ir_measures; they keep the names given here (``MRR@10`` is ``RR@10`` there).
+
+    Raises:
+        ValueError: a measure that is unknown or cannot be computed, no measure at all, no judged query with a
+            relevant document, or a score that is not finite.
+    """
+    parsed = parse_measures(measures)
+    check_finite(run)
+    judged = {query_id: documents for query_id, documents in qrels.items() if _any_relevant(documents)}
+    if not judged:
+        raise ValueError(f"none of the {len(qrels)} judged queries has a relevant document, nothing can be measured")
+    ranked = {query_id: _by_rank(run[query_id]) for query_id in judged if run.get(query_id)}
+    values = {name: dict.fromkeys(judged, 0.0) for name in parsed}
+    names: dict[ir_measures.Measure, list[str]] = {}
+    for name, measure in parsed.items():
+        names.setdefault(measure, []).append(name)
+    if ranked:
+        for metric in ir_measures.iter_calc(list(names), judged, ranked):
+            for name in names[metric.measure]:
+                if metric.query_id in ranked:
+                    values[name][metric.query_id] = float(metric.value)
+    return PerQuery(
+        values,
+        left_out=tuple(query_id for query_id in qrels if query_id not in judged),
+        missing=tuple(query_id for query_id in judged if query_id not in ranked),
+    )
+
+
+def parse_measures(measures: Sequence[str]) -> dict[str, ir_measures.Measure]:
+    """``{name as given: measure}``, each checked to be computable, before anything is ranked.
+
+    Raises:
+        ValueError: no measure, or one that is unknown or cannot be computed; gives examples.
+    """
+    if isinstance(measures, str):
+        raise ValueError(f"measures is the text {measures!r}; give a list such as [{measures}]")
+    if not measures:
+        raise ValueError(f"no measure is named; examples: {EXAMPLES}")
+    return {name: _parse(name) for name in measures}
+
+
+def _parse(name: str) -> ir_measures.Measure:
+    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong word.
+    try:
+        measure = ir_measures.parse_measure(name)
+        for parameter in ("cutoff", "rel"):
+            value = measure.params.get(parameter, 1)
+            # trec_eval's library ends the whole process on a cut-off below 1.
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{parameter} must be a whole number from 1")
+        ir_measures.evaluator([measure], {"query": {"document": 1}})
+    except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise ValueError(f"measure {name!r} cannot be computed ({error}); examples: {EXAMPLES}") from error
+    return measure
+
+
+def _any_relevant(documents: Mapping[str, int]) -> bool:
+    return any(relevance > 0 for relevance in documents.values())
+
+
+def _by_rank(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scores n, n-1, ..., 1 in our order: strictly decreasing and exact in float32."""
+    order = ranking(scores)
+    return {doc_id: float(len(order) - index) for index, doc_id in enumerate(order)}

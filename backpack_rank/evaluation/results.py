@@ -1,0 +1,92 @@
+"""Per-query values of measures, and every average that is taken of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from backpack_rank.reporting.rows import Figure, Summary
+
+
+@dataclass(frozen=True)
+class PerQuery:
+    """Values of measures for each query: what every measure returns.
+
+    Attributes:
+        values: ``{measure: {query id: value}}``; every measure has the same queries.
+        left_out: ids of queries that have no value (nothing relevant to find, nothing ranked to look at).
+        missing: ids of queries without a ranking whose value is 0 for that reason; they are in ``values``.
+    """
+
+    values: Mapping[str, Mapping[str, float]]
+    left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        queries = set(self.query_ids)
+        for measure, by_query in self.values.items():
+            if set(by_query) != queries:
+                raise ValueError(f"{measure} has values for other queries than {self.measures[0]}")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the measures, in order."""
+        return tuple(self.values)
+
+    @property
+    def query_ids(self) -> tuple[str, ...]:
+        """Queries that have values, in order."""
+        return tuple(next(iter(self.values.values()), {}))
+
+    def array(self, measure: str) -> np.ndarray:
+        """Values of a measure, float64 [n_queries], in the order of :attr:`query_ids`.
+
+        Raises:
+            KeyError: no such measure; lists those that there are.
+        """
+        if measure not in self.values:
+            raise KeyError(f"no measure {measure!r} here; there are: {', '.join(self.values) or 'none'}")
+        by_query = self.values[measure]
+        return np.array([by_query[query_id] for query_id in self.query_ids], dtype=np.float64)
+
+    def mean(self, measure: str) -> float:
+        """Mean over queries; NaN without queries."""
+        values = self.array(measure)
+        return float(values.mean()) if len(values) else math.nan
+
+    def absolute_mean(self, measure: str) -> float:
+        """Absolute value of the mean over queries."""
+        return abs(self.mean(measure))
+
+    def mean_absolute(self, measure: str) -> float:
+        """Mean over queries of the absolute values; NaN without queries."""
+        values = np.abs(self.array(measure))
+        return float(values.mean()) if len(values) else math.nan
+
+    def interval(self, measure: str, level: float = 0.95) -> tuple[float, float] | None:
+        """Student's t confidence interval of the mean; None for fewer than two queries."""
+        values = self.array(measure)
+        if len(values) < 2:
+            return None
+        half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+        return float(values.mean() - half), float(values.mean() + half)
+
+    def summary(self) -> Summary:
+        """The averages of every measure with the counts of queries, for a report."""
+        figures = {}
+        for measure in self.values:
+            low, high = self.interval(measure) or (None, None)
+            figures[measure] = Figure(self.mean(measure), self.mean_absolute(measure), low, high)
+        return Summary(figures, len(self.query_ids), len(self.left_out), len(self.missing))
+
+
+def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise ``ValueError`` that names query and document of a score that is no finite number."""
+    for query_id, scores in run.items():
+        for doc_id, score in scores.items():
+            if not math.isfinite(score):
+                raise ValueError(f"the score of query {query_id!r}, document {doc_id!r} is {score}; it must be finite")

@@ -1,0 +1,130 @@
+"""Causal attention within each text of a packed row, as an attention backend of transformers.
+
+The trunk stays the library's own: it is called with one row of T tokens and hands queries, keys and values to
+:func:`packed_attention`, which keeps texts apart. Called without a :class:`PackedBatch` the backend is
+transformers' ``sdpa``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from backpack_rank.models.packing import PackedBatch
+
+BACKEND = "packed_sdpa"
+"""Name under which transformers finds the backend (``attn_implementation``)."""
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    packed: PackedBatch | None = None,
+    **options,
+) -> tuple[Tensor, None]:
+    """Attention of each token to itself and the earlier tokens of its text.
+
+    Args:
+        query, key, value: [1, heads, T, d / heads].
+        packed: where the texts are; without it the call is passed on to transformers' ``sdpa``.
+
+    Returns:
+        The mixed values [1, T, heads, d / heads], and None for the weights, which no fast kernel gives.
+    """
+    if packed is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )
+    if not getattr(module, "is_causal", True):
+        raise ValueError(f"packed attention is causal, {type(module).__name__} is not")
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    if dropout == 0.0 and _VARIABLE_LENGTH is not None and _flash_takes(query):
+        mixed = _VARIABLE_LENGTH(query, key, value, packed, scaling)
+    elif query.device.type == "cpu":
+        mixed = _attention_per_text(query, key, value, packed, scaling, dropout)
+    else:
+        mixed = _padded_attention(query, key, value, packed, scaling, dropout)
+    return mixed[None], None
+
+
+def packed_trunk(trunk: nn.Module, batch: PackedBatch, **options) -> Tensor:
+    """Hidden states of a transformers decoder over a packed row. [T, d]"""
+    output = trunk(
+        input_ids=batch.input_ids[None],
+        position_ids=batch.position_ids[None],
+        # A 4-D mask is passed through as it is, so the library builds none over T x T tokens.
+        attention_mask=batch.input_ids.new_zeros((1, 1, 1, 1), dtype=torch.bool),
+        packed=batch,
+        use_cache=False,
+        **options,
+    )
+    return output.last_hidden_state[0]
+
+
+def _attention_per_text(
+    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float
+) -> Tensor:
+    """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads, -]"""
+    lengths = packed.lengths
+    texts = zip(*(part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value)), strict=True)
+    mixed = [F.scaled_dot_product_attention(*text, dropout_p=dropout, is_causal=True, scale=scaling) for text in texts]
+    return torch.cat(mixed, dim=2)[0].transpose(0, 1)
+
+
+def _padded_attention(
+    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float
+) -> Tensor:
+    """Exact without a mask: padding stands to the right, where causal attention does not look. [T, heads, -]"""
+    padded = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
+    mixed = F.scaled_dot_product_attention(*padded, dropout_p=dropout, is_causal=True, scale=scaling)
+    return mixed.transpose(1, 2).flatten(0, 1)[packed.padded_rows]
+
+
+def _flash_takes(query: Tensor) -> bool:
+    return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] <= 256
+
+
+def _variable_length() -> Callable[..., Tensor] | None:
+    """Torch's flash attention over rows of texts, or None where this torch has none."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    names = inspect.signature(varlen_attn).parameters
+    # Torch 2.10 says is_causal, later versions say window_size; the scale came with the latter.
+    causal = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+
+    def call(query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None) -> Tensor:
+        scale = {"scale": scaling} if "scale" in names else {}
+        if not scale and scaling is not None:
+            query = query * (scaling * query.shape[-1] ** 0.5)
+        return varlen_attn(
+            query,
+            key,
+            value,
+            packed.offsets,
+            packed.offsets,
+            packed.max_length,
+            packed.max_length,
+            **causal,
+            **scale,
+        )
+
+    return call
+
+
+_VARIABLE_LENGTH = _variable_length()
+AttentionInterface.register(BACKEND, packed_attention)
+AttentionMaskInterface.register(BACKEND, sdpa_mask)

@@ -1,0 +1,63 @@
+"""Loading checkpoints so that nothing is silently left out or made up."""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar
+
+from transformers.utils import logging as transformers_logging
+
+log = logging.getLogger(__name__)
+
+
+class CheckedLoading:
+    """Mixin for ``PreTrainedModel``: ``from_pretrained`` names every key it did not find or did not use.
+
+    ``new_parts`` are key prefixes that a checkpoint may lack (a ranking head on a language model);
+    ``unused_parts`` are prefixes that a checkpoint may have in excess (the language-model head).
+    """
+
+    new_parts: ClassVar[tuple[str, ...]] = ()
+    unused_parts: ClassVar[tuple[str, ...]] = ("lm_head.",)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
+        """Load from a folder or a hub id, safetensors or ``.bin`` (read with ``weights_only``), no remote code.
+
+        Raises:
+            ValueError: the checkpoint is of another architecture or size; missing, unexpected and mismatched
+                keys are named.
+            OSError: there is no such folder or hub id.
+        """
+        wants_info = options.pop("output_loading_info", False)
+        level = transformers_logging.get_verbosity()
+        # Transformers prints the differences as a table and goes on; they are judged below.
+        transformers_logging.set_verbosity(transformers_logging.CRITICAL)
+        try:
+            model, info = super().from_pretrained(  # type: ignore[misc]
+                pretrained_model_name_or_path,
+                *args,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **options,
+            )
+        finally:
+            transformers_logging.set_verbosity(level)
+        _judge(cls, str(pretrained_model_name_or_path), info)
+        return (model, info) if wants_info else model
+
+
+def _judge(cls: type[CheckedLoading], source: str, info: dict) -> None:
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(cls.new_parts or ("\0",)))
+    unexpected = sorted(key for key in info["unexpected_keys"] if not key.startswith(cls.unused_parts or ("\0",)))
+    mismatched = [f"{key} {tuple(found)} instead of {tuple(own)}" for key, found, own in info["mismatched_keys"]]
+    problems = [
+        f"{len(keys)} keys {what}: {', '.join(keys[:6])}{', ...' if len(keys) > 6 else ''}"
+        for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", mismatched))
+        if keys
+    ]
+    if problems:
+        raise ValueError(f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}")
+    new = sorted(info["missing_keys"])
+    if new:
+        log.info("%s: %s start from random values", source, ", ".join(new))

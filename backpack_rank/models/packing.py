@@ -1,0 +1,113 @@
+"""Batches without padding: the tokens of all texts in one row.
+
+Linear layers, layer norms and activations work on one token at a time, so they run over the row as it is. Only
+attention has to know where a text ends (see :mod:`backpack_rank.models.attention`); positions restart at 0 in
+every text. The scores are those of each text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """B texts of T tokens in all.
+
+    Attributes:
+        input_ids: token ids, one text after the other. [T]
+        position_ids: 0, 1, ... within each text. [T]
+        text_ids: which text a token belongs to. [T]
+        offsets: where each text starts, and T at the end. int32 [B + 1]
+        max_length: tokens of the longest text.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    text_ids: Tensor
+    offsets: Tensor
+    max_length: int
+
+    @classmethod
+    def from_sequences(cls, sequences: Sequence[Sequence[int] | np.ndarray]) -> PackedBatch:
+        """Pack token id sequences. Raises ``ValueError`` for no sequence or for an empty one."""
+        if not len(sequences):
+            raise ValueError("a batch needs at least one text")
+        lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+        if (empty := np.flatnonzero(lengths == 0)).size:
+            raise ValueError(f"text {empty[0]} of the batch has no token; a separator or end token is the least")
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        text_ids = np.repeat(np.arange(len(lengths)), lengths)
+        position_ids = np.arange(offsets[-1]) - offsets[:-1][text_ids]
+        input_ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
+        return cls(
+            torch.from_numpy(input_ids),
+            torch.from_numpy(position_ids),
+            torch.from_numpy(text_ids),
+            torch.from_numpy(offsets.astype(np.int32)),
+            int(lengths.max()),
+        )
+
+    @classmethod
+    def from_padded(cls, input_ids: Tensor, attention_mask: Tensor) -> PackedBatch:
+        """Pack a padded batch [B, n]; padding may stand on any side of a text (mask 1 = token, 0 = padding)."""
+        if input_ids.shape != attention_mask.shape:
+            raise ValueError(
+                f"input_ids {tuple(input_ids.shape)} and attention_mask {tuple(attention_mask.shape)} differ"
+            )
+        kept = attention_mask.bool()
+        rows = [row[mask].cpu().numpy() for row, mask in zip(input_ids, kept, strict=True)]
+        return cls.from_sequences(rows).to(input_ids.device)
+
+    def __len__(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text (moves the offsets to the CPU)."""
+        return (self.offsets[1:] - self.offsets[:-1]).tolist()
+
+    @property
+    def last_positions(self) -> Tensor:
+        """Row index of the last token of each text. [B]"""
+        return self.offsets[1:].long() - 1
+
+    @property
+    def padded_rows(self) -> Tensor:
+        """Row of each token in a padded batch laid flat, [B * max_length, ...]. [T]"""
+        return self.text_ids * self.max_length + self.position_ids
+
+    def pad(self, values: Tensor) -> Tensor:
+        """Spread token values [T, ...] into a zero-padded batch [B, max_length, ...]."""
+        flat = values.new_zeros((len(self) * self.max_length, *values.shape[1:]))
+        return flat.index_copy(0, self.padded_rows, values).unflatten(0, (len(self), self.max_length))
+
+    def padding_mask(self) -> Tensor:
+        """True where a text has a token. [B, max_length]"""
+        lengths = (self.offsets[1:] - self.offsets[:-1]).long()
+        return torch.arange(self.max_length, device=lengths.device)[None] < lengths[:, None]
+
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """The same batch on another device."""
+        return PackedBatch(
+            self.input_ids.to(device, non_blocking=True),
+            self.position_ids.to(device, non_blocking=True),
+            self.text_ids.to(device, non_blocking=True),
+            self.offsets.to(device, non_blocking=True),
+            self.max_length,
+        )
+
+    def pin_memory(self) -> PackedBatch:
+        """The same batch in page-locked memory (called by torch's data loader)."""
+        return PackedBatch(
+            self.input_ids.pin_memory(),
+            self.position_ids.pin_memory(),
+            self.text_ids.pin_memory(),
+            self.offsets.pin_memory(),
+            self.max_length,
+        )

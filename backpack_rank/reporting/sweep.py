@@ -1,0 +1,314 @@
+"""The jobs of a Hydra multirun side by side: one table and one plot of what alpha does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backpack_rank.files import write_text
+from backpack_rank.reporting.plots import tradeoff_plot
+from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow
+from backpack_rank.reporting.tables import (
+    MEASURE_COLUMNS,
+    csv_text,
+    describe,
+    dump_json,
+    finite,
+    measure_lines,
+    read_json,
+    system_payload,
+)
+
+MEASURES_FILE = "measures.json"
+FORMAT = "backpack_rank sweep 1"
+EFFECTIVENESS = ("nDCG@10", "MRR@10")
+BIAS = {
+    "RaB(tf)@10": "RaB@10 TF",
+    "ARaB(tf)@10": "ARaB@10 TF",
+    "RaB(bool)@10": "RaB@10 Boolean",
+    "ARaB(bool)@10": "ARaB@10 Boolean",
+}
+_CHANGE_NOTE = "Changes in % are against alpha=1; for bias they are changes of the absolute value of the mean."
+
+
+@dataclass(frozen=True)
+class SweepEntry:
+    """One system of a sweep.
+
+    Attributes:
+        row: its measures.
+        setting: overrides other than alpha that tell its job from others, such as ``data=dl19``; empty where
+            alpha is all that varies, or for a reference that is the same in every setting.
+        job: folder of the job below the sweep's; of the first one for a reference that several jobs measured.
+    """
+
+    row: SystemRow
+    setting: str
+    job: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All systems of a multirun: by setting, references first, then from the largest alpha to the smallest.
+
+    Attributes:
+        entries: the systems.
+        failed: folders of jobs that wrote no measures.
+        about: how the figures came about; where jobs differ, all their words.
+    """
+
+    entries: tuple[SweepEntry, ...]
+    failed: tuple[str, ...]
+    about: About
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Settings of the systems with an alpha, in order."""
+        return tuple(dict.fromkeys(entry.setting for entry in self.entries if entry.row.alpha is not None))
+
+    def rows(self, setting: str) -> list[SystemRow]:
+        """Systems of one setting, with the references that count for it."""
+        return [
+            entry.row
+            for entry in self.entries
+            if entry.setting == setting or (entry.row.alpha is None and entry.setting == "")
+        ]
+
+    def change(self, entry: SweepEntry, measure: str) -> float | None:
+        """Change in % against alpha=1 of the same setting, of the absolute value of the mean.
+
+        None for references and where there is no alpha=1, no such measure, or 0 to compare with.
+        """
+        if entry.row.alpha is None:
+            return None
+        ones = [other for other in self.entries if other.setting == entry.setting and other.row.alpha == 1]
+        own, base = _figure(entry.row, measure), _figure(ones[0].row, measure) if ones else None
+        if own is None or base is None or not base.absolute_mean:
+            return None
+        return finite(100 * (own.absolute_mean - base.absolute_mean) / base.absolute_mean)
+
+
+def collect_sweep(folder: str | Path) -> Sweep:
+    """Read ``measures.json`` of every job below the folder of a multirun.
+
+    A job is a folder, at any depth, with Hydra's ``.hydra`` or with a ``measures.json``.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: there is no job, no job wrote measures (they are named), or a damaged file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder} of a multirun")
+    found = {path.parent for name in (".hydra", MEASURES_FILE) for path in folder.rglob(name)} - {folder}
+    jobs = sorted(found, key=lambda job: job.relative_to(folder).as_posix())
+    done = [job for job in jobs if (job / MEASURES_FILE).is_file()]
+    failed = tuple(job.relative_to(folder).as_posix() for job in jobs if job not in done)
+    if not done:
+        names = f": {', '.join(failed)}" if failed else ""
+        raise ValueError(f"none of the {len(jobs)} jobs below {folder} wrote {MEASURES_FILE}{names}")
+    settings = _settings(done)
+    reports = {job: read_json(job / MEASURES_FILE) for job in done}
+    entries = [
+        SweepEntry(row, settings[job], job.relative_to(folder).as_posix())
+        for job, report in reports.items()
+        for row in report.rows
+    ]
+    entries = _merge_references(entries, set(settings.values()))
+    entries.sort(key=lambda entry: (entry.setting, entry.row.alpha is not None, -(entry.row.alpha or 0)))
+    return Sweep(tuple(entries), failed, _merge_about([report.about for report in reports.values()]))
+
+
+def write_sweep_report(folder: str | Path, console: Console | None = None) -> list[Path]:
+    """Write ``sweep.csv``, ``sweep.json``, ``sweep.md`` and the plots into the folder of a multirun, and print them.
+
+    With several settings there is one plot for each. A plot that lacks a measure is replaced by a sentence that
+    says so. Jobs without measures are named in every form.
+
+    Returns:
+        Paths of the written files.
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`collect_sweep`.
+    """
+    folder, console = Path(folder), console or Console()
+    sweep = collect_sweep(folder)
+    plots, problems = _draw(folder, sweep)
+    lines = [*_describe(sweep), *problems]
+    texts = {
+        "sweep.csv": _csv(sweep),
+        "sweep.json": dump_json(_payload(sweep)),
+        "sweep.md": _markdown(sweep, lines, plots),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    console.print(sweep_table(sweep))
+    for line in lines:
+        console.print(Text(line))
+    for plot in plots:
+        console.print(Text(f"plot: {plot}"), soft_wrap=True)
+    return [*(folder / name for name in texts), *plots]
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """Systems by nDCG@10, MRR@10 and RaB / ARaB at 10; below each signed mean its change against alpha=1."""
+    table = Table(title="Sweep over alpha", caption=_sign(sweep), caption_justify="left")
+    several = any(entry.setting for entry in sweep.entries)
+    if several:
+        table.add_column("setting", overflow="fold")
+    table.add_column("system", overflow="fold")
+    measures = _shown(sweep, [*EFFECTIVENESS, *BIAS])
+    for measure in measures:
+        table.add_column(BIAS.get(measure, measure).replace(" ", "\n"), justify="right", no_wrap=True)
+    for entry in sweep.entries:
+        cells = []
+        for measure in measures:
+            change = sweep.change(entry, measure)
+            below = f"\n{_percent(change)}" if change is not None and entry.row.alpha != 1 else ""
+            cells.append(_number(entry.row, measure, signed=measure in BIAS) + below)
+        table.add_row(*([Text(entry.setting)] if several else []), Text(entry.row.label), *cells)
+    return table
+
+
+def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
+    """Overrides of each job that are not alpha's and not common to all jobs."""
+    overrides: dict[Path, list[str]] = {}
+    for job in jobs:
+        file = job / ".hydra" / "overrides.yaml"
+        given = [str(override) for override in OmegaConf.load(file)] if file.is_file() else []
+        overrides[job] = [override for override in given if override.lstrip("+").partition("=")[0] != "alpha"]
+    common = set.intersection(*(set(given) for given in overrides.values()))
+    return {job: ",".join(word for word in given if word not in common) for job, given in overrides.items()}
+
+
+def _merge_references(entries: Sequence[SweepEntry], settings: set[str]) -> list[SweepEntry]:
+    """Every job measures the references again: keep one of those that are equal."""
+    merged = [entry for entry in entries if entry.row.alpha is not None]
+    kept: list[SweepEntry] = []
+    for entry in entries:
+        if entry.row.alpha is None and not any(entry.row == k.row and entry.setting == k.setting for k in kept):
+            kept.append(entry)
+    for entry in kept:
+        same = [other for other in kept if other.row == entry.row]
+        if {other.setting for other in same} != settings:
+            merged.append(entry)
+        elif entry is same[0]:
+            merged.append(replace(entry, setting=""))
+    return merged
+
+
+def _merge_about(abouts: Sequence[About]) -> About:
+    words: dict[str, Any] = {
+        field.name: " / ".join(dict.fromkeys(getattr(about, field.name) for about in abouts))
+        for field in fields(About)
+        if field.name not in ("alpha", "notes")
+    }
+    return About(**words, notes=tuple(dict.fromkeys(note for about in abouts for note in about.notes)))
+
+
+def _draw(folder: Path, sweep: Sweep) -> tuple[list[Path], list[str]]:
+    plots: list[Path] = []
+    problems: list[str] = []
+    for setting in sweep.settings:
+        name = "tradeoff" + (f"-{re.sub(r'[^A-Za-z0-9.=_-]+', '_', setting)}" if setting else "")
+        try:
+            plots += tradeoff_plot(folder / f"{name}.png", sweep.rows(setting))
+        except ValueError as error:
+            problems.append(f"No plot{f' of {setting}' if setting else ''}: {error}.")
+    return plots, problems
+
+
+def _describe(sweep: Sweep) -> list[str]:
+    about = sweep.about
+    sets = (("Effectiveness on", about.effectiveness_set), ("bias on", about.bias_set))
+    lines = [", ".join(f"{what} {where}" for what, where in sets if where)] if any(where for _, where in sets) else []
+    rows = (replace(entry.row, label=f"{entry.setting} {entry.row.label}".strip()) for entry in sweep.entries)
+    lines += describe(Report(tuple(rows), about))
+    if any(entry.row.alpha == 1 for entry in sweep.entries):
+        lines.append(_CHANGE_NOTE)
+    if sweep.failed:
+        lines.append(f"Without measures (failed or not finished): {', '.join(sweep.failed)}")
+    return lines
+
+
+def _csv(sweep: Sweep) -> str:
+    header = ("setting", "job", *MEASURE_COLUMNS, "change_percent")
+    measure = MEASURE_COLUMNS.index("measure")
+    lines = (
+        (entry.setting, entry.job, *line, sweep.change(entry, line[measure]))
+        for entry in sweep.entries
+        for line in measure_lines(entry.row)
+    )
+    return csv_text(header, lines)
+
+
+def _payload(sweep: Sweep) -> dict[str, Any]:
+    """``{"format", "about", "failed", "systems"}``; a system is as in ``measures.json``, with setting, job, changes."""
+    systems = []
+    for entry in sweep.entries:
+        measures = [measure for block in _blocks(entry.row) for measure in block.figures]
+        changes = {measure: sweep.change(entry, measure) for measure in measures}
+        own = {"setting": entry.setting, "job": entry.job, "change_percent": changes}
+        systems.append({**system_payload(entry.row), **own})
+    about = {field.name: getattr(sweep.about, field.name) for field in fields(About)}
+    return {"format": FORMAT, "about": about, "failed": list(sweep.failed), "systems": systems}
+
+
+def _markdown(sweep: Sweep, lines: Sequence[str], plots: Iterable[Path]) -> str:
+    effectiveness, bias = _shown(sweep, EFFECTIVENESS), _shown(sweep, BIAS)
+    header = ["setting"] if any(entry.setting for entry in sweep.entries) else []
+    left = len(header) + 1
+    header += ["system", *effectiveness, *(f"{BIAS[name]}{part}" for name in bias for part in ("", ", absolute"))]
+    table = [header, ["---"] * left + ["---:"] * (len(header) - left)]
+    for entry in sweep.entries:
+        cells = [entry.setting, entry.row.label][2 - left :]
+        cells += [_number(entry.row, name) + _change(sweep, entry, name) for name in effectiveness]
+        for name in bias:
+            absolute = _number(entry.row, name, signed=True).lstrip("+-") or "-"
+            cells += [_number(entry.row, name, signed=True), absolute + _change(sweep, entry, name)]
+        table.append([cell.replace("|", "\\|") for cell in cells])
+    text = ["# Sweep over alpha", "", *(f"| {' | '.join(cells)} |" for cells in table), "", _sign(sweep).plain + "."]
+    text += [f"\n{line}" for line in lines]
+    text += [f"\n![{plot.stem}]({plot.name})" for plot in plots if plot.suffix == ".png"]
+    return "\n".join(text) + "\n"
+
+
+def _change(sweep: Sweep, entry: SweepEntry, measure: str) -> str:
+    change = sweep.change(entry, measure)
+    return f" ({_percent(change)})" if change is not None and entry.row.alpha != 1 else ""
+
+
+def _shown(sweep: Sweep, measures: Iterable[str]) -> list[str]:
+    return [name for name in measures if any(_figure(entry.row, name) for entry in sweep.entries)]
+
+
+def _sign(sweep: Sweep) -> Text:
+    words = f"; bias is {sweep.about.sign_in_words}" if sweep.about.sign_in_words else ""
+    return Text(f"Means over queries; bias closer to 0 is better{words}")
+
+
+def _number(row: SystemRow, measure: str, signed: bool = False) -> str:
+    figure = _figure(row, measure)
+    if figure is None or finite(figure.mean) is None:
+        return "-"
+    return f"{figure.mean:+.4f}" if signed else f"{figure.mean:.4f}"
+
+
+def _percent(change: float) -> str:
+    return f"{change:+.1f}%"
+
+
+def _figure(row: SystemRow, measure: str) -> Figure | None:
+    return next((block.figures[measure] for block in _blocks(row) if measure in block.figures), None)
+
+
+def _blocks(row: SystemRow) -> list[Summary]:
+    return [block for block in (row.effectiveness, row.bias) if block is not None]

@@ -1,0 +1,98 @@
+"""Sense vectors on disk: computed once per model and set of texts, shared by all alphas and parallel jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock
+from torch import nn
+
+from backpack_rank.files import atomic_path
+
+log = logging.getLogger(__name__)
+GB = 1024**3
+
+
+@dataclass(frozen=True)
+class SenseCache:
+    """A folder of ``.npy`` files [N, k, d], one per key.
+
+    The number format is the caller's: fp32 keeps scores as they are, fp16 halves the space.
+
+    Attributes:
+        folder: where the files lie.
+        max_gb: bound of the folder; the entries used longest ago make room for a new one.
+    """
+
+    folder: Path
+    max_gb: float = 20.0
+
+    def get(
+        self, key: str, shape: tuple[int, ...], dtype: str, fill: Callable[[np.ndarray], None]
+    ) -> np.ndarray | None:
+        """The array of that key, read-only and mapped from disk; ``fill`` writes it when it is not there yet.
+
+        Jobs that ask for the same key at the same time wait for the first. A job that dies while filling
+        leaves nothing behind.
+
+        Returns:
+            None when the array alone is larger than ``max_gb``.
+        """
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if size > self.max_gb * GB:
+            log.warning(
+                "%.1f GB of sense vectors do not fit into scoring.cache.max_gb=%g: every alpha is a pass of its own",
+                size / GB,
+                self.max_gb,
+            )
+            return None
+        path = self.folder / f"{key}.npy"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / f"{key}.lock"):
+            if not path.exists():
+                self._make_room(size)
+                with atomic_path(path) as temporary:
+                    array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+                    fill(array)
+                    array.flush()
+            os.utime(path)
+            return np.load(path, mmap_mode="r")
+
+    def size_gb(self) -> float:
+        """Space taken by all entries."""
+        return sum(path.stat().st_size for path in self.folder.glob("*.npy")) / GB
+
+    def _make_room(self, size: int) -> None:
+        # A mapped file that is removed stays readable for the job that has it open.
+        entries = sorted(self.folder.glob("*.npy"), key=lambda path: path.stat().st_mtime)
+        total = sum(path.stat().st_size for path in entries)
+        for path in entries:
+            if total + size <= self.max_gb * GB:
+                return
+            total -= path.stat().st_size
+            path.unlink(missing_ok=True)
+            log.info("removed %s from the cache of sense vectors to make room", path.name)
+
+
+def weights_fingerprint(model: nn.Module) -> str:
+    """Digest of every parameter's name, type and bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def texts_fingerprint(texts: Iterable[tuple[str, str]], *settings: object) -> str:
+    """Digest of pairs of texts and of the settings that turn them into tokens."""
+    digest = hashlib.blake2b(repr(settings).encode(), digest_size=16)
+    for query, document in texts:
+        digest.update(f"{len(query)} {len(document)} {query} {document}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,112 @@
+"""The Lightning module that trains a ranker on lists and validates it on the dev split's candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import lightning as L
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from backpack_rank.data.datamodule import ListBatch
+from backpack_rank.data.pairs import Pairs
+from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
+from backpack_rank.training.losses import listwise_softmax, scatter_lists
+
+VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """AdamW with linear warm-up and linear decay to 0.
+
+    Attributes:
+        learning_rate: highest learning rate.
+        weight_decay: for matrices; biases and layer norms have none.
+        warmup_share: share of all steps in which the rate rises.
+    """
+
+    learning_rate: float = 1e-5
+    weight_decay: float = 0.01
+    warmup_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0 or not 0 <= self.warmup_share < 1:
+            raise ValueError(
+                f"training.learning_rate={self.learning_rate} must be > 0 and "
+                f"training.warmup_share={self.warmup_share} in [0, 1)"
+            )
+
+    def optimizer(self, model: nn.Module) -> torch.optim.AdamW:
+        """AdamW over the model's trainable parameters, decay for matrices alone."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98))
+
+    def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+        """Learning rate by step: up over ``warmup_share`` of ``steps``, then down to 0."""
+        rising = max(1, round(self.warmup_share * steps))
+
+        def factor(step: int) -> float:
+            if step < rising:
+                return (step + 1) / rising
+            return max(0.0, (steps - step) / max(1, steps - rising))
+
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+class RankingModule(L.LightningModule):
+    """Trains with the listwise softmax; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
+
+    def __init__(self, ranker: BackpackForRanking | GPT2ForRanking, optimisation: Optimisation, dev: Pairs) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.optimisation = optimisation
+        self.dev = dev
+        self.skipped_lists = 0
+        self._validated: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
+        """Loss of a batch of lists."""
+        scores = scatter_lists(self.ranker(batch.texts).scores.float(), batch.mask)
+        loss, skipped = listwise_softmax(scores, batch.labels, batch.mask)
+        self.skipped_lists += skipped
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(batch.labels))
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self._validated = []
+
+    def validation_step(self, batch: list[tuple[np.ndarray, PackedBatch]], batch_index: int) -> None:
+        """Score a chunk of dev pairs; measures are computed once over all of them."""
+        for rows, texts in batch:
+            self._validated.append((np.asarray(rows), self.ranker(texts).scores.float().cpu().numpy()))
+
+    def on_validation_epoch_end(self) -> None:
+        """nDCG@10 and MRR@10 over the whole dev split, also when its rows are spread over processes."""
+        if self.trainer.sanity_checking:
+            return
+        parts = self._validated
+        if self.trainer.world_size > 1:
+            gathered: list = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(gathered, parts)
+            parts = [part for rank in gathered for part in rank]
+        scores = np.full(len(self.dev), np.nan, dtype=np.float32)
+        for rows, values in parts:
+            scores[rows] = values
+        results = effectiveness(self.dev.to_run(scores), self.dev.collection.qrels, VALIDATION_MEASURES)
+        for name in VALIDATION_MEASURES:
+            self.log(f"val/{name}", results.mean(name), prog_bar=True, rank_zero_only=False, sync_dist=False)
+
+    def configure_optimizers(self) -> dict:
+        """AdamW and its schedule over the trainer's estimated number of steps."""
+        optimizer = self.optimisation.optimizer(self.ranker)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = self.optimisation.schedule(optimizer, steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,334 @@
+"""The ir_datasets source, with the real library offline: tiny files stand where it keeps its downloads."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import ir_datasets
+import pytest
+
+from backpack_rank.data.sources.irds import IrDatasetsStore, load_irds
+
+PASSAGES = {
+    "0": "The nurse worked in a hospital.",
+    "1": "Pilots fly planes.",
+    "2": "A nurse needs training and a licence.",
+    "7": "Straßenbahn drivers pass an exam.",
+}
+
+
+# The library reads its home folder when it is imported, so its own datasets run in a process of their own.
+
+
+def _tar(path: Path, members: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in members.items():
+            data = text.encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def _gzip(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def _qna(rows: list[tuple[int, str, list[tuple[int, str, int | None]]]]) -> str:
+    """A file of msmarco-qna; rows are (query id, text, [(passage id, url, selected)])."""
+    data: dict[str, dict[str, Any]] = {key: {} for key in ("answers", "passages", "query", "query_type", "query_id")}
+    for index, (query_id, text, passages) in enumerate(rows):
+        labelled = [] if passages[0][2] is None else ["is_selected"]  # the eval file has no labels and no answers
+        if labelled:
+            data["answers"][str(index)] = ["No Answer Present."]
+        data["passages"][str(index)] = [
+            dict.fromkeys(labelled, selected) | {"passage_text": PASSAGES[str(number)], "url": url}
+            for number, url, selected in passages
+        ]
+        data["query"][str(index)] = text
+        data["query_type"][str(index)] = "DESCRIPTION"
+        data["query_id"][str(index)] = query_id
+    return json.dumps(data)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("irds")
+    passage = root / "msmarco-passage"
+    _tar(
+        passage / "collectionandqueries.tar.gz",
+        {
+            "collection.tsv": "".join(f"{key}\t{text}\n" for key, text in PASSAGES.items()),
+            "queries.dev.small.tsv": "300\twhat does a nurse do\n200\twho flies\n",
+            "qrels.dev.small.tsv": "300\t0\t0\t1\n200\t0\t1\t1\n",
+        },
+    )
+    (passage / "dev").mkdir()
+    (passage / "dev" / "ms.run").write_text("300\t2\n300\t7\n300\t0\n200\t1\n")
+    _gzip(
+        root / "msmarco-document" / "collection.tsv.gz",
+        "<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\nhttp://a\ntitle\nbody\n</TEXT>\n</DOC>\n",
+    )
+    qna = root / "msmarco-qna"
+    train = [
+        (11, "nurse duties", [(2, "http://a", 0), (0, "http://b", 1), (7, "http://b", 0)]),
+        (12, "nothing useful", [(1, "http://c", 0), (0, "http://c", 0)]),
+        (13, "flying", [(0, "http://b", 0), (1, "http://a", 1)]),
+    ]
+    _gzip(qna / "train_v2.1.json.gz", _qna(train))
+    _gzip(qna / "dev_v2.1.json.gz", _qna([(21, "exam", [(7, "http://d", 1)])]))
+    _gzip(qna / "eval_v2.1_public.json.gz", _qna([(31, "open", [(7, "http://d", None)])]))
+    beir = root / "beir" / "scifact"
+    beir.mkdir(parents=True)
+    with zipfile.ZipFile(beir / "source.zip", "w") as archive:
+        corpus = [
+            {"_id": "5", "title": "Cells", "text": "divide.", "metadata": {}},
+            {"_id": "6", "title": "", "text": "Untitled.", "metadata": {}},
+        ]
+        archive.writestr("scifact/corpus.jsonl", "".join(json.dumps(row) + "\n" for row in corpus))
+        archive.writestr(
+            "scifact/queries.jsonl",
+            '{"_id": "1", "text": "cells?", "metadata": {}}\n{"_id": "2", "text": "other", "metadata": {}}\n',
+        )
+        archive.writestr("scifact/qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\t5\t1\n")
+    return root
+
+
+def _run(home: Path, script: str) -> Any:
+    environment = dict(
+        os.environ,
+        IR_DATASETS_HOME=str(home),
+        BACKPACK_RANK_CACHE=str(home / "our cache"),
+        IR_DATASETS_SKIP_DISK_FREE="true",
+        IR_DATASETS_DL_TRIES="1",
+        http_proxy="http://127.0.0.1:9",  # a download would fail at once
+        https_proxy="http://127.0.0.1:9",
+    )
+    lines = ["import json, sys", "from backpack_rank.data.sources.irds import *", script]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+_SHOW = """
+def show(collection):
+    c = collection
+    return [c.name, list(c.queries.items()), c.qrels, c.candidates and {q: list(s) for q, s in c.candidates.items()},
+            dict(c.documents)]
+"""
+
+
+def test_msmarco_passage_dev_small(home: Path) -> None:
+    shown = _run(home, _SHOW + "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))")
+    assert shown == [
+        "msmarco-passage/dev/small",
+        [["300", "what does a nurse do"], ["200", "who flies"]],
+        {"300": {"0": 1}, "200": {"1": 1}},
+        {"300": ["0", "2", "7"], "200": ["1"]},
+        PASSAGES,
+    ]
+
+
+def test_the_unordered_lists_of_msmarco_cannot_be_cut(home: Path) -> None:
+    script = """
+try:
+    load_irds('msmarco-passage/dev/small', depth=2)
+except ValueError as error:
+    print(json.dumps(str(error)))
+"""
+    message = _run(home, script)
+    assert message.startswith("msmarco-passage/dev/small: the 3 or more scoreddocs of query '300' all have the score 0")
+    assert "so there is no best 2" in message
+
+
+def test_msmarco_qna_train_gives_training_lists(home: Path) -> None:
+    script = """
+lists = load_irds('msmarco-qna/train', answerable_only=True)
+every = load_irds('msmarco-qna/train', depth=2)
+shown = show(lists)[:4]
+texts = [lists.documents.get_many(scores) for scores in lists.candidates.values()]
+print(json.dumps([shown, texts, {q: list(s) for q, s in every.candidates.items()}, len(lists.documents)]))
+"""
+    shown, texts, cut, documents = _run(home, _SHOW + script)
+    assert shown == [
+        "msmarco-qna/train",
+        [["11", "nurse duties"], ["13", "flying"]],
+        {"11": {"2-0": 0, "0-0": 1, "7-0": 0}, "13": {"0-0": 0, "1-1": 1}},
+        {"11": ["2-0", "0-0", "7-0"], "13": ["0-0", "1-1"]},  # the order in which they were shown
+    ]
+    assert texts[1] == {"0-0": PASSAGES["0"], "1-1": PASSAGES["1"]}
+    assert cut == {"11": ["2-0", "0-0"], "12": ["1-0", "0-1"], "13": ["0-0", "1-1"]}
+    assert documents == 7  # passages of the three splits by page, train, dev and eval
+
+
+def test_a_beir_id_drops_the_space_before_untitled_texts(home: Path) -> None:
+    shown = _run(home, _SHOW + "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))")
+    assert shown == [
+        "beir/scifact/test",
+        [["1", "cells?"]],
+        {"1": {"5": 1}},
+        None,
+        {"5": "Cells divide.", "6": "Untitled."},
+    ]
+
+
+def test_a_parent_id_names_the_ids_below_it(home: Path) -> None:
+    script = """
+said = []
+for arguments in [('beir', {}), ('msmarco-passage', {}), ('beir/scifact/test', {})]:
+    try:
+        load_irds(arguments[0], **arguments[1])
+    except ValueError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+    said = _run(home, script)
+    assert said[0].startswith("beir has no docs; ids below it: beir/")
+    assert said[1].startswith("msmarco-passage has no queries; ids below it: msmarco-passage/dev, ")
+    assert said[2] == "beir/scifact/test has no scoreddocs; set candidates to none or to the path of a TREC run"
+
+
+def test_forked_workers_read_the_shared_docstore_of_msmarco_qna(home: Path) -> None:
+    script = """
+import multiprocessing
+store = IrDatasetsStore('msmarco-qna/train')
+expected = dict(store)
+
+def work(given):
+    for _ in range(300):
+        for doc_id, text in expected.items():
+            if given.get_many([doc_id])[doc_id] != text:
+                sys.exit(1)
+
+context = multiprocessing.get_context('fork')
+workers = [context.Process(target=work, args=(store,)) for _ in range(3)]
+[worker.start() for worker in workers]
+work(store)
+[worker.join(60) for worker in workers]
+print(json.dumps([worker.exitcode for worker in workers]))
+"""
+    assert _run(home, script) == [0, 0, 0]
+
+
+# Datasets that are registered from three small files run in this process.
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
+    (tmp_path / "docs.tsv").write_text("".join(f"d{index}\ttext {index}\n" for index in range(300)))
+    (tmp_path / "queries.tsv").write_text("".join(f"q{index}\tquery {index}\n" for index in range(60)))
+    labels = "".join(f"q{index} 0 d{index} {index % 3}\n" for index in range(30))
+    (tmp_path / "qrels").write_text(labels + "q0 0 extra 2\nq1 0 d1 0\n")  # q1 judges d1 twice: 1 and 0
+    made = ir_datasets.create_dataset(
+        str(tmp_path / "docs.tsv"), str(tmp_path / "queries.tsv"), str(tmp_path / "qrels")
+    )
+    name = f"test-{uuid4().hex}"
+    ir_datasets.registry.register(name, made)
+    yield name
+    del ir_datasets.registry._registered[name]
+
+
+def test_judged_answerable_and_all_queries(dataset: str) -> None:
+    judged = load_irds(dataset, candidates="none")
+    assert list(judged.queries) == [f"q{index}" for index in range(30)]
+    assert judged.qrels["q0"] == {"d0": 0, "extra": 2}
+    assert judged.qrels["q1"] == {"d1": 1}
+    assert judged.candidates is None
+    answerable = load_irds(dataset, candidates="none", answerable_only=True, name="mine")
+    assert answerable.name == "mine"
+    assert list(answerable.queries) == ["q0", *(f"q{index}" for index in range(30) if index % 3)]
+    assert len(load_irds(dataset, candidates="none", judged_queries_only=False).queries) == 60
+
+
+def test_a_sample_of_queries_follows_the_seed_and_keeps_the_order(dataset: str) -> None:
+    first = load_irds(dataset, candidates="none", max_queries=10, seed=1)
+    again = load_irds(dataset, candidates="none", max_queries=10, seed=1)
+    other = load_irds(dataset, candidates="none", max_queries=10, seed=2)
+    assert list(first.queries) == list(again.queries)
+    assert list(first.queries) != list(other.queries)
+    assert len(first.queries) == 10
+    numbers = [int(query_id[1:]) for query_id in first.queries]
+    assert numbers == sorted(numbers)
+    assert set(first.qrels) == set(first.queries)
+    assert len(load_irds(dataset, candidates="none", max_queries=999).queries) == 30
+
+
+def test_candidates_from_a_run_file_are_checked(dataset: str, tmp_path: Path) -> None:
+    run = tmp_path / "run.trec"
+    run.write_text("q1 Q0 d5 1 2 x\nq1 Q0 d6 2 1 x\nq59 Q0 d6 2 1 x\n")
+    assert load_irds(dataset, candidates=str(run), depth=1).candidates == {"q1": {"d5": 2.0}}
+    run.write_text("q1 Q0 d5 1 2 x\nq1 Q0 d999 2 1 x\n")
+    with pytest.raises(ValueError, match=r"run\.trec, line 2: document id 'd999' of query 'q1'"):
+        load_irds(dataset, candidates=str(run))
+    with pytest.raises(FileNotFoundError, match="scoreddocs, none, or a path"):
+        load_irds(dataset, candidates="bm25")
+
+
+def test_the_store_fetches_by_id_and_pickles_by_id(dataset: str) -> None:
+    store = IrDatasetsStore(dataset)
+    assert store.get_many(["d7", "d3", "d7"]) == {"d7": "text 7", "d3": "text 3"}
+    assert "d299" in store
+    assert "d300" not in store
+    assert "d2999" not in store  # longer than every key of the library's index, which cuts it
+    assert len(store) == 300
+    with pytest.raises(KeyError, match="'d300'"):
+        store.get_many(["d1", "d300"])
+    data = pickle.dumps(store)
+    assert len(data) < 300
+    back = pickle.loads(data)
+    assert back.get_many(["d1"]) == {"d1": "text 1"}
+    assert back.fingerprint == store.fingerprint
+    assert [doc_id for doc_id, _ in store] == [f"d{index}" for index in range(300)]
+
+
+def _check(store: IrDatasetsStore) -> None:
+    for _ in range(20):
+        for start in range(10):
+            wanted = [f"d{index}" for index in range(start, 300, 10)]
+            if store.get_many(wanted) != {doc_id: f"text {doc_id[1:]}" for doc_id in wanted}:
+                sys.exit(1)
+
+
+def test_forked_workers_open_their_own_files(dataset: str) -> None:
+    store = IrDatasetsStore(dataset)
+    assert "d1" in store  # opened before the fork
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_check, args=(store,)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    _check(store)
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_errors_say_what_to_do(dataset: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"no dataset 'msmarco-pasage/dev/small'; close ids: msmarco-passage/dev/small"
+    ):
+        load_irds("msmarco-pasage/dev/small")
+    with pytest.raises(ValueError, match="max_queries must be at least 1"):
+        load_irds(dataset, max_queries=0)
+    with pytest.raises(ValueError, match="depth must be at least 1"):
+        load_irds(dataset, depth=0)
+    (tmp_path / "queries.tsv").write_text("q1\t \nq2\tx\n")
+    with pytest.raises(ValueError, match=f"{dataset}: the text of query 'q1' is empty"):
+        load_irds(dataset, candidates="none")

@@ -1,0 +1,236 @@
+"""BEIR folders and TREC files give the same collection; every id that leads nowhere is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from backpack_rank.data import stores
+from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.data.sources.trec import load_trec
+
+CORPUS = [
+    {"_id": "d1", "title": "Nurse", "text": "how to become one"},
+    {"_id": "d2", "title": "", "text": "salary of a nurse"},
+    {"_id": "d3", "title": "Pilot", "text": "training"},
+]
+QUERIES = [
+    {"_id": "q1", "text": "nurse job"},
+    {"_id": "q2", "text": "pilot"},
+    {"_id": "q3", "text": "not answered"},
+    {"_id": "q4", "text": "no label"},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "toy"
+    (root / "qrels").mkdir(parents=True)
+    (root / "runs").mkdir()
+    (root / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in CORPUS))
+    (root / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUERIES))
+    head = "query-id\tcorpus-id\tscore\n"
+    (root / "qrels" / "train.tsv").write_text(f"{head}q1\td1\t2\nq1\td3\t0\n")
+    (root / "qrels" / "test.tsv").write_text(f"{head}q3\td1\t0\nq2\td3\t1\n")
+    (root / "runs" / "all.trec").write_text("q1 Q0 d3 1 1 x\nq1 Q0 d2 2 3 x\nq2 Q0 d1 1 5 x\nq4 Q0 d1 1 5 x\n")
+    return root
+
+
+def _zip(path: Path) -> None:
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+def test_a_split_has_the_queries_of_its_qrels_in_the_order_of_the_queries_file(folder: Path) -> None:
+    test = load_beir(str(folder), "test", candidates="runs/all.trec")
+    assert test.name == "toy/test"
+    assert list(test.queries.items()) == [("q2", "pilot"), ("q3", "not answered")]
+    assert test.qrels == {"q2": {"d3": 1}, "q3": {"d1": 0}}
+    assert test.candidates == {"q2": {"d1": 5.0}}
+    assert dict(test.documents) == {
+        "d1": "Nurse how to become one",
+        "d2": "salary of a nurse",
+        "d3": "Pilot training",
+    }
+
+
+def test_filters_and_options(folder: Path) -> None:
+    assert list(load_beir(str(folder), "test", answerable_only=True).queries) == ["q2"]
+    every = load_beir(str(folder), "test", judged_queries_only=False)
+    assert list(every.queries) == ["q1", "q2", "q3", "q4"]
+    assert "q1" not in every.qrels
+    train = load_beir(str(folder), "train", candidates="runs/all.trec", depth=1, title=False, name="mine")
+    assert train.name == "mine"
+    assert train.candidates == {"q1": {"d2": 3.0}}
+    assert train.documents.get_many(["d1"]) == {"d1": "how to become one"}
+    assert load_beir(str(folder), "train").candidates is None
+
+
+def test_every_file_may_be_compressed(folder: Path) -> None:
+    plain = load_beir(str(folder), "train", candidates="runs/all.trec")
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "runs/all.trec"):
+        _zip(folder / name)
+    packed = load_beir(str(folder), "train", candidates="runs/all.trec")
+    assert (packed.queries, packed.qrels, packed.candidates) == (plain.queries, plain.qrels, plain.candidates)
+    assert dict(packed.documents) == dict(plain.documents)
+    assert packed.documents.fingerprint == plain.documents.fingerprint
+
+
+def test_a_big_corpus_stays_on_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores.open_documents, "__kwdefaults__", {"title": True, "memory_limit": 10})
+    collection = load_beir(str(folder), "train", candidates="runs/all.trec")
+    assert isinstance(collection.documents, stores.OffsetStore)
+    assert collection.documents.get_many(["d3"]) == {"d3": "Pilot training"}
+
+
+def test_complete_labels_replace_those_of_the_split_and_keep_unknown_documents(folder: Path, tmp_path: Path) -> None:
+    complete = tmp_path / "official.txt"
+    complete.write_text("q2 0 d3 3\nq2 0 elsewhere 2\nq3 0 d1 0\nq99 0 d1 1\n")
+    collection = load_beir(str(folder), "test", qrels=str(complete))
+    assert collection.qrels == {"q2": {"d3": 3, "elsewhere": 2}, "q3": {"d1": 0}}
+    assert list(collection.queries) == ["q2", "q3"]
+    shutil.rmtree(folder / "qrels")
+    complete.write_text("q2 0 d3 3\n")
+    assert list(load_beir(str(folder), "test", qrels=str(complete)).queries) == ["q2"]
+
+
+def test_complete_labels_that_lack_a_query_of_the_split_are_refused(folder: Path, tmp_path: Path) -> None:
+    complete = tmp_path / "official.txt"
+    complete.write_text("q2 0 d3 3\n")
+    with pytest.raises(ValueError, match=r"official\.txt has no judgement of query 'q3', which is in .*test\.tsv"):
+        load_beir(str(folder), "test", qrels=str(complete))
+
+
+# bad input
+
+
+def test_missing_folder_and_files_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"no folder .*gone; expected corpus\.jsonl, queries\.jsonl and qrels/dev"
+    ):
+        load_beir(str(tmp_path / "gone"), "dev")
+    with pytest.raises(FileNotFoundError, match=r"dev\.tsv \(nor \.gz\); splits there: test, train"):
+        load_beir(str(folder), "dev")
+    with pytest.raises(FileNotFoundError, match=r"runs/none\.trec"):
+        load_beir(str(folder), "test", candidates="runs/none.trec")
+    (folder / "corpus.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match=r"corpus\.jsonl \(nor corpus\.jsonl\.gz\)"):
+        load_beir(str(folder), "test")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("runs/all.trec", "q1 Q0 d9 3 0.5 x\n", "line 5: document id 'd9' of query 'q1' is not in the collection"),
+        ("runs/all.trec", "q9 Q0 d1 1 0.5 x\n", "line 5: query id 'q9' is not in {root}/queries.jsonl"),
+        ("qrels/test.tsv", "q9\td1\t1\n", "line 4: query id 'q9' is not in {root}/queries.jsonl"),
+        ("qrels/test.tsv", "q2\td1\tx\n", "line 4: relevance of query 'q2', document 'd1' must be an integer"),
+        ("queries.jsonl", '{"_id": "q5", "text": " "}\n', "line 5: the text of query 'q5' is empty"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "again"}\n', "line 4: document id 'd1' stands twice, first in line 1"),
+    ],
+)
+def test_ids_that_lead_nowhere_are_named_with_file_and_line(folder: Path, file: str, line: str, message: str) -> None:
+    with open(folder / file, "a") as handle:
+        handle.write(line)
+    expected = f"{folder / file}, {message.format(root=folder)}"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        load_beir(str(folder), "test", candidates="runs/all.trec")
+
+
+def test_a_split_without_a_relevant_document_is_refused(folder: Path) -> None:
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t0\n")
+    with pytest.raises(ValueError, match="toy/dev has no queries with a relevant document"):
+        load_beir(str(folder), "dev", answerable_only=True)
+
+
+# TREC files
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
+    texts = {
+        "collection": "d1\tNurse\thow to become one\nd2\t\tsalary of a nurse\nd3\tPilot\ttraining\n",
+        "topics": "q1\tnurse job\nq2\tpilot\nq4\tno label\n",
+        "qrels": "q1 0 d1 2\nq1 0 d3 0\nq2 0 d8 1\nq77 0 d1 1\n",
+        "candidates": "q1 Q0 d3 1 1 x\nq1 Q0 d2 2 3 x\nq4 Q0 d1 1 5 x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.tsv").write_text(text)
+    return {name: str(tmp_path / f"{name}.tsv") for name in texts}
+
+
+def test_trec_files_give_a_collection(files: dict[str, str]) -> None:
+    collection = load_trec("mine", **files, depth=1)  # type: ignore[arg-type]
+    assert collection.name == "mine"
+    assert collection.queries == {"q1": "nurse job", "q2": "pilot"}
+    assert collection.qrels == {"q1": {"d1": 2, "d3": 0}, "q2": {"d8": 1}}
+    assert collection.candidates == {"q1": {"d2": 3.0}}
+    assert collection.documents.get_many(["d1", "d2"]) == {
+        "d1": "Nurse how to become one",
+        "d2": "salary of a nurse",
+    }
+
+
+def test_trec_topics_without_qrels_are_only_ranked(files: dict[str, str]) -> None:
+    collection = load_trec("mine", files["collection"], files["topics"])
+    assert list(collection.queries) == ["q1", "q2", "q4"]
+    assert collection.qrels == {}
+    assert collection.candidates is None
+
+
+def test_trec_errors_name_the_file(files: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"gone\.tsv \(topics\)"):
+        load_trec("mine", files["collection"], str(tmp_path / "gone.tsv"))
+    Path(files["candidates"]).write_text("q1 Q0 d1 1 1 x\nq1 Q0 d9 2 0 x\n")
+    with pytest.raises(ValueError, match=r"candidates\.tsv, line 2: document id 'd9' of query 'q1'"):
+        load_trec("mine", **files)  # type: ignore[arg-type]
+
+
+# real data
+
+
+def _real() -> Path:
+    if "BACKPACK_RANK_DATA" not in os.environ:
+        pytest.skip("set BACKPACK_RANK_DATA to the folder of the public collections")
+    return Path(os.environ["BACKPACK_RANK_DATA"])
+
+
+def test_wikiqa_has_its_published_counts() -> None:
+    root = str(_real() / "wikiqa")
+    test = load_beir(root, "test", candidates="candidates/test.trec", title=False)
+    assert len(test.queries) == 633
+    assert len(test.documents) == 28_876
+    assert test.candidates is not None
+    assert set(test.candidates) == set(test.queries)
+    counts = [len(load_beir(root, split, answerable_only=True).queries) for split in ("train", "dev", "test")]
+    assert counts == [873, 126, 243]
+
+
+def test_dl19_with_complete_labels() -> None:
+    root = _real()
+    complete = str(root / "trec_dl" / "qrels.dl19-passage.txt")
+    dl19 = load_beir(str(root / "dl19"), "test", candidates="candidates/bm25.trec", qrels=complete)
+    assert len(dl19.queries) == 43
+    assert sum(len(judged) for judged in dl19.qrels.values()) == 9_260
+    assert dl19.candidates is not None
+    assert {len(scores) for scores in dl19.candidates.values()} == {100}
+    assert sum(len(judged) for judged in load_beir(str(root / "dl19"), "test").qrels.values()) == 3_983
+
+
+def test_squad_train_is_read_from_gzip_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path))
+    root = _real() / "squad_train"
+    dev = load_beir(str(root), "dev")
+    assert (len(dev.queries), len(dev.documents)) == (2_922, 18_896)
+    on_disk = stores.OffsetStore(root / "corpus.jsonl.gz")
+    some = [next(iter(judged)) for judged in dev.qrels.values()][::50]
+    assert on_disk.get_many(some) == dev.documents.get_many(some)
+    assert len(on_disk) == 18_896

@@ -1,0 +1,178 @@
+"""The report of a multirun: every job in it, changes against alpha=1, failed jobs named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow
+from backpack_rank.reporting.sweep import collect_sweep, write_sweep_report
+from backpack_rank.reporting.tables import write_report
+
+KINDS = ("tf", "tf-paper", "bool")
+
+
+def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemRow:
+    quality = {name: Figure(effectiveness, effectiveness) for name in ("MRR@10", "nDCG@10")}
+    measures = {f"{name}({kind})@10": Figure(bias, 0.2) for kind in KINDS for name in ("RaB", "ARaB")}
+    return SystemRow(label, alpha, Summary(quality, 10), Summary(measures, 20))
+
+
+def job(folder: Path, name: str, overrides: list[str], *rows: SystemRow, about: About | None = None) -> None:
+    (folder / name / ".hydra").mkdir(parents=True)
+    text = "".join(f"- {override}\n" for override in overrides)
+    (folder / name / ".hydra" / "overrides.yaml").write_text(text or "[]\n", "utf-8")
+    if rows:
+        write_report(folder / name, Report(rows, about or About("wikiqa/test", "wikiqa/test", rows[-1].alpha)))
+
+
+@pytest.fixture
+def multirun(tmp_path: Path) -> Path:
+    """Three alphas with the same BM25, in folders whose names do not sort by alpha; one job failed."""
+    bm25 = row("BM25", None, 0.3, 0.06)
+    job(tmp_path, "alpha=0.5", ["alpha=0.5", "data=wikiqa"], bm25, row("alpha=0.5", 0.5, 0.36, 0.03))
+    job(tmp_path, "alpha=1", ["alpha=1", "data=wikiqa"], bm25, row("alpha=1", 1.0, 0.4, 0.05))
+    job(tmp_path, "alpha=0", ["alpha=0", "data=wikiqa"], bm25, row("alpha=0", 0.0, 0.2, -0.01))
+    job(tmp_path, "alpha=0.1", ["alpha=0.1", "data=wikiqa"])
+    return tmp_path
+
+
+def report_of(folder: Path) -> str:
+    buffer = io.StringIO()
+    write_sweep_report(folder, Console(file=buffer, width=100, color_system=None))
+    return buffer.getvalue()
+
+
+def test_systems_come_reference_first_then_by_falling_alpha(multirun: Path):
+    sweep = collect_sweep(multirun)
+    assert [entry.row.label for entry in sweep.entries] == ["BM25", "alpha=1", "alpha=0.5", "alpha=0"]
+    assert sweep.settings == ("",)
+    assert [entry.label for entry in sweep.rows("")] == ["BM25", "alpha=1", "alpha=0.5", "alpha=0"]
+
+
+def test_changes_are_of_the_absolute_mean_against_alpha_one(multirun: Path):
+    sweep = collect_sweep(multirun)
+    bm25, one, half, zero = sweep.entries
+    assert sweep.change(half, "nDCG@10") == pytest.approx(-10.0)
+    assert sweep.change(half, "RaB(tf)@10") == pytest.approx(-40.0)
+    assert sweep.change(zero, "RaB(tf)@10") == pytest.approx(-80.0)  # from 0.05 to |-0.01|
+    assert sweep.change(one, "nDCG@10") == 0.0
+    assert sweep.change(bm25, "nDCG@10") is None
+    assert sweep.change(half, "unknown") is None
+
+
+def test_a_failed_job_is_named_everywhere(multirun: Path):
+    text = report_of(multirun)
+    assert collect_sweep(multirun).failed == ("alpha=0.1",)
+    sentence = "Without measures (failed or not finished): alpha=0.1"
+    assert sentence in text
+    assert sentence in (multirun / "sweep.md").read_text("utf-8")
+    assert json.loads((multirun / "sweep.json").read_text("utf-8"))["failed"] == ["alpha=0.1"]
+
+
+def test_the_terminal_table_holds_signed_means_changes_and_the_path_of_the_plot(multirun: Path):
+    text = report_of(multirun)
+    assert max(len(line) for line in text.splitlines() if not line.startswith("plot: ")) <= 100
+    lines = [line.replace("│", " ").split() for line in text.splitlines()]
+    at = lines.index(["alpha=0", "0.2000", "0.2000", "-0.0100", "-0.0100", "-0.0100", "-0.0100"])
+    assert lines[at + 1] == ["-50.0%", "-50.0%", "-80.0%", "-80.0%", "-80.0%", "-80.0%"]
+    assert f"plot: {multirun / 'tradeoff.png'}" in text
+
+
+def test_all_files_are_written_and_named(multirun: Path):
+    paths = write_sweep_report(multirun, Console(file=io.StringIO()))
+    names = ["sweep.csv", "sweep.json", "sweep.md", "tradeoff.png", "tradeoff.svg"]
+    assert [path.name for path in paths] == names
+    assert all(path.is_file() for path in paths)
+
+
+def test_the_csv_has_every_measure_with_its_change(multirun: Path):
+    report_of(multirun)
+    with open(multirun / "sweep.csv", newline="", encoding="utf-8") as handle:
+        lines = list(csv.DictReader(handle))
+    assert len(lines) == 4 * (2 + 6)
+    (line,) = [x for x in lines if x["system"] == "alpha=0" and x["measure"] == "ARaB(tf-paper)@10"]
+    assert (float(line["mean"]), float(line["absolute_mean"]), line["job"]) == (-0.01, 0.01, "alpha=0")
+    assert float(line["change_percent"]) == pytest.approx(-80.0)
+    assert {x["change_percent"] for x in lines if x["system"] == "BM25"} == {""}
+
+
+def test_the_markdown_table_has_signed_and_absolute_values(multirun: Path):
+    report_of(multirun)
+    text = (multirun / "sweep.md").read_text("utf-8")
+    bias = "-0.0100 | 0.0100 (-80.0%)"
+    assert f"| alpha=0 | 0.2000 (-50.0%) | 0.2000 (-50.0%) | {' | '.join([bias] * 4)} |" in text.splitlines()
+    assert "![tradeoff](tradeoff.png)" in text
+
+
+def test_the_report_can_be_written_again(multirun: Path):
+    assert report_of(multirun) == report_of(multirun)
+
+
+def test_without_alpha_one_there_are_no_changes(tmp_path: Path):
+    job(tmp_path, "0", ["alpha=0.5"], row("alpha=0.5", 0.5, 0.4, 0.1))
+    job(tmp_path, "1", ["alpha=0.3"], row("alpha=0.3", 0.3, 0.4, 0.1))
+    text = report_of(tmp_path)
+    assert "%" not in text
+
+
+def test_a_change_from_zero_is_not_a_number_in_percent(tmp_path: Path):
+    job(tmp_path, "0", ["alpha=1"], row("alpha=1", 1.0, 0.4, 0.0))
+    job(tmp_path, "1", ["alpha=0"], row("alpha=0", 0.0, 0.4, 0.1))
+    sweep = collect_sweep(tmp_path)
+    assert sweep.change(sweep.entries[1], "RaB(tf)@10") is None
+    assert "inf" not in report_of(tmp_path)
+
+
+def test_other_overrides_that_vary_are_settings_with_their_own_baseline_and_plot(tmp_path: Path):
+    for data, bm25, one in (("dl19", 0.3, 0.4), ("dl20", 0.2, 0.8)):
+        for alpha, factor in ((1.0, 1.0), (0.5, 0.75)):
+            about = About(f"{data}/test", f"{data}/test", alpha)
+            rows = (row("BM25", None, bm25, 0.05), row(f"alpha={alpha:g}", alpha, one * factor, 0.1))
+            overrides = [f"alpha={alpha}", f"data={data}", "checkpoint=/some/where"]
+            job(tmp_path, f"checkpoint=/some/where,data={data},{alpha}", overrides, *rows, about=about)
+    sweep = collect_sweep(tmp_path)
+    assert [(entry.setting, entry.row.label) for entry in sweep.entries] == [
+        (f"data={data}", label) for data in ("dl19", "dl20") for label in ("BM25", "alpha=1", "alpha=0.5")
+    ]
+    changes = [sweep.change(entry, "nDCG@10") for entry in sweep.entries if entry.row.alpha == 0.5]
+    assert changes == pytest.approx([-25.0, -25.0])
+    assert sweep.about.effectiveness_set == "dl19/test / dl20/test"
+    assert "data=dl19" in report_of(tmp_path)
+    names = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert names == ["tradeoff-data=dl19.png", "tradeoff-data=dl20.png"]
+
+
+def test_a_reference_that_is_equal_in_every_setting_stands_once(tmp_path: Path):
+    for seed in (0, 1):
+        rows = (row("BM25", None, 0.3, 0.05), row("alpha=1", 1.0, 0.4 + seed / 10, 0.1))
+        job(tmp_path, str(seed), ["alpha=1", f"seed={seed}"], *rows)
+    sweep = collect_sweep(tmp_path)
+    assert [(entry.setting, entry.row.label) for entry in sweep.entries] == [
+        ("", "BM25"),
+        ("seed=0", "alpha=1"),
+        ("seed=1", "alpha=1"),
+    ]
+    assert [entry.label for entry in sweep.rows("seed=1")] == ["BM25", "alpha=1"]
+
+
+def test_without_the_bias_measures_the_report_says_why_there_is_no_plot(tmp_path: Path):
+    job(tmp_path, "0", ["alpha=1"], SystemRow("alpha=1", 1.0, Summary({"nDCG@10": Figure(0.4, 0.4)}, 3)))
+    text = " ".join(report_of(tmp_path).split())
+    assert "No plot: the plot needs RaB(tf)@10; alpha=1 has no value of it." in text
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_a_folder_without_jobs_or_with_failed_ones_only_is_an_error(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        collect_sweep(tmp_path / "absent")
+    with pytest.raises(ValueError, match="none of the 0 jobs"):
+        collect_sweep(tmp_path)
+    job(tmp_path, "alpha=1", ["alpha=1"])
+    with pytest.raises(ValueError, match=r"none of the 1 jobs .* wrote measures\.json: alpha=1"):
+        collect_sweep(tmp_path)

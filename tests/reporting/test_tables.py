@@ -1,0 +1,218 @@
+"""Tables of results: what the terminal shows, what the files hold, and that files are whole or absent."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow
+from backpack_rank.reporting.tables import (
+    bias_table,
+    effectiveness_table,
+    print_report,
+    read_json,
+    write_csv,
+    write_json,
+    write_per_query,
+    write_report,
+)
+
+THIRD = 1 / 3
+KINDS = ("tf", "tf-paper", "bool")
+
+
+def row(label: str, alpha: float | None, shift: float = 0.0) -> SystemRow:
+    effectiveness = {
+        "MRR@10": Figure(THIRD, THIRD, 0.3, 0.4),
+        "nDCG@5": Figure(0.5 + shift, 0.5),
+        "nDCG@10": Figure(0.25 + shift, 0.25),
+        "R@100": Figure(0.8, 0.8),
+    }
+    bias = {
+        f"{name}({kind})@{cutoff}": Figure(shift - cutoff / 1000, 0.2)
+        for cutoff in (5, 10, 20, 30, 40)
+        for kind in KINDS
+        for name in ("RaB", "ARaB")
+    }
+    return SystemRow(label, alpha, Summary(effectiveness, 243, 390, 1), Summary(bias, 1765, 2))
+
+
+def sample() -> Report:
+    sign = "male minus female: positive values lean towards male words, negative ones towards female words"
+    about = About(
+        "wikiqa/test",
+        "wikiqa/test, neutral queries",
+        0.5,
+        "2 lowest senses",
+        "default",
+        "gender_words",
+        "word",
+        "male_minus_female",
+        sign,
+        ("A note [bold]in brackets[/bold].",),
+    )
+    return Report((row("BM25", None), row("alpha=0.5", 0.5, 0.01)), about)
+
+
+def printed(report: Report, width: int = 100, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    print_report(report, Console(file=file, width=width, color_system=None))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def lines_with(text: str, *words: str) -> list[str]:
+    return [line for line in text.splitlines() if all(word in line for word in words)]
+
+
+def test_the_terminal_shows_means_with_four_decimals():
+    text = printed(sample())
+    assert "Effectiveness on wikiqa/test (243 queries)" in text
+    (line,) = lines_with(text, "BM25", "0.3333")
+    assert line.replace("│", " ").split() == ["BM25", "0.3333", "0.5000", "0.2500", "0.8000"]
+
+
+def test_bias_has_one_block_per_cutoff_with_all_conventions_within_100_columns():
+    text = printed(sample())
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert "…" not in text
+    for cutoff, value in ((5, "-0.0050"), (10, "-0.0100"), (20, "-0.0200"), (30, "-0.0300"), (40, "-0.0400")):
+        (line,) = [line for line in lines_with(text, "BM25", value) if str(cutoff) in line.split("│")[1]]
+        assert line.replace("│", " ").split() == [str(cutoff), "BM25", *[value] * 6]
+    for heading in ("TF", "TF eq. 6", "Boolean"):
+        assert heading in text
+
+
+def test_the_sign_the_settings_and_what_is_left_out_are_said_in_words():
+    text = printed(sample())
+    assert "male minus female: positive values lean towards male words" in " ".join(text.split())
+    assert "alpha 0.5, policy 2 lowest senses" in text
+    assert "preset default, word list gender_words, tokenizer word" in text
+    assert "every system: 390 queries left out: no relevant document" in text
+    assert "every system: 1 query missing from the run, counted as 0" in text
+    assert "A note [bold]in brackets[/bold]." in text
+
+
+def test_a_terminal_without_utf8_gets_plain_ascii():
+    text = printed(sample(), encoding="ascii")
+    assert "| BM25" in text
+
+
+def test_a_value_that_a_system_does_not_have_is_a_dash_and_not_zero():
+    reference = SystemRow("run", None, Summary({"MRR@10": Figure(0.5, 0.5)}, 3))
+    text = printed(Report((reference, row("alpha=1", 1.0))))
+    (line,) = lines_with(text, "run", "0.5000")
+    assert line.replace("│", " ").split() == ["run", "0.5000", "-", "-", "-"]
+    assert "(3 to 243 queries)" in text
+
+
+def test_tables_of_nothing_are_left_out():
+    report = Report((SystemRow("run", None, Summary({"MRR@10": Figure(0.5, 0.5)}, 3)),))
+    assert bias_table(report) is None
+    assert effectiveness_table(report) is not None
+    assert effectiveness_table(Report(())) is None
+
+
+def test_a_measure_of_another_name_gets_its_own_column():
+    bias = {"NFaiRR@5": Figure(0.9, 0.9), "NFaiRR@10": Figure(0.8, 0.8), "exposure": Figure(0.1, 0.1)}
+    text = printed(Report((SystemRow("run", None, None, Summary(bias, 4)),)))
+    assert lines_with(text, "NFaiRR", "exposure")
+    assert [line.replace("│", " ").split() for line in lines_with(text, "run")] == [
+        ["5", "run", "0.9000", "-"],
+        ["10", "run", "0.8000", "-"],
+        ["run", "-", "0.1000"],
+    ]
+
+
+def test_json_has_the_documented_layout_and_all_digits(tmp_path: Path):
+    write_json(tmp_path / "measures.json", sample())
+    payload = json.loads((tmp_path / "measures.json").read_text("utf-8"))
+    assert payload["format"] == "backpack_rank measures 1"
+    assert payload["about"]["sign"] == "male_minus_female"
+    first, second = payload["systems"]
+    assert (first["label"], first["alpha"], second["alpha"]) == ("BM25", None, 0.5)
+    assert first["effectiveness"]["figures"]["MRR@10"] == {
+        "mean": THIRD,
+        "absolute_mean": THIRD,
+        "mean_absolute": THIRD,
+        "low": 0.3,
+        "high": 0.4,
+    }
+    assert {key: first["bias"][key] for key in ("queries", "left_out", "missing")} == {
+        "queries": 1765,
+        "left_out": 2,
+        "missing": 0,
+    }
+    assert first["bias"]["figures"]["RaB(tf)@40"]["mean"] == -0.04
+    assert first["bias"]["figures"]["RaB(tf)@40"]["absolute_mean"] == 0.04
+
+
+def test_json_reads_back_as_the_same_report(tmp_path: Path):
+    write_json(tmp_path / "measures.json", sample())
+    assert read_json(tmp_path / "measures.json") == sample()
+
+
+def test_numbers_that_are_not_finite_become_null_and_empty_cells(tmp_path: Path):
+    report = Report((SystemRow("run", None, Summary({"MRR@10": Figure(math.nan, math.nan)}, 0)),))
+    write_report(tmp_path, report)
+    text = (tmp_path / "measures.json").read_text("utf-8")
+    assert "NaN" not in text
+    assert math.isnan(read_json(tmp_path / "measures.json").rows[0].effectiveness.figures["MRR@10"].mean)
+    assert (tmp_path / "measures.csv").read_text("utf-8").splitlines()[1] == "run,,effectiveness,MRR@10,,,,,,0,0,0"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "other"}', '{"format": "backpack_rank measures 1"}'])
+def test_a_damaged_file_of_measures_is_named(tmp_path: Path, text: str):
+    path = tmp_path / "measures.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=r"measures\.json is no file of measures"):
+        read_json(path)
+
+
+def test_csv_has_one_line_per_system_and_measure_with_all_digits(tmp_path: Path):
+    write_csv(tmp_path / "measures.csv", sample())
+    with open(tmp_path / "measures.csv", newline="", encoding="utf-8") as handle:
+        lines = list(csv.DictReader(handle))
+    assert len(lines) == 2 * (4 + 30)
+    assert lines[0]["system"] == "BM25"
+    assert lines[0]["alpha"] == ""
+    assert float(lines[0]["mean"]) == THIRD
+    (chosen,) = [x for x in lines if x["system"] == "alpha=0.5" and x["measure"] == "ARaB(tf-paper)@40"]
+    assert (chosen["kind"], float(chosen["mean"]), chosen["queries"]) == ("bias", 0.01 - 0.04, "1765")
+    assert float(chosen["absolute_mean"]) == pytest.approx(0.03)
+
+
+def test_per_query_values_are_written_with_all_digits(tmp_path: Path):
+    path = tmp_path / "per_query.csv.gz"
+    systems = [("BM25", {"MRR@10": {"q1": THIRD, "q,2": 0.0}}), ("BM25", {"RaB(tf)@5": {"q9": -0.1}})]
+    write_per_query(path, systems)
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as handle:
+        assert list(csv.reader(handle)) == [
+            ["system", "measure", "query_id", "value"],
+            ["BM25", "MRR@10", "q1", repr(THIRD)],
+            ["BM25", "MRR@10", "q,2", "0.0"],
+            ["BM25", "RaB(tf)@5", "q9", "-0.1"],
+        ]
+
+
+def test_a_write_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "measures.json"
+    write_json(path, sample())
+    before = path.read_bytes()
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, Report(()))
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["measures.json"]
