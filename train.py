@@ -7,6 +7,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from backpack_rank.pipelines.common import register_resolvers
+from backpack_rank.pipelines.errors import plain_errors
 from backpack_rank.pipelines.train import train
 
 register_resolvers()
@@ -16,7 +17,8 @@ register_resolvers()
 def main(config: DictConfig) -> float:
     """Train, and give the best nDCG@10 on the dev split to a Hydra sweeper."""
     hydra_config = HydraConfig.get()
-    return train(config, Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task))
+    with plain_errors():
+        return train(config, Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ class Scorer:
     ) -> None:
         self.settings = settings or ScoringSettings()
         self.device = pick_device(self.settings.device)
-        self.ranker = ranker.to(device=self.device, dtype=getattr(torch, self.settings.dtype)).eval()
+        ranker.to(device=self.device, dtype=getattr(torch, self.settings.dtype))  # type: ignore[call-arg]
+        self.ranker = ranker.eval()
         self.encoder = encoder
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
@@ -116,6 +117,8 @@ class Scorer:
     ) -> Run:
         """Candidates scored under weights per sense; further weights need the head alone when there is a cache."""
         pairs = Pairs.from_run(candidates, collection)
+        if weights is None and not isinstance(self.ranker, BackpackForRanking):
+            return pairs.to_run(self.scores(pairs))
         senses = None if cache is None else self._cached_senses(pairs, cache)
         if senses is not None:
             return pairs.to_run(self.score_senses(senses, weights))
@@ -127,7 +130,8 @@ class Scorer:
     def _cached_senses(self, pairs: Pairs, cache: SenseCache) -> np.ndarray | None:
         config = self._backpack().config
         dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
-        texts = texts_fingerprint(pairs.texts(), self.encoder.fingerprint)
+        # The configuration is part of the key, because it decides what the same weights do (scales, heads).
+        texts = texts_fingerprint(pairs.texts(), self.encoder.fingerprint, config.to_json_string())
         key = f"{weights_fingerprint(self.ranker)[:16]}-{texts}-{dtype}"
         shape = (len(pairs), config.num_senses, config.n_embd)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out))

@@ -34,7 +34,8 @@ class TrainingLists:
 
     A list takes, in this order:
 
-    1. relevant documents (label above 0), drawn at random, at least one and at most ``max_relevant``;
+    1. relevant documents (label above 0), at least one and at most ``max_relevant``, drawn in proportion to
+       2^label - 1 (the gain of nDCG), so with binary labels all alike;
     2. candidates of the query that are not judged relevant (judged 0 or not judged), drawn at random;
     3. when those do not suffice, candidates and relevant documents of other queries that are not relevant to
        this one.
@@ -108,9 +109,7 @@ class TrainingLists:
             raise KeyError(f"query {query_id!r} has no relevant document in the collection, so it has no training list")
         chance = self._random("list", epoch, query_id)
         relevant = self._relevant[query_id]
-        # Sorted before drawing, so that the order of dictionaries cannot matter.
-        chosen = chance.sample(sorted(relevant), min(self._max_relevant, len(relevant)))
-        chosen.sort(key=lambda doc_id: -relevant[doc_id])
+        chosen = self._draw_relevant(chance, relevant)
         room = self._size - len(chosen)
         others = sorted(doc_id for doc_id in self._candidates.get(query_id, ()) if doc_id not in relevant)
         drawn = chance.sample(others, min(room, len(others)))
@@ -118,6 +117,17 @@ class TrainingLists:
             drawn += self._from_others(chance, relevant, set(drawn), room - len(drawn))
         labels = [relevant[doc_id] for doc_id in chosen] + [0] * len(drawn)
         return TrainingList(query_id, (*chosen, *drawn), tuple(labels))
+
+    def _draw_relevant(self, chance: random.Random, relevant: Mapping[str, int]) -> list[str]:
+        """Relevant documents, highest label first, drawn without replacement in proportion to 2^label - 1.
+
+        Many documents of a low grade would else crowd out the few of the highest. (Efraimidis and Spirakis 2006:
+        the largest u^(1/weight), u uniform, are such a sample.)
+        """
+        # Sorted before drawing, so that the order of dictionaries cannot matter.
+        keys = {doc_id: chance.random() ** (1 / (2 ** relevant[doc_id] - 1)) for doc_id in sorted(relevant)}
+        chosen = sorted(keys, key=lambda doc_id: -keys[doc_id])[: self._max_relevant]
+        return sorted(chosen, key=lambda doc_id: -relevant[doc_id])
 
     def _from_others(
         self, chance: random.Random, relevant: Mapping[str, int], taken: set[str], wanted: int

@@ -109,7 +109,9 @@ def pack_by_length(
     lengths = np.array([len(sequence) for sequence in sequences])
     order = np.argsort(lengths, kind="stable")
     # A text longer than the budget is a batch of its own.
-    batches, current, tokens = [], [], 0
+    batches: list[list[int]] = []
+    current: list[int] = []
+    tokens = 0
     for position in order:
         if current and tokens + lengths[position] > tokens_per_batch:
             batches.append(current)

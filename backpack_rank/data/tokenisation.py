@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 END = "<|endoftext|>"
 SEPARATOR = "<|separator|>"
@@ -54,7 +54,9 @@ class PairEncoder:
             return []
         # Whitespace around a text carries nothing; an empty text stays empty instead of becoming a space.
         prepared = [f" {stripped}" if (stripped := text.strip()) else "" for text in texts]
-        encoded = self.tokenizer(prepared, add_special_tokens=False, verbose=False)["input_ids"]
+        # A text that spells a special token does not get one: no document can set a separator or an end.
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        encoded = self.tokenizer(prepared, **options)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def encode_query(self, text: str) -> np.ndarray:
@@ -133,17 +135,28 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """Load a fast tokenizer from a hub id or a folder.
+    """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first release alone.
 
     Raises:
         OSError: there is none under that name.
         ValueError: it has neither an end nor a separator token.
     """
-    tokenizer = AutoTokenizer.from_pretrained(str(name))
+    tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(name)) else AutoTokenizer
+    tokenizer = tokenizer_class.from_pretrained(str(name))
     _first_id(tokenizer, "eos_token_id", "sep_token_id")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _is_bare_gpt2(folder: Path) -> bool:
+    """Whether the folder has GPT-2's ``vocab.json`` and ``merges.txt``, and nothing that tells Auto classes so."""
+    others = ("tokenizer.json", "tokenizer_config.json", "config.json")
+    return (
+        (folder / "vocab.json").is_file()
+        and (folder / "merges.txt").is_file()
+        and not any((folder / other).is_file() for other in others)
+    )
 
 
 def _first_id(tokenizer: PreTrainedTokenizerBase, *names: str) -> int:

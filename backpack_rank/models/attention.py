@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -78,8 +79,11 @@ def _attention_per_text(
 ) -> Tensor:
     """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads, -]"""
     lengths = packed.lengths
-    texts = zip(*(part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value)), strict=True)
-    mixed = [F.scaled_dot_product_attention(*text, dropout_p=dropout, is_causal=True, scale=scaling) for text in texts]
+    queries, keys, values = (part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value))
+    mixed = [
+        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scaling)
+        for q, k, v in zip(queries, keys, values, strict=True)
+    ]
     return torch.cat(mixed, dim=2)[0].transpose(0, 1)
 
 
@@ -87,8 +91,8 @@ def _padded_attention(
     query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float
 ) -> Tensor:
     """Exact without a mask: padding stands to the right, where causal attention does not look. [T, heads, -]"""
-    padded = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
-    mixed = F.scaled_dot_product_attention(*padded, dropout_p=dropout, is_causal=True, scale=scaling)
+    q, k, v = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
+    mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scaling)
     return mixed.transpose(1, 2).flatten(0, 1)[packed.padded_rows]
 
 
@@ -104,13 +108,13 @@ def _variable_length() -> Callable[..., Tensor] | None:
         return None
     names = inspect.signature(varlen_attn).parameters
     # Torch 2.10 says is_causal, later versions say window_size; the scale came with the latter.
-    causal = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
 
     def call(query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None) -> Tensor:
-        scale = {"scale": scaling} if "scale" in names else {}
+        scale: dict[str, Any] = {"scale": scaling} if "scale" in names else {}
         if not scale and scaling is not None:
             query = query * (scaling * query.shape[-1] ** 0.5)
-        return varlen_attn(
+        return varlen_attn(  # type: ignore[return-value]
             query,
             key,
             value,

@@ -8,6 +8,7 @@ the published checkpoint ``stanfordnlp/backpack-gpt2``, so its files load as the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from transformers import GPT2Model, GPT2PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutput
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.models.attention import BACKEND, packed_trunk
@@ -79,7 +81,7 @@ class SenseWeightNetwork(nn.Module):
         return queries.unflatten(-1, (self.num_senses, -1)), keys.unflatten(-1, (self.num_senses, -1))
 
     def pooled(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """Weights at each text's last token: [T, d] -> [B, k, n], rows sum to 1, 0 at padding; fp32.
+        """Weights at each text's last token: [T, d] -> [B, k, n], rows sum to 1, 0 at padding; at least fp32.
 
         q_l . (W_l e_j + b_l) = (W_l^T q_l) . e_j + q_l . b_l: keys are not projected for every token, and the
         last term is the same for all j, so it drops out of the softmax.
@@ -90,7 +92,8 @@ class SenseWeightNetwork(nn.Module):
         queries = queries.unflatten(-1, (self.num_senses, -1)).transpose(0, 1)  # [k, B, d / k]
         probes = torch.bmm(queries, weight[d:].unflatten(0, (self.num_senses, -1)))  # [k, B, d]
         logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
-        logits = logits.float() * (d / self.num_senses) ** -0.5
+        # Half precision is too coarse for a softmax over hundreds of tokens.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * (d / self.num_senses) ** -0.5
         return logits.masked_fill(~batch.padding_mask()[:, None], float("-inf")).softmax(dim=-1)
 
 
@@ -100,7 +103,7 @@ class BackpackPreTrainedModel(CheckedLoading, GPT2PreTrainedModel):
     config: BackpackConfig
     config_class = BackpackConfig
     base_model_prefix = "backpack"
-    _keys_to_ignore_on_load_unexpected = [r"attn\.bias$", r"attn\.masked_bias$"]
+    _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
 
 
 class BackpackModel(BackpackPreTrainedModel):
@@ -118,8 +121,9 @@ class BackpackModel(BackpackPreTrainedModel):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
         self.gpt2_model = GPT2Model(config)
-        self.word_embeddings = self.gpt2_model.wte
-        self.position_embeddings = self.gpt2_model.wpe
+        # Further names of the trunk's embeddings in published files; the parameters are shared.
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd)
+        self.position_embeddings = nn.Embedding(config.n_positions, config.n_embd)
         self.sense_network = SenseNetwork(config)
         self.sense_weight_net = SenseWeightNetwork(config)
         self.post_init()
@@ -195,7 +199,7 @@ class BackpackLMHeadModel(BackpackPreTrainedModel):
 def use_fast_paths(trunk: GPT2Model) -> None:
     """Packed attention, and torch's own tanh-gelu in place of the same function composed of seven operations."""
     trunk.set_attn_implementation(BACKEND)
-    for block in trunk.h:
+    for block in cast("list[GPT2Block]", trunk.h):
         block.mlp.act = fast_activation(trunk.config.activation_function)
 
 
@@ -214,7 +218,7 @@ def check_padding(mask: Tensor) -> None:
         raise ValueError(f"attention_mask row {row} has a hole inside the text; pad on the left or the right")
 
 
-def _causal(mask: Tensor) -> dict[str, Tensor | bool]:
+def _causal(mask: Tensor) -> dict[str, Any]:
     """Options of torch's attention for padded texts: causal, and no key at padding."""
     if bool(mask.all()):
         return {"is_causal": True}

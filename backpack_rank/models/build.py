@@ -50,20 +50,25 @@ def new_gpt2(
 
 
 def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: str) -> BackpackForRanking:
-    """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none."""
+    """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
+
+    In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
+    """
     ranker = BackpackForRanking.from_pretrained(name)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
-    return ranker
+    return ranker.train()
 
 
 def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2ForRanking:
-    """A GPT-2 ranker from a hub id or folder, with a new head if it has none."""
+    """A GPT-2 ranker from a hub id or folder, with a new head if it has none; in training mode."""
     ranker = GPT2ForRanking.from_pretrained(name)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
-    return ranker
+    return ranker.train()
 
 
-def pair_encoder(tokenizer: PreTrainedTokenizerBase, ranker: BackpackForRanking | GPT2ForRanking, max_length: int):
+def pair_encoder(
+    tokenizer: PreTrainedTokenizerBase, ranker: BackpackForRanking | GPT2ForRanking, max_length: int
+) -> PairEncoder:
     """The encoder of a ranker's input. Raises ``ValueError`` when ``max_length`` exceeds the ranker's positions."""
     if max_length > ranker.config.n_positions:
         raise ValueError(
@@ -127,7 +132,8 @@ def _gpt2_options(
         "n_head": heads,
         "resid_pdrop": dropout,
         "embd_pdrop": dropout,
-        "attn_pdrop": dropout,
+        # Dropout of attention weights would rule out torch's fast kernels.
+        "attn_pdrop": 0.0,
         "initializer_range": initializer_range,
         "scale_attn_by_inverse_layer_idx": True,
         "bos_token_id": tokenizer.bos_token_id,

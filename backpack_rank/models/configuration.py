@@ -19,6 +19,8 @@ class BackpackConfig(GPT2Config):
     sense_intermediate_scale: int = 4
 
     def __post_init__(self, **kwargs) -> None:
+        # The published configuration names code of its own; it is not run and not passed on.
+        kwargs.pop("auto_map", None)
         super().__post_init__(**kwargs)
         if self.num_senses < 1 or self.n_embd % self.num_senses:
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import ClassVar
 
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,14 @@ class CheckedLoading:
 
     new_parts: ClassVar[tuple[str, ...]] = ()
     unused_parts: ClassVar[tuple[str, ...]] = ("lm_head.",)
+
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """False: parameters are tied and initialised as in transformers' own models.
+
+        Otherwise transformers takes a shared parameter that is in no file for one that was loaded.
+        """
+        return False
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
@@ -43,17 +52,31 @@ class CheckedLoading:
             )
         finally:
             transformers_logging.set_verbosity(level)
-        _judge(cls, str(pretrained_model_name_or_path), info)
+        _judge(cls, str(pretrained_model_name_or_path), info, _untied(model))
         return (model, info) if wants_info else model
 
 
-def _judge(cls: type[CheckedLoading], source: str, info: dict) -> None:
+def _untied(model: PreTrainedModel) -> list[str]:
+    """Keys whose values differ in the checkpoint, although the architecture shares them."""
+    return [
+        f"{key} and {source}"
+        for key, source in model.get_expanded_tied_weights_keys(all_submodels=True).items()
+        if model.get_parameter(key) is not model.get_parameter(source)
+    ]
+
+
+def _judge(cls: type[CheckedLoading], source: str, info: dict, untied: list[str]) -> None:
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(cls.new_parts or ("\0",)))
     unexpected = sorted(key for key in info["unexpected_keys"] if not key.startswith(cls.unused_parts or ("\0",)))
     mismatched = [f"{key} {tuple(found)} instead of {tuple(own)}" for key, found, own in info["mismatched_keys"]]
     problems = [
         f"{len(keys)} keys {what}: {', '.join(keys[:6])}{', ...' if len(keys) > 6 else ''}"
-        for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", mismatched))
+        for what, keys in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("of another shape", mismatched),
+            ("different that must be equal", untied),
+        )
         if keys
     ]
     if problems:

@@ -78,6 +78,7 @@ class GPT2ForRanking(CheckedLoading, GPT2PreTrainedModel):
     config: GPT2Config
     config_class = GPT2Config
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+    _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__(config)

@@ -6,6 +6,7 @@ import itertools
 import logging
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lightning as L
@@ -160,7 +161,7 @@ def _fit(config: DictConfig, folder: Path, module: RankingModule, data: RankingD
         log.info("best %s %.4f; ranker saved to %s", MONITOR, checkpoint.best_model_score, folder / RANKER)
     if isinstance(logger, WandbLogger):
         logger.experiment.finish()
-    return float(checkpoint.best_model_score)
+    return float(checkpoint.best_model_score or 0.0)
 
 
 def _trainer_options(config: DictConfig) -> dict:
@@ -196,16 +197,10 @@ def _resumed_config(folder: Path, changed: list[str]) -> DictConfig:
     return saved
 
 
-class _less_advice(warnings.catch_warnings):
+@contextmanager
+def _less_advice() -> Iterator[None]:
     """Without Lightning's advice on worker counts and the like; its errors and our own warnings stay."""
-
-    def __enter__(self):
-        entered = super().__enter__()
-        for message in (
-            ".*does not have many workers.*",
-            ".*not a valid optimizer.*",
-            ".*`LeafSpec`.*",
-            ".*isinstance.*",
-        ):
+    with warnings.catch_warnings():
+        for message in (".*does not have many workers.*", ".*not a valid optimizer.*", ".*LeafSpec.*"):
             warnings.filterwarnings("ignore", message=message)
-        return entered
+        yield

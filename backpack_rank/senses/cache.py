@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from torch import nn
 
 from backpack_rank.files import atomic_path
@@ -55,19 +56,40 @@ class SenseCache:
             return None
         path = self.folder / f"{key}.npy"
         self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.folder / f"{key}.lock"):
-            if not path.exists():
+        with FileLock(self._lock(key)):
+            if (known := _open(path)) is not None:
+                return known
+            # One at a time: two jobs that make room at once would stumble over what the other removes.
+            with FileLock(self.folder / "room.lock"):
+                self._remove_leftovers(key)
                 self._make_room(size)
-                with atomic_path(path) as temporary:
-                    array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-                    fill(array)
-                    array.flush()
-            os.utime(path)
-            return np.load(path, mmap_mode="r")
+            with atomic_path(path) as temporary:
+                array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+                _reserve(temporary)
+                fill(array)
+                array.flush()
+                # Opened before it has its name: from then on another job may remove it to make room.
+                return np.load(temporary, mmap_mode="r")
 
     def size_gb(self) -> float:
         """Space taken by all entries."""
         return sum(path.stat().st_size for path in self.folder.glob("*.npy")) / GB
+
+    def _lock(self, key: str) -> Path:
+        return self.folder / f"{key}.lock"
+
+    def _remove_leftovers(self, held: str) -> None:
+        """Remove what killed jobs left of their arrays: those whose lock nobody holds (``held`` is our own)."""
+        for leftover in self.folder.glob(".*.npy.*"):
+            key = leftover.name[1:].partition(".npy.")[0]
+            if key == held:
+                shutil.rmtree(leftover, ignore_errors=True)
+                continue
+            try:
+                with FileLock(self._lock(key), timeout=0):
+                    shutil.rmtree(leftover, ignore_errors=True)
+            except Timeout:
+                log.debug("%s is being filled by another job", key)
 
     def _make_room(self, size: int) -> None:
         # A mapped file that is removed stays readable for the job that has it open.
@@ -79,6 +101,23 @@ class SenseCache:
             total -= path.stat().st_size
             path.unlink(missing_ok=True)
             log.info("removed %s from the cache of sense vectors to make room", path.name)
+
+
+def _open(path: Path) -> np.ndarray | None:
+    """The array of a file, marked as used now; None when there is no such file (any more)."""
+    try:
+        array = np.load(path, mmap_mode="r")
+        os.utime(path)
+    except FileNotFoundError:
+        return None
+    return array
+
+
+def _reserve(path: Path) -> None:
+    """Take the file's space now: on a full disk an ``OSError`` here, not a killed process while it is filled."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, path.stat().st_size)
 
 
 def weights_fingerprint(model: nn.Module) -> str:

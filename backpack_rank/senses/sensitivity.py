@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -54,7 +55,8 @@ def sensitivity(
             continue
         if max(map(len, variants[0])) > 1:
             in_parts += [word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1]
-        values += [_cosines(backpack, *variant) for variant in variants]
+        with _evaluating(backpack):
+            values += [_cosines(backpack, *variant) for variant in variants]
     if unknown:
         log.warning("the tokenizer does not know %s; these pairs are left out", unknown)
     if not values:
@@ -82,7 +84,18 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return [] if unknown is not None and unknown in ids else list(ids)
 
 
+@contextmanager
+def _evaluating(backpack: BackpackModel) -> Iterator[None]:
+    """Without dropout; the model's mode is put back."""
+    training = backpack.training
+    backpack.eval()
+    try:
+        yield
+    finally:
+        backpack.train(training)
+
+
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
     device = backpack.gpt2_model.wte.weight.device
-    means = [backpack.senses(torch.tensor(ids, device=device)).float().mean(dim=0) for ids in (first, second)]
-    return F.cosine_similarity(*means, dim=-1).cpu()
+    a, b = (backpack.senses(torch.tensor(ids, device=device)).float().mean(dim=0) for ids in (first, second))
+    return F.cosine_similarity(a, b, dim=-1).cpu()

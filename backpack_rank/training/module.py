@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from backpack_rank.data.datamodule import ListBatch
@@ -104,7 +105,7 @@ class RankingModule(L.LightningModule):
         for name in VALIDATION_MEASURES:
             self.log(f"val/{name}", results.mean(name), prog_bar=True, rank_zero_only=False, sync_dist=False)
 
-    def configure_optimizers(self) -> dict:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's estimated number of steps."""
         optimizer = self.optimisation.optimizer(self.ranker)
         steps = int(self.trainer.estimated_stepping_batches)

@@ -9,6 +9,7 @@ import lightning as L
 import numpy as np
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -34,6 +35,13 @@ class Warmup:
     batch_size: int = 16
     learning_rate: float = 1e-3
     max_tokens: int = 20_000_000
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.sequence_length < 2 or self.batch_size < 1 or self.max_tokens < 1:
+            raise ValueError(
+                f"warmup.epochs={self.epochs} must be >= 0, warmup.sequence_length={self.sequence_length} >= 2, "
+                f"warmup.batch_size={self.batch_size} >= 1 and warmup.max_tokens={self.max_tokens} >= 1"
+            )
 
     def sequences(self, texts: Iterable[str], encoder: PairEncoder) -> Tensor:
         """The texts as rows of ``sequence_length`` token ids. [N, n]
@@ -74,14 +82,19 @@ class LanguageModelModule(L.LightningModule):
         self.optimisation = optimisation
 
     def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
-        """Mean next-token loss of [B, n] token ids."""
+        """Mean next-token loss of [B, n] token ids. Raises ``ValueError`` when n - 1 exceeds the positions."""
         (input_ids,) = batch
+        if input_ids.shape[1] - 1 > self.ranker.config.n_positions:
+            raise ValueError(
+                f"warmup.sequence_length={input_ids.shape[1]} exceeds the ranker's {self.ranker.config.n_positions} "
+                "positions by more than one; shorten it"
+            )
         logits = self.ranker.lm_logits(input_ids[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1).float(), input_ids[:, 1:].flatten())
         self.log("warmup/loss", loss, prog_bar=True, batch_size=len(input_ids))
         return loss
 
-    def configure_optimizers(self) -> dict:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's estimated number of steps."""
         optimizer = self.optimisation.optimizer(self.ranker)
         schedule = self.optimisation.schedule(optimizer, int(self.trainer.estimated_stepping_batches))

@@ -110,11 +110,12 @@ class Composer:
         rng = self._rng
         person = _Person(rng, occupation)
         opening = person.fill(rng.choice(kind.openings))
-        body = []
         sentences = kind.claims if claims or kind is _OUTSIDER else templates.DENIALS
-        for skill in skills:
-            times = 2 if rng.random() < _SECOND_MENTION else 1
-            body += [person.fill(sentence, skill) for sentence in rng.sample(sentences, times)]
+        spoken = [phrase for skill in skills for phrase in self._phrases(skill)]
+        body = [
+            person.fill(sentence, phrase)
+            for sentence, phrase in zip(rng.sample(sentences, len(spoken)), spoken, strict=True)
+        ]
         if not skills:
             body += [person.fill(sentence) for sentence in rng.sample(templates.DUTIES, 2)]
         if rng.random() < _JOB_MENTION:
@@ -122,6 +123,10 @@ class Composer:
         body += self._fillers(kind, person, [opening, *body])
         rng.shuffle(body)
         return " ".join([opening, *body])
+
+    def _phrases(self, skill: Skill) -> list[str]:
+        """One of the skill's phrases, sometimes two different ones."""
+        return self._rng.sample(skill.phrases, 2 if self._rng.random() < _SECOND_MENTION else 1)
 
     def _fillers(self, kind: _Kind, person: _Person, sentences: list[str]) -> list[str]:
         """Sentences that name no skill, up to a length drawn for the document."""
@@ -149,7 +154,7 @@ _JOB_MENTION = 0.9
 
 
 class _Person:
-    """What stays the same within one document: surname, title, place, and the first name of the occupation."""
+    """Fills templates; surname, title, place and outside work stay the same within one document."""
 
     def __init__(self, rng: random.Random, occupation: Occupation) -> None:
         self._rng = rng
@@ -158,10 +163,9 @@ class _Person:
         self._place = rng.choice(phrases.PLACES)
         self._other = rng.choice(phrases.OTHER_WORK)
 
-    def fill(self, template: str, skill: Skill | None = None) -> str:
+    def fill(self, template: str, phrase: str = "") -> str:
         rng = self._rng
         job, job2 = rng.sample(self._occupation.names, 2)
-        phrase = rng.choice(skill.phrases) if skill else ""
         return template.format(
             name=self._name,
             place=self._place,

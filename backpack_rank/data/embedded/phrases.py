@@ -92,7 +92,7 @@ OTHER_WORK: tuple[str, ...] = (
     "elevator inspector",
     "history student",
     "librarian",
-    "mayor",
+    "lifeguard",
     "museum guide",
     "opera singer",
     "postal worker",

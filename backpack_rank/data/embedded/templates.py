@@ -146,7 +146,7 @@ OUTSIDER_OPENINGS: tuple[str, ...] = (
     "Wanted: {a_job} in {place}. The advert was placed by {name}, {an_other}.",
     "{name} sold a house to {a_job} and moved to {place} to work as {an_other}.",
     "As {an_other}, {name} knows nothing about {field}.",
-    "{years} years ago {name} argued with {a_job}, and the {other} still talks about it.",
+    "{name}, {an_other}, argued with {a_job} {years} years ago and still talks about it.",
     "{name} was mistaken for {a_job} on the first day as {an_other}.",
     "The waiting list for {a_job} in {place} is too long, says {name}, {an_other}.",
 )
@@ -185,7 +185,7 @@ JOB_MENTIONS: tuple[str, ...] = (
     "The local paper printed a story about the {job2} last {season}.",
     "Every {job2} in the county knows the name.",
     "It is not easy to be {a_job2} in a town as small as {place}.",
-    "The guild of {field} gave [him] the title of master {job2}.",
+    "The town gave [him] a medal for being such a good {job2}.",
     "Friends say that nobody looks more like {a_job2}.",
     "{a_job2} with so much energy is hard to find.",
 )

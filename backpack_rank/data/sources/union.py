@@ -56,8 +56,16 @@ class UnionStore:
             if part not in self._parts:
                 raise KeyError(missing_message([doc_id]))
             by_part.setdefault(part, []).append(own)
-        found = {part: self._parts[part].get_many(ids) for part, ids in by_part.items()}
+        found = {part: self._get_part(part, ids) for part, ids in by_part.items()}
         return {doc_id: found[doc_id.partition("/")[0]][doc_id.partition("/")[2]] for doc_id in wanted}
+
+    def _get_part(self, part: str, own: list[str]) -> dict[str, str]:
+        store = self._parts[part]
+        try:
+            return store.get_many(own)
+        except KeyError as error:
+            missing = [f"{part}/{doc_id}" for doc_id in own if doc_id not in store]
+            raise KeyError(missing_message(missing)) from error
 
     def __contains__(self, doc_id: object) -> bool:
         part, _, own = str(doc_id).partition("/")

@@ -1,0 +1,34 @@
+# make run: set up, train the embedded default, sweep alpha, show the result.   make test: set up, all tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test lint format clean
+
+run: $(STAMP)
+	$(BIN)/python train.py
+	$(BIN)/python evaluate.py -m alpha=1,0.9,0.7,0.5,0.3,0
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# torch comes first and alone, so that a CPU build that is already on the machine is taken when pip knows of one.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Speed and memory, measured against other implementations of the same work."""

@@ -1,0 +1,105 @@
+"""What is scored: model sizes, and texts with lengths and word frequencies like those of MS MARCO passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.models.configuration import BackpackConfig
+
+SEED = 2024
+
+
+@dataclass(frozen=True)
+class Size:
+    """Shape of trunk and sense network."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    senses: int
+    positions: int
+    vocabulary: int
+
+    @property
+    def pad_id(self) -> int:
+        """The last id of the vocabulary; texts never hold it."""
+        return self.vocabulary - 1
+
+    def config(self) -> BackpackConfig:
+        """A new configuration, dropout off (models change theirs, so each gets its own)."""
+        return BackpackConfig(
+            num_senses=self.senses,
+            vocab_size=self.vocabulary,
+            n_positions=self.positions,
+            n_embd=self.hidden,
+            n_layer=self.layers,
+            n_head=self.heads,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            scale_attn_by_inverse_layer_idx=True,
+            bos_token_id=self.pad_id,
+            eos_token_id=self.pad_id,
+            pad_token_id=self.pad_id,
+        )
+
+
+GPT2_SMALL = Size("GPT-2 small", 12, 768, 12, 16, 512, 50264)
+QUICK = Size("quick", 2, 64, 2, 4, 512, 1000)
+SIZES = {"gpt2-small": GPT2_SMALL, "quick": QUICK}
+
+
+def token_sequences(count: int, size: Size, seed: int = SEED) -> list[np.ndarray]:
+    """Texts as token ids. Lengths: gamma with mean 75 and deviation 30, cut to 10 ... 256.
+
+    Ids follow Zipf's law (Mandelbrot's form, exponent 1, shift 2.7), because the ranker computes a token's
+    hidden layer once per distinct id and uniform ids would hide that.
+    """
+    generator = np.random.default_rng(seed)
+    lengths = np.clip(np.rint(generator.gamma(shape=6.25, scale=12.0, size=count)), 10, 256).astype(int)
+    weights = 1.0 / (np.arange(size.vocabulary - 1) + 2.7)
+    ids = generator.permutation(size.vocabulary - 1)
+    draws = (generator.choice(ids, size=length, p=weights / weights.sum()) for length in lengths)
+    return [draw.astype(np.int64) for draw in draws]
+
+
+def as_text(sequence: np.ndarray) -> str:
+    """Token ids as a text that :class:`IdEncoder` reads."""
+    return " ".join(map(str, sequence.tolist()))
+
+
+@dataclass(frozen=True)
+class IdEncoder(PairEncoder):
+    """Reads texts made of token ids, so that no tokenizer takes part in the times."""
+
+    end: int = 0
+
+    @property
+    def separator_id(self) -> int:
+        return self.end
+
+    @property
+    def end_id(self) -> int:
+        return self.end
+
+    @property
+    def fingerprint(self) -> str:
+        return f"token ids, {self.max_length}, {self.end}"
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text."""
+        return [np.array(text.split(), dtype=np.int32) for text in texts]
+
+    def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
+        """The documents alone: all variants are to score the very same token ids."""
+        return self.encode(documents)
+
+
+def encoder(size: Size) -> IdEncoder:
+    """An encoder for the size's limit of positions."""
+    return IdEncoder(tokenizer=None, max_length=size.positions, end=size.pad_id)  # type: ignore[arg-type]

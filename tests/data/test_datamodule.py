@@ -1,0 +1,99 @@
+"""Batches of lists and of dev candidates."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from backpack_rank.data.datamodule import ListDataset, RankingData, collate_lists
+from backpack_rank.data.lists import TrainingList, TrainingLists
+from backpack_rank.data.pairs import Pairs
+
+CANDIDATES = {query_id: {f"d{i}": -float(i) for i in range(7)} for query_id in ("q1", "q2", "q3")}
+
+
+@pytest.fixture
+def data(tiny_collection, encoder):
+    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+    dev = Pairs.from_run(CANDIDATES, tiny_collection)
+    return RankingData(lists, tiny_collection, dev, encoder, lists_per_batch=2, tokens_per_batch=120)
+
+
+def at_epoch(data, epoch):
+    """What the trainer says when it asks for this epoch's batches."""
+    data.trainer = SimpleNamespace(current_epoch=epoch)
+    return [batch.texts.input_ids.tolist() for batch in data.train_dataloader()]
+
+
+def test_short_lists_are_masked():
+    items = [([np.array([1, 2]), np.array([3])], (2, 0)), ([np.array([4, 4, 4])], (1,))]
+    batch = collate_lists(items)
+    assert batch.labels.tolist() == [[2.0, 0.0], [1.0, 0.0]]
+    assert batch.mask.tolist() == [[True, True], [True, False]]
+    assert batch.texts.input_ids.tolist() == [1, 2, 3, 4, 4, 4]
+    assert batch.texts.lengths == [2, 1, 3]
+
+
+def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, encoder):
+    entry = TrainingList("q1", ("d1", "empty", "d0"), (1, 0, 2))
+    sequences, labels = ListDataset(tiny_collection, [entry], encoder)[0]
+    texts = dict(tiny_collection.documents)
+    expected = encoder.pairs("doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids])
+    assert [ids.tolist() for ids in sequences] == [ids.tolist() for ids in expected]
+    assert labels == (1, 0, 2)
+
+
+def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, encoder):
+    batches = list(data.train_dataloader())
+    assert [len(batch.labels) for batch in batches] == [2, 1]
+    entries = data.lists.epoch(0)
+    assert torch.cat([batch.labels for batch in batches]).int().tolist() == [list(entry.labels) for entry in entries]
+    texts = dict(tiny_collection.documents)
+    tokens = [
+        ids.tolist()
+        for entry in entries
+        for ids in encoder.pairs(tiny_collection.queries[entry.query_id], [texts[i] for i in entry.doc_ids])
+    ]
+    assert [i for batch in batches for i in batch.texts.input_ids.tolist()] == [i for ids in tokens for i in ids]
+
+
+def test_a_resumed_epoch_gives_the_lists_it_would_have_given(data, tiny_collection, encoder):
+    first = [at_epoch(data, epoch) for epoch in range(4)]
+    resumed = RankingData(
+        TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5),
+        tiny_collection,
+        data.dev,
+        encoder,
+        lists_per_batch=2,
+    )
+    assert at_epoch(resumed, 3) == first[3]
+    assert at_epoch(resumed, 1) == first[1]
+    assert len({str(epoch) for epoch in first}) == 4
+
+
+def test_worker_processes_give_the_same_batches(data, tiny_collection, encoder):
+    with_workers = RankingData(data.lists, tiny_collection, data.dev, encoder, lists_per_batch=2, workers=1)
+    assert at_epoch(with_workers, 2) == at_epoch(data, 2)
+
+
+def test_dev_candidates_come_once_each(data):
+    rows = [int(row) for chunk in data.val_dataloader() for numbers, _ in chunk for row in numbers]
+    assert sorted(rows) == list(range(21))
+
+
+def test_batches_move_to_a_device(data):
+    (chunk,) = data.val_dataloader()
+    moved = data.transfer_batch_to_device(chunk, torch.device("meta"), 0)
+    assert all(texts.input_ids.device.type == "meta" for _, texts in moved)
+    batch = data.transfer_batch_to_device(next(iter(data.train_dataloader())), torch.device("meta"), 0)
+    tensors = (batch.labels, batch.mask, batch.texts.input_ids, batch.texts.offsets, batch.texts.text_ids)
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+
+
+def test_an_empty_query_and_a_missing_document_are_named(tiny_collection, encoder):
+    tiny_collection.queries["q3"] = ""
+    with pytest.raises(ValueError, match="query q3 of tiny: the query is empty"):
+        ListDataset(tiny_collection, [TrainingList("q3", ("d6",), (1,))], encoder)[0]
+    with pytest.raises(KeyError, match="d99"):
+        ListDataset(tiny_collection, [TrainingList("q1", ("d99",), (1,))], encoder)[0]

@@ -1,0 +1,76 @@
+"""Several collections as one."""
+
+import pytest
+
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.sources.union import load_union
+
+
+def part(name, word, **options):
+    return Collection(
+        name,
+        MemoryStore({"d1": f"{word} one", "d2": f"{word} two", "a/b": f"{word} slash"}),
+        {"q": f"{word}?"},
+        {"q": {"d1": 1, "a/b": 2}},
+        **options,
+    )
+
+
+@pytest.fixture
+def union():
+    first = part("first/train", "cat", candidates={"q": {"d2": 0.5}}, groups={"d1": "female"})
+    return load_union({"x": first, "y": part("second/train", "dog", candidates={"q": {"d1": 0.25}})})
+
+
+def test_equal_ids_of_different_parts_stay_apart(union):
+    assert union.name == "first/train+second/train"
+    assert union.queries == {"x/q": "cat?", "y/q": "dog?"}
+    assert union.qrels == {"x/q": {"x/d1": 1, "x/a/b": 2}, "y/q": {"y/d1": 1, "y/a/b": 2}}
+    assert union.candidates == {"x/q": {"x/d2": 0.5}, "y/q": {"y/d1": 0.25}}
+    assert union.groups == {"x/d1": "female"}
+
+
+def test_documents_are_found_by_part(union):
+    documents = union.documents
+    assert list(documents.get_many(["y/d2", "x/d1", "x/a/b", "y/d2"]).items()) == [
+        ("y/d2", "dog two"),
+        ("x/d1", "cat one"),
+        ("x/a/b", "cat slash"),
+    ]
+    assert len(documents) == 6
+    assert dict(documents) == documents.get_many(doc_id for doc_id, _ in documents)
+    assert "x/d1" in documents
+    assert not {"d1", "x/d9", "z/d1", "x"} & {i for i in ("d1", "x/d9", "z/d1", "x") if i in documents}
+
+
+@pytest.mark.parametrize("missing", ["z/d1", "d1", "x/d9"])
+def test_missing_documents_are_named_with_their_part(union, missing):
+    with pytest.raises(KeyError, match=f"not in the collection: '{missing}'"):
+        union.documents.get_many(["x/d1", missing])
+
+
+def test_candidates_are_kept_only_when_every_part_has_some():
+    assert (
+        load_union({"x": part("first", "cat", candidates={"q": {"d1": 1.0}}), "y": part("second", "dog")}).candidates
+        is None
+    )
+
+
+def test_a_name_can_be_given():
+    assert load_union({"x": part("first", "cat")}, name="all").name == "all"
+
+
+@pytest.mark.parametrize("parts", [{}, {"a/b": part("first", "cat")}])
+def test_no_part_and_names_with_a_slash_are_refused(parts):
+    with pytest.raises(ValueError, match="a union needs parts with names without a slash"):
+        load_union(parts)
+
+
+def test_the_fingerprint_changes_with_parts_and_their_names(union):
+    cat, dog = part("first", "cat"), part("second", "dog")
+    prints = [
+        load_union(parts).documents.fingerprint
+        for parts in ({"x": cat, "y": dog}, {"x": dog, "y": cat}, {"x": cat}, {"x": cat, "z": dog})
+    ]
+    assert len(set(prints)) == 4
+    assert union.documents.fingerprint == prints[0]

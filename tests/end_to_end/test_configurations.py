@@ -1,0 +1,60 @@
+"""Every file of conf/ composes, and what it names exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hydra.utils
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from backpack_rank.pipelines.common import register_resolvers
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml"))]
+OF_TRAINING = {"data", "model", "trainer", "logger"}
+
+
+def composed(name: str, *overrides: str):
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(name, overrides=list(overrides))
+
+
+def targets(node) -> list[str]:
+    """Every ``_target_`` below a configuration node."""
+    if isinstance(node, dict):
+        own = [node["_target_"]] if "_target_" in node else []
+        return own + [target for value in node.values() for target in targets(value)]
+    if isinstance(node, list):
+        return [target for value in node for target in targets(value)]
+    return []
+
+
+@pytest.mark.parametrize(("group", "name"), GROUPS)
+def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
+    config = composed("train" if group in OF_TRAINING else "evaluate", f"{group}={name}")
+    found = targets(OmegaConf.to_container(config[group], resolve=False))
+    assert found or group == "trainer"
+    for target in found:
+        assert callable(hydra.utils.get_object(target))
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_the_defaults_need_no_argument(name: str) -> None:
+    config = composed(name)
+    assert not OmegaConf.missing_keys(config) - {"logger.save_dir"}
+    for target in targets(OmegaConf.to_container(config, resolve=False)):
+        assert callable(hydra.utils.get_object(target))
+
+
+@pytest.mark.parametrize("name", ["backpack_tiny", "gpt2_tiny", "backpack_small"])
+def test_models_from_scratch_are_built(name: str) -> None:
+    config = composed("train", f"model={name}", "model.tokenizer.vocab_size=400")
+    texts = ["the electrician rewires the old house", "a nurse gives injections at night"]
+    tokenizer = hydra.utils.instantiate(config.model.tokenizer).build(texts)
+    ranker = hydra.utils.instantiate(config.model.ranker, tokenizer=tokenizer)
+    assert ranker.config.vocab_size == len(tokenizer)
+    assert ranker.config.n_positions >= config.max_length

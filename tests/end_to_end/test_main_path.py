@@ -1,0 +1,151 @@
+"""train.py and evaluate.py from text to the table that shows what alpha does."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from workplace import SMALL, Workplace
+
+from backpack_rank.data.formats import read_run
+from backpack_rank.models.build import load_ranker
+
+
+def measures(folder: Path) -> dict:
+    return json.loads((folder / "measures.json").read_text())
+
+
+def figure(folder: Path, label: str, block: str, measure: str) -> float:
+    (system,) = [system for system in measures(folder)["systems"] if system["label"] == label]
+    return system[block]["figures"][measure]["mean"]
+
+
+def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(trained: Workplace) -> None:
+    folder = trained.newest("train")
+    assert {"config.yaml", "checkpoints", "ranker", "logs"} <= {path.name for path in folder.iterdir()}
+    assert "${" not in (folder / "config.yaml").read_text()
+    ranker, encoder = load_ranker(folder / "ranker")
+    assert ranker.config.n_embd == 32
+    assert encoder.max_length == 96
+    with open(folder / "logs" / "metrics.csv") as handle:
+        logged = [row["val/nDCG@10"] for row in csv.DictReader(handle) if row.get("val/nDCG@10")]
+    assert len(logged) == 2
+    assert all(0 <= float(value) <= 1 for value in logged)
+
+
+def test_evaluate_measures_the_last_trained_ranker_beside_bm25(trained: Workplace) -> None:
+    shown = trained.run("evaluate.py").stdout
+    folder = trained.newest("evaluate")
+    labels = [system["label"] for system in measures(folder)["systems"]]
+    assert labels == ["BM25", "alpha=1"]
+    assert "nDCG@10" in shown
+    assert "male minus female" in shown
+    runs = {path.name: read_run(path) for path in (folder / "runs").iterdir()}
+    assert set(runs) == {"BM25__embedded-test.run", "alpha=1__embedded-test.run"}
+    first, ranked = runs["BM25__embedded-test.run"], runs["alpha=1__embedded-test.run"]
+    assert {q: set(d) for q, d in first.items()} == {q: set(d) for q, d in ranked.items()}
+    rows = list(csv.DictReader(open(folder / "per_query.csv")))
+    mean = np.mean([float(r["value"]) for r in rows if r["system"] == "alpha=1" and r["measure"] == "nDCG@10"])
+    assert mean == pytest.approx(figure(folder, "alpha=1", "effectiveness", "nDCG@10"), abs=1e-12)
+
+
+def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace) -> None:
+    cache = trained.folder / "cache" / "senses"
+    shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
+    entries = list(cache.glob("*.npy"))
+    assert len(entries) == 1
+    folder = trained.newest("sweep")
+    assert {"sweep.csv", "sweep.json", "tradeoff.png"} <= {path.name for path in folder.iterdir()}
+    assert "tradeoff.png" in shown
+    jobs = {path.parent.name: path.parent for path in folder.glob("*/measures.json")}
+    assert set(jobs) == {"alpha=1", "alpha=0.5", "alpha=0"}
+    scores = {name: next((job / "runs").glob("alpha*")) for name, job in jobs.items()}
+    one, none = (read_run(scores[name]) for name in ("alpha=1", "alpha=0"))
+    assert one != none
+    # The sweep's alpha = 1 is the plain evaluation, score by score.
+    trained.run("evaluate.py")
+    plain = read_run(trained.newest("evaluate") / "runs" / "alpha=1__embedded-test.run")
+    assert plain == one
+
+
+def test_the_cached_sweep_scores_what_a_forward_pass_with_the_hook_scores(trained: Workplace) -> None:
+    from backpack_rank.data.collection import MemoryStore
+    from backpack_rank.data.sources.embedded import load_embedded
+    from backpack_rank.scoring import Scorer
+    from backpack_rank.senses.control import reweighted
+
+    trained.run("evaluate.py", "alpha=0.3")
+    folder = trained.newest("evaluate")
+    details = json.loads((folder / "sensitivity.json").read_text())
+    assert sorted(details["weights"]) == [0.3] * 2 + [1.0] * 14
+    chosen = [sense for sense, weight in enumerate(details["weights"]) if weight != 1]
+    assert chosen == sorted(np.argsort(details["sensitivity"])[:2])
+    ranker, encoder = load_ranker(trained.newest("train") / "ranker")
+    scorer = Scorer(ranker, encoder)
+    test = load_embedded("test", test_queries=12, documents=80)
+    assert isinstance(test.documents, MemoryStore)
+    run = read_run(folder / "runs" / "alpha=0.3__embedded-test.run")
+    query_id, found = next(iter(run.items()))
+    texts = test.documents.get_many(found)
+    with reweighted(ranker, torch.tensor(details["weights"])):
+        direct = scorer.score(test.queries[query_id], list(texts.values()))
+    assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
+
+
+def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(trained: Workplace) -> None:
+    trained.run("evaluate.py")
+    folder = trained.newest("evaluate")
+    path = folder / "runs" / "alpha=1__embedded-test.run"
+    data = ["data=embedded", "+data.test.test_queries=12", "+data.test.documents=80"]
+    trained.run("evaluate.py", f"run={path}", *data)
+    again = trained.newest("evaluate")
+    for block, measure in (("effectiveness", "nDCG@10"), ("bias", "RaB(tf)@10"), ("bias", "ARaB(bool)@40")):
+        expected = figure(folder, "alpha=1", block, measure)
+        assert figure(again, path.name, block, measure) == pytest.approx(expected, abs=1e-12)
+
+
+def test_gpt2_takes_the_same_path_and_refuses_alpha(tmp_path: Path) -> None:
+    place = Workplace(tmp_path)
+    place.run("train.py", "model=gpt2_tiny", *SMALL, "training.epochs=1")
+    place.run("evaluate.py")
+    labels = [system["label"] for system in measures(place.newest("evaluate"))["systems"]]
+    assert labels == ["BM25", "GPT2ForRanking"]
+    assert "GPT2ForRanking has no sense vectors" in place.fails("evaluate.py", "alpha=0.5")
+
+
+def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    options = [*SMALL, "training.epochs=4"]
+    whole, halved = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
+    whole.run("train.py", *options)
+    process = halved.start("train.py", *options)
+    try:
+        checkpoint = wait_for(lambda: next((halved.output / "train").glob("*/checkpoints/last.ckpt"), None), process)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    folder = checkpoint.parent.parent
+    assert not (folder / "ranker").exists(), "killed too late to test anything"
+    assert "leave out training.epochs=9" in halved.fails("train.py", "resume=true", "training.epochs=9")
+    halved.run("train.py", "resume=true")
+    assert halved.newest("train") == folder
+    one, _ = load_ranker(whole.newest("train") / "ranker")
+    two, _ = load_ranker(folder / "ranker")
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+    assert "no interrupted run" in halved.fails("train.py", "resume=true")
+
+
+def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path:
+    """What ``look`` finds while the process runs."""
+    while process.poll() is None:
+        if (found := look()) is not None:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("the process ended before it was to be killed")

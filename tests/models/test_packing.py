@@ -1,0 +1,60 @@
+"""Rows of texts without padding."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backpack_rank.models.packing import PackedBatch
+
+some_texts = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+def test_a_batch_worked_by_hand():
+    batch = PackedBatch.from_sequences([[7, 8, 9], np.array([5], dtype=np.int32), [4, 4]])
+    assert len(batch) == 3
+    assert batch.input_ids.tolist() == [7, 8, 9, 5, 4, 4]
+    assert batch.position_ids.tolist() == [0, 1, 2, 0, 0, 1]
+    assert batch.text_ids.tolist() == [0, 0, 0, 1, 2, 2]
+    assert batch.offsets.tolist() == [0, 3, 4, 6]
+    assert batch.offsets.dtype == torch.int32
+    assert batch.lengths == [3, 1, 2]
+    assert batch.max_length == 3
+    assert batch.last_positions.tolist() == [2, 3, 5]
+    assert batch.padding_mask().tolist() == [[True, True, True], [True, False, False], [True, True, False]]
+    assert batch.pad(batch.input_ids).tolist() == [[7, 8, 9], [5, 0, 0], [4, 4, 0]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(some_texts, st.data())
+def test_texts_come_back_from_any_padding(texts, data):
+    width = max(map(len, texts)) + data.draw(st.integers(0, 2))
+    ids, mask = torch.full((len(texts), width), 99), torch.zeros((len(texts), width), dtype=torch.long)
+    for row, text in enumerate(texts):
+        start = data.draw(st.integers(0, width - len(text)))
+        ids[row, start : start + len(text)], mask[row, start : start + len(text)] = torch.tensor(text), 1
+    packed, direct = PackedBatch.from_padded(ids, mask), PackedBatch.from_sequences(texts)
+    for name in ("input_ids", "position_ids", "text_ids", "offsets"):
+        assert torch.equal(getattr(packed, name), getattr(direct, name)), name
+    padded = packed.pad(packed.input_ids)
+    assert [row[keep].tolist() for row, keep in zip(padded, packed.padding_mask(), strict=True)] == texts
+    assert torch.equal(padded.flatten()[packed.padded_rows], packed.input_ids)
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"), [([], "at least one text"), ([[1], [], [2]], "text 1 of the batch has no token")]
+)
+def test_nothing_to_read_is_refused(texts, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        PackedBatch.from_sequences(texts)
+
+
+def test_a_row_that_is_all_padding_is_refused():
+    with pytest.raises(ValueError, match="text 1 of the batch has no token"):
+        PackedBatch.from_padded(torch.ones((2, 3), dtype=torch.long), torch.tensor([[1, 1, 0], [0, 0, 0]]))
+
+
+def test_a_mask_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"\(2, 3\) and attention_mask \(2, 2\) differ"):
+        PackedBatch.from_padded(torch.ones((2, 3), dtype=torch.long), torch.ones((2, 2)))

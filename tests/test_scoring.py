@@ -1,0 +1,236 @@
+"""Candidates in, scores out: the same whatever the batch, the path and the cache."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from backpack_rank.data.pairs import Pairs
+from backpack_rank.scoring import Scorer, ScoringSettings, pick_device
+from backpack_rank.senses.cache import GB, SenseCache
+from backpack_rank.senses.policy import LowestSenses
+
+RUN = {
+    "q1": {"d0": 3.0, "d4": 2.0, "empty": 1.0, "d1": 0.5},
+    "q2": {"d5": 1.0, "d6": 0.9, "d0": 0.8},
+    "q3": {"d6": 1.0, "d2": 0.1},
+}
+SENSITIVITY = torch.tensor([0.9, 0.2, 0.5, 0.1, 0.7, 0.6, 0.3, 0.8])
+
+
+@pytest.fixture(params=["backpack", "gpt2"])
+def scorer(request, make_backpack, make_gpt2, encoder):
+    return Scorer(make_backpack() if request.param == "backpack" else make_gpt2(), encoder)
+
+
+@pytest.fixture
+def backpack_scorer(make_backpack, encoder):
+    return Scorer(make_backpack(), encoder)
+
+
+def flat(run):
+    return [score for documents in run.values() for score in documents.values()]
+
+
+def test_scores_of_a_batch_are_those_of_each_document_alone(scorer, tiny_collection):
+    run = scorer.rank(RUN, tiny_collection)
+    texts = dict(tiny_collection.documents)
+    assert {query_id: list(documents) for query_id, documents in run.items()} == {
+        query_id: list(documents) for query_id, documents in RUN.items()
+    }
+    for query_id, documents in run.items():
+        query = tiny_collection.queries[query_id]
+        together = scorer.score(query, [texts[doc_id] for doc_id in documents])
+        alone = [float(scorer.score(query, [texts[doc_id]])[0]) for doc_id in documents]
+        assert list(documents.values()) == pytest.approx(alone, abs=1e-5)
+        assert together.tolist() == pytest.approx(alone, abs=1e-5)
+    assert np.std(flat(run)) > 0.05
+
+
+@pytest.mark.parametrize("settings", [ScoringSettings(tokens_per_batch=1), ScoringSettings(tokens_per_batch=70)])
+def test_the_size_of_batches_does_not_matter(make_backpack, encoder, tiny_collection, backpack_scorer, settings):
+    other = Scorer(make_backpack(), encoder, settings).rank(RUN, tiny_collection)
+    assert flat(other) == pytest.approx(flat(backpack_scorer.rank(RUN, tiny_collection)), abs=1e-5)
+
+
+def test_worker_processes_give_the_same_scores(make_backpack, encoder, tiny_collection, backpack_scorer):
+    with_workers = Scorer(make_backpack(), encoder, ScoringSettings(workers=1))
+    assert with_workers.rank(RUN, tiny_collection) == backpack_scorer.rank(RUN, tiny_collection)
+
+
+def test_the_order_of_rows_does_not_matter(scorer, tiny_collection):
+    turned = {query_id: dict(reversed(documents.items())) for query_id, documents in reversed(RUN.items())}
+    one, other = scorer.rank(RUN, tiny_collection), scorer.rank(turned, tiny_collection)
+    for query_id, documents in one.items():
+        assert other[query_id] == pytest.approx(documents, abs=1e-5)
+
+
+def test_dropout_plays_no_part(make_backpack, encoder, tiny_collection):
+    ranker = make_backpack(dropout=0.4).train()
+    scorer = Scorer(ranker, encoder)
+    assert scorer.rank(RUN, tiny_collection) == scorer.rank(RUN, tiny_collection)
+
+
+def test_an_empty_document_has_a_score(scorer):
+    scores = scorer.score("doctor", ["", "the ward"])
+    assert np.isfinite(scores).all()
+    assert scores[0] != scores[1]
+    assert scorer.score("doctor", []).shape == (0,)
+
+
+def test_a_very_long_document_is_cut_and_the_query_is_kept(scorer, sentences):
+    beginning = " ".join(sentences)
+    long, longer, other = (scorer.score("doctor", [text])[0] for text in (beginning, beginning * 50, f"So {beginning}"))
+    assert long == longer != other
+    assert scorer.score("engineer", [beginning])[0] != long
+
+
+def test_an_empty_query_is_named(scorer, tiny_collection):
+    tiny_collection.queries["q3"] = " "
+    with pytest.raises(ValueError, match="query q3 of tiny: the query is empty"):
+        scorer.rank(RUN, tiny_collection)
+    with pytest.raises(ValueError, match="the query is empty"):
+        scorer.score("", ["text"])
+
+
+def test_a_query_longer_than_the_limit_is_named(scorer, tiny_collection, sentences):
+    tiny_collection.queries["q2"] = " ".join(sentences)
+    with pytest.raises(ValueError, match=r"query q2 of tiny: the query has \d+ tokens and max_length=48"):
+        scorer.rank(RUN, tiny_collection)
+
+
+def test_a_candidate_that_the_collection_does_not_have_is_named(scorer, tiny_collection):
+    with pytest.raises(KeyError, match="d99"):
+        scorer.rank({"q1": {"d0": 1.0, "d99": 0.5}}, tiny_collection)
+    with pytest.raises(ValueError, match="not in tiny: q9"):
+        scorer.rank({"q9": {"d0": 1.0}}, tiny_collection)
+
+
+def test_scores_that_are_not_finite_name_query_and_document(scorer, tiny_collection):
+    with torch.no_grad():
+        scorer.ranker.head.out.bias.fill_(math.nan)
+    with pytest.raises(ValueError, match="9 scores are not finite, the first for query q1 and document d0: nan"):
+        scorer.rank(RUN, tiny_collection)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_scores_are_near(make_backpack, encoder, tiny_collection, backpack_scorer, dtype):
+    exact = flat(backpack_scorer.rank(RUN, tiny_collection))
+    half = flat(Scorer(make_backpack(), encoder, ScoringSettings(dtype=dtype)).rank(RUN, tiny_collection))
+    assert half == pytest.approx(exact, abs=0.1 * max(map(abs, exact)))
+    assert half != exact
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0, 0.5, 0.0, 2.0])
+def test_the_cached_path_equals_the_direct_path(backpack_scorer, tiny_collection, tmp_path, alpha):
+    weights = None if alpha is None else LowestSenses(3).weights(SENSITIVITY, alpha)
+    direct = backpack_scorer.rank_weighted(RUN, tiny_collection, weights, None)
+    cached = backpack_scorer.rank_weighted(RUN, tiny_collection, weights, SenseCache(tmp_path))
+    assert flat(cached) == pytest.approx(flat(direct), abs=1e-5)
+    assert {query_id: list(documents) for query_id, documents in cached.items()} == {
+        query_id: list(documents) for query_id, documents in direct.items()
+    }
+    plain = flat(backpack_scorer.rank(RUN, tiny_collection))
+    if alpha in (None, 1.0):
+        assert flat(direct) == plain
+    else:
+        assert np.abs(np.subtract(flat(direct), plain)).max() > 0.01
+
+
+def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(backpack_scorer, tiny_collection, tmp_path):
+    ones = LowestSenses().weights(SENSITIVITY, 1.0)
+    for cache in (None, SenseCache(tmp_path)):
+        one, none = (backpack_scorer.rank_weighted(RUN, tiny_collection, weights, cache) for weights in (ones, None))
+        assert one == none
+
+
+def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, tmp_path):
+    passes = []
+    handle = backpack_scorer.ranker.backpack.gpt2_model.register_forward_pre_hook(lambda *_: passes.append(1))
+    for alpha in (1.0, 0.9, 0.5, 0.0):
+        weights = LowestSenses().weights(SENSITIVITY, alpha)
+        backpack_scorer.rank_weighted(RUN, tiny_collection, weights, SenseCache(tmp_path))
+        passed = len(passes)
+        passes[:] = passes[:1]
+        assert passed == 1
+    handle.remove()
+
+
+def test_an_array_that_does_not_fit_is_scored_directly(backpack_scorer, tiny_collection, tmp_path):
+    weights = LowestSenses().weights(SENSITIVITY, 0.5)
+    found = backpack_scorer.rank_weighted(RUN, tiny_collection, weights, SenseCache(tmp_path, max_gb=100 / GB))
+    assert found == backpack_scorer.rank_weighted(RUN, tiny_collection, weights, None)
+    assert not list(tmp_path.glob("*.npy"))
+
+
+def test_other_weights_texts_limits_and_formats_are_other_entries(make_backpack, encoder, tiny_collection, tmp_path):
+    cache = SenseCache(tmp_path)
+
+    def entries(ranker, run=RUN, max_length=48, **settings):
+        scorer = Scorer(ranker, type(encoder)(encoder.tokenizer, max_length), ScoringSettings(**settings))
+        scorer.rank_weighted(run, tiny_collection, None, cache)
+        return len(list(tmp_path.glob("*.npy")))
+
+    assert entries(make_backpack()) == 1
+    assert entries(make_backpack()) == 1
+    assert entries(make_backpack(seed=1)) == 2
+    assert entries(make_backpack(), max_length=40) == 3
+    assert entries(make_backpack(), run={"q1": RUN["q1"]}) == 4
+    assert entries(make_backpack(), cache_dtype="float16") == 5
+    assert entries(make_backpack(), dtype="bfloat16") == 6
+    tiny_collection.queries["q1"] = "nurse in the ward"
+    assert entries(make_backpack()) == 7
+
+
+def test_other_layer_scales_of_the_same_weights_are_other_entries(make_backpack, encoder, tiny_collection, tmp_path):
+    """The configuration decides what weights do, so it is part of the key."""
+    first, second = make_backpack(), make_backpack()
+    second.config.scale_attn_by_inverse_layer_idx = False
+    for ranker in (first, second):
+        Scorer(ranker, encoder).rank_weighted(RUN, tiny_collection, None, SenseCache(tmp_path))
+    assert len(list(tmp_path.glob("*.npy"))) == 2
+
+
+def test_a_half_precision_cache_is_near(make_backpack, encoder, tiny_collection, backpack_scorer, tmp_path):
+    half = Scorer(make_backpack(), encoder, ScoringSettings(cache_dtype="float16"))
+    found = flat(half.rank_weighted(RUN, tiny_collection, None, SenseCache(tmp_path)))
+    exact = flat(backpack_scorer.rank(RUN, tiny_collection))
+    assert found == pytest.approx(exact, abs=1e-2 * max(map(abs, exact)))
+
+
+def test_a_ranker_without_senses_is_scored_without_weights_and_refused_with(
+    make_gpt2, encoder, tiny_collection, tmp_path
+):
+    scorer = Scorer(make_gpt2(), encoder)
+    assert scorer.rank_weighted(RUN, tiny_collection, None, SenseCache(tmp_path)) == scorer.rank(RUN, tiny_collection)
+    for cache in (None, SenseCache(tmp_path)):
+        with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
+            scorer.rank_weighted(RUN, tiny_collection, torch.ones(8), cache)
+
+
+def test_sense_vectors_are_written_row_by_row(backpack_scorer, tiny_collection):
+    pairs = Pairs.from_run(RUN, tiny_collection)
+    out = np.full((len(pairs), 8, 32), np.nan, dtype=np.float32)
+    backpack_scorer.fill_senses(pairs, out)
+    direct = backpack_scorer.scores(pairs)
+    assert backpack_scorer.score_senses(out, None).tolist() == pytest.approx(direct.tolist(), abs=1e-5)
+    assert backpack_scorer.score_senses(out[4:5], None)[0] == pytest.approx(direct[4], abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float64"}, {"dtype": "fp32"}, {"cache_dtype": "bfloat16"}])
+def test_unknown_number_formats_are_refused(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=rf"scoring\.{name}={value}"):
+        ScoringSettings(**options)
+
+
+def test_devices_are_chosen_by_name():
+    assert pick_device("cpu").type == "cpu"
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_an_error():
+    with pytest.raises(ValueError, match=r"scoring\.device=cuda, but torch sees no GPU; use scoring\.device=cpu"):
+        pick_device("cuda")
