@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -115,24 +116,41 @@ class Scorer:
     def rank_weighted(
         self, candidates: Run, collection: Collection, weights: Tensor | None, cache: SenseCache | None
     ) -> Run:
-        """Candidates scored under weights per sense; further weights need the head alone when there is a cache."""
+        """Candidates scored under weights per sense; see :meth:`rank_sweep`."""
+        return self.rank_sweep(candidates, collection, [weights], cache)[0]
+
+    def rank_sweep(
+        self, candidates: Run, collection: Collection, sweep: Sequence[Tensor | None], cache: SenseCache | None
+    ) -> list[Run]:
+        """Candidates scored under each of several weights per sense (None: as they are).
+
+        The network runs once and the head once per weights; without a cache, or when the sense vectors do not fit
+        into it, every weights are a pass of their own.
+        """
         pairs = Pairs.from_run(candidates, collection)
-        if weights is None and not isinstance(self.ranker, BackpackForRanking):
-            return pairs.to_run(self.scores(pairs))
-        senses = None if cache is None else self._cached_senses(pairs, cache)
+        senseless = not isinstance(self.ranker, BackpackForRanking)
+        senses = None if cache is None or senseless else self._cached_senses(pairs, cache)
         if senses is not None:
-            return pairs.to_run(self.score_senses(senses, weights))
+            return [pairs.to_run(self.score_senses(senses, weights)) for weights in sweep]
+        return [pairs.to_run(self._scores_of_a_pass(pairs, weights)) for weights in sweep]
+
+    def _scores_of_a_pass(self, pairs: Pairs, weights: Tensor | None) -> np.ndarray:
         if weights is None:
-            return pairs.to_run(self.scores(pairs))
+            return self.scores(pairs)
         with reweighted(self._backpack(), weights):
-            return pairs.to_run(self.scores(pairs))
+            return self.scores(pairs)
+
+    @cached_property
+    def _weights_key(self) -> str:
+        """Digest of the ranker's weights, taken once: a scorer is made for a ranker that is trained."""
+        return weights_fingerprint(self.ranker)[:16]
 
     def _cached_senses(self, pairs: Pairs, cache: SenseCache) -> np.ndarray | None:
         config = self._backpack().config
         dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
         # The configuration is part of the key, because it decides what the same weights do (scales, heads).
         texts = texts_fingerprint(pairs.texts(), self.encoder.fingerprint, config.to_json_string())
-        key = f"{weights_fingerprint(self.ranker)[:16]}-{texts}-{dtype}"
+        key = f"{self._weights_key}-{texts}-{dtype}"
         shape = (len(pairs), config.num_senses, config.n_embd)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out))
 

@@ -42,9 +42,8 @@ def sweep(bench: Workbench, texts: Sequences, rounds: int) -> SweepResult:
 
     def ranked(alphas: tuple[float, ...]) -> Run:
         with tempfile.TemporaryDirectory() as folder:
-            cache = SenseCache(Path(folder))
-            runs = [scorer.rank_weighted(candidates, collection, _weights(bench, a), cache) for a in alphas]
-            return runs[-1]
+            weights = [_weights(bench, alpha) for alpha in alphas]
+            return scorer.rank_sweep(candidates, collection, weights, SenseCache(Path(folder)))[-1]
 
     direct = scorer.rank_weighted(candidates, collection, _weights(bench, 0.5), None)
     cached = ranked((0.5,))

@@ -62,7 +62,7 @@ def new_ranker(size: Size, device: str) -> BackpackForRanking:
     ranker = BackpackForRanking(size.config())
     with torch.no_grad():
         ranker.backpack.sense_weight_net.c_attn.weight.mul_(3.0)
-    ranker.to(device=torch.device(device))  # type: ignore[arg-type]
+    nn.Module.to(ranker, device=torch.device(device))
     return ranker.eval()
 
 
@@ -141,7 +141,7 @@ def _classifier(bench: Workbench) -> Forward:
         num_labels=1,  # type: ignore[call-arg]
     )
     classifier = GPT2ForSequenceClassification(config)
-    classifier.to(device=bench.device, dtype=bench.ranker.dtype)  # type: ignore[arg-type]
+    nn.Module.to(classifier, device=bench.device, dtype=bench.ranker.dtype)
     classifier.eval()
     _share(classifier, bench.ranker, {"backpack.gpt2_model.": "transformer."})
 

@@ -121,7 +121,8 @@ class BackpackModel(BackpackPreTrainedModel):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
         self.gpt2_model = GPT2Model(config)
-        # Further names of the trunk's embeddings in published files; the parameters are shared.
+        # Further names of the trunk's embeddings in published files. Modules of their own with shared parameters:
+        # of shared modules, transformers does not tell which keys a file lacks.
         self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd)
         self.position_embeddings = nn.Embedding(config.n_positions, config.n_embd)
         self.sense_network = SenseNetwork(config)

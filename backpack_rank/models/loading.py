@@ -22,14 +22,6 @@ class CheckedLoading:
     unused_parts: ClassVar[tuple[str, ...]] = ("lm_head.",)
 
     @classmethod
-    def is_custom_code(cls) -> bool:
-        """False: parameters are tied and initialised as in transformers' own models.
-
-        Otherwise transformers takes a shared parameter that is in no file for one that was loaded.
-        """
-        return False
-
-    @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
         """Load from a folder or a hub id, safetensors or ``.bin`` (read with ``weights_only``), no remote code.
 

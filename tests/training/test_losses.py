@@ -106,3 +106,7 @@ def test_scores_are_scattered_list_by_list():
     assert rows.tolist() == [[1, 2, 3], [4, 0, 0], [5, 6, 0]]
     (rows * torch.tensor([[1.0, 2, 3], [4, 9, 9], [5, 6, 9]])).sum().backward()
     assert scores.grad.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_large_losses_are_not_cut():
+    assert loss_of([[0.0, 1000.0]], [[1, 0]])[0] == pytest.approx(1000)
