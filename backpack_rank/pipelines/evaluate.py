@@ -106,7 +106,7 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report:
 
 def _data(config: DictConfig, checkpoint: Path | None) -> DictConfig:
     """The data asked for, or the data that the checkpoint was trained on."""
-    if config.data is not None:
+    if config.get("data") is not None:
         return config.data
     if checkpoint is None:
         raise ValueError("run=FILE needs the collection it ranks: add data=..., one of conf/data")
@@ -240,8 +240,8 @@ def _write(
     report: Report,
     per_query: list[tuple[str, PerQuery]],
 ) -> None:
-    resolved = config.copy()
-    resolved.data = OmegaConf.to_container(data, resolve=True)
+    resolved = OmegaConf.merge({"data": OmegaConf.to_container(data, resolve=True)}, config)
+    assert isinstance(resolved, DictConfig)
     save_config(folder, resolved)
     for system in systems:
         parts = {sets.test.name: system.effectiveness_run}

@@ -111,7 +111,8 @@ class Composer:
         person = _Person(rng, occupation)
         opening = person.fill(rng.choice(kind.openings))
         sentences = kind.claims if claims or kind is _OUTSIDER else templates.DENIALS
-        spoken = [phrase for skill in skills for phrase in self._phrases(skill)]
+        again = _SECOND_MENTION if claims else _SECOND_MENTION_UNCLAIMED
+        spoken = [phrase for skill in skills for phrase in self._phrases(skill, again)]
         body = [
             person.fill(sentence, phrase)
             for sentence, phrase in zip(rng.sample(sentences, len(spoken)), spoken, strict=True)
@@ -124,9 +125,9 @@ class Composer:
         rng.shuffle(body)
         return " ".join([opening, *body])
 
-    def _phrases(self, skill: Skill) -> list[str]:
-        """One of the skill's phrases, sometimes two different ones."""
-        return self._rng.sample(skill.phrases, 2 if self._rng.random() < _SECOND_MENTION else 1)
+    def _phrases(self, skill: Skill, again: float) -> list[str]:
+        """One of the skill's phrases, with probability ``again`` two different ones."""
+        return self._rng.sample(skill.phrases, 2 if self._rng.random() < again else 1)
 
     def _fillers(self, kind: _Kind, person: _Person, sentences: list[str]) -> list[str]:
         """Sentences that name no skill, up to a length drawn for the document."""
@@ -150,6 +151,8 @@ class Composer:
 
 _MEAN_EXTRA_WORDS = 14
 _SECOND_MENTION = 0.35
+# Who only mentions a skill mentions it more often, so that matching words alone mislead.
+_SECOND_MENTION_UNCLAIMED = 1.0
 _JOB_MENTION = 0.9
 
 
