@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.distributed import DistributedSampler
 
 from backpack_rank.data.collection import Collection
-from backpack_rank.data.lists import TrainingList, TrainingLists
+from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import CPU_TOKENS, PairChunks, Pairs
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.packing import PackedBatch
@@ -36,25 +37,49 @@ class ListBatch:
 
 
 class ListDataset(Dataset):
-    """The training lists of one epoch, encoded when they are asked for."""
+    """Training lists by (epoch, query id), drawn and encoded when they are asked for."""
 
-    def __init__(self, collection: Collection, lists: Sequence[TrainingList], encoder: PairEncoder) -> None:
+    def __init__(self, collection: Collection, lists: TrainingLists, encoder: PairEncoder) -> None:
         self.collection = collection
         self.lists = lists
         self.encoder = encoder
 
-    def __len__(self) -> int:
-        return len(self.lists)
-
-    def __getitem__(self, index: int) -> tuple[list[np.ndarray], tuple[int, ...]]:
-        item = self.lists[index]
+    def __getitem__(self, key: tuple[int, str]) -> tuple[list[np.ndarray], tuple[int, ...]]:
+        epoch, query_id = key
+        item = self.lists.sample(query_id, epoch)
         texts = self.collection.documents.get_many(item.doc_ids)
         try:
-            query = self.collection.queries[item.query_id]
+            query = self.collection.queries[query_id]
             sequences = self.encoder.pairs(query, [texts[doc_id] for doc_id in item.doc_ids])
         except ValueError as error:
-            raise ValueError(f"query {item.query_id} of {self.collection.name}: {error}") from error
+            raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
         return sequences, item.labels
+
+
+class EpochSampler(Sampler[tuple[int, str]]):
+    """The (epoch, query id) keys of an epoch; with several processes every one gets its part, all of equal size.
+
+    The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted run.
+    """
+
+    def __init__(self, lists: TrainingLists, rank: int = 0, world_size: int = 1) -> None:
+        self.lists = lists
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration is."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-len(self.lists) // self.world_size)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        order = self.lists.order(self.epoch)
+        # Processes must take the same number of steps: the first queries come again where the order falls short.
+        order += order[: len(self) * self.world_size - len(order)]
+        return ((self.epoch, query_id) for query_id in order[self.rank :: self.world_size])
 
 
 def collate_lists(items: list[tuple[list[np.ndarray], tuple[int, ...]]]) -> ListBatch:
@@ -72,8 +97,8 @@ def collate_lists(items: list[tuple[list[np.ndarray], tuple[int, ...]]]) -> List
 class RankingData(L.LightningDataModule):
     """Training lists, drawn anew every epoch, and the dev split's candidates.
 
-    The trainer must be made with ``reload_dataloaders_every_n_epochs=1``. Lists depend on seed and epoch
-    alone, so a resumed run sees the lists it would have seen.
+    Lists depend on seed and epoch alone, so a resumed run sees the lists it would have seen. Several processes share
+    the lists and the dev pairs here; the trainer must be made with ``use_distributed_sampler=False``.
     """
 
     def __init__(
@@ -97,12 +122,11 @@ class RankingData(L.LightningDataModule):
         self.tokens_per_batch = tokens_per_batch
 
     def train_dataloader(self) -> DataLoader:
-        """Batches of :class:`ListBatch` for the trainer's current epoch; already in shuffled order."""
-        epoch = self.trainer.current_epoch if self.trainer else 0
-        dataset = ListDataset(self.train, self.lists.epoch(epoch), self.encoder)
+        """Batches of :class:`ListBatch`, in an order drawn for each epoch."""
         return DataLoader(
-            dataset,
+            ListDataset(self.train, self.lists, self.encoder),
             batch_size=self.lists_per_batch,
+            sampler=EpochSampler(self.lists, *self._place()),
             collate_fn=collate_lists,
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
@@ -111,7 +135,15 @@ class RankingData(L.LightningDataModule):
     def val_dataloader(self) -> DataLoader:
         """Chunks of dev pairs: lists of (row numbers, packed batch)."""
         chunks = PairChunks(self.dev, self.encoder, self.tokens_per_batch)
-        return DataLoader(chunks, batch_size=None, num_workers=self.workers)
+        rank, world_size = self._place()
+        sampler: DistributedSampler | None = None
+        if world_size > 1:
+            sampler = DistributedSampler(chunks, world_size, rank, shuffle=False)
+        return DataLoader(chunks, batch_size=None, sampler=sampler, num_workers=self.workers)
+
+    def _place(self) -> tuple[int, int]:
+        """Rank of this process and the number of processes."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def transfer_batch_to_device(self, batch, device: torch.device, dataloader_idx: int):
         """Move a list batch or a chunk of packed batches."""

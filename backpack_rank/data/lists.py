@@ -58,6 +58,7 @@ class TrainingLists:
         size: int = 10,
         seed: int = 0,
         max_relevant: int | None = None,
+        per_epoch: int | None = None,
     ) -> None:
         """
         Args:
@@ -67,6 +68,7 @@ class TrainingLists:
             seed: of all draws.
             max_relevant: relevant documents per list at most; None is half the list. 1 is the paper's
                 setting (one relevant, nine others) with ``size`` 10.
+            per_epoch: lists in an epoch at most, of queries drawn anew each time; None takes every query.
 
         Raises:
             ValueError: ``size`` below 2, ``max_relevant`` outside 1 .. size - 1, or no query has a relevant
@@ -79,6 +81,9 @@ class TrainingLists:
         self._size = size
         self._seed = seed
         self._max_relevant = max_relevant if max_relevant is not None else size // 2
+        if per_epoch is not None and per_epoch < 1:
+            raise ValueError(f"per_epoch must be at least 1, got {per_epoch}")
+        self._per_epoch = per_epoch
         self._candidates = candidates
         self._relevant, self.missing = _relevant_documents(collection)
         self.query_ids = tuple(sorted(self._relevant))
@@ -91,13 +96,17 @@ class TrainingLists:
 
     def __len__(self) -> int:
         """Lists per epoch."""
-        return len(self.query_ids)
+        return min(len(self.query_ids), self._per_epoch or len(self.query_ids))
 
     def epoch(self, epoch: int) -> list[TrainingList]:
-        """One list for each query of :attr:`query_ids`, in an order drawn for this epoch."""
+        """One list for each query of this epoch, in an order drawn for it."""
+        return [self.sample(query_id, epoch) for query_id in self.order(epoch)]
+
+    def order(self, epoch: int) -> list[str]:
+        """Queries of an epoch, in the order drawn for it."""
         order = list(self.query_ids)
         self._random("order", epoch, "").shuffle(order)
-        return [self.sample(query_id, epoch) for query_id in order]
+        return order[: len(self)]
 
     def sample(self, query_id: str, epoch: int) -> TrainingList:
         """The list of one query in one epoch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from datetime import datetime
 from pathlib import Path
@@ -97,6 +98,8 @@ def quiet_libraries() -> None:
     """Keep progress bars of loading, and advice that does not concern a user, out of the terminal."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("WANDB_SILENT", "true")
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()

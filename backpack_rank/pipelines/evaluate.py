@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -248,7 +249,7 @@ def _write(
         if sets.separate:
             parts[sets.bias.name] = system.bias_run
         for name, run in parts.items():
-            tag = system.label.replace(" ", "_").replace("/", "-")
+            tag = re.sub(r"[\s/=]+", "-", system.label)  # "=" in a file's name could not be given to run=FILE
             write_run(folder / "runs" / f"{tag}__{name.replace('/', '-')}.run", run, tag)
     write_per_query(folder / "per_query.csv", [(label, values.values) for label, values in per_query])
     write_report(folder, report)

@@ -53,7 +53,12 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     collection = load_split(config.data, "train")
     _, candidates = candidates_of(config.data, "train", collection)
     lists = TrainingLists(
-        collection, candidates, size=config.lists.size, max_relevant=config.lists.relevant, seed=config.seed
+        collection,
+        candidates,
+        size=config.lists.size,
+        max_relevant=config.lists.relevant,
+        per_epoch=config.lists.per_epoch,
+        seed=config.seed,
     )
     log.info("%s: %d training queries, %d without a relevant document", collection.name, len(lists), lists.skipped)
     dev = load_split(config.data, "dev")
@@ -71,7 +76,7 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
         workers=config.loader.workers,
         tokens_per_batch=CPU_TOKENS if config.trainer.accelerator == "cpu" else GPU_TOKENS,
     )
-    return _fit(config, folder, RankingModule(ranker, _optimisation(config), dev_pairs), data, resumed)
+    return _fit(config, folder, RankingModule(ranker, _optimisation(config), dev_pairs, config.seed), data, resumed)
 
 
 def build(config: DictConfig, collection: Collection) -> tuple[BackpackForRanking | GPT2ForRanking, PairEncoder]:
@@ -147,7 +152,7 @@ def _fit(config: DictConfig, folder: Path, module: RankingModule, data: RankingD
         callbacks=callbacks,
         default_root_dir=folder,
         num_sanity_val_steps=0,
-        reload_dataloaders_every_n_epochs=1,
+        use_distributed_sampler=False,  # the data module shares lists and dev pairs between processes
         log_every_n_steps=10,
         enable_model_summary=False,
     )

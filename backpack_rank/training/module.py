@@ -65,13 +65,20 @@ class Optimisation:
 class RankingModule(L.LightningModule):
     """Trains with the listwise softmax; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
 
-    def __init__(self, ranker: BackpackForRanking | GPT2ForRanking, optimisation: Optimisation, dev: Pairs) -> None:
+    def __init__(
+        self, ranker: BackpackForRanking | GPT2ForRanking, optimisation: Optimisation, dev: Pairs, seed: int = 0
+    ) -> None:
         super().__init__()
         self.ranker = ranker
         self.optimisation = optimisation
         self.dev = dev
+        self.seed = seed
         self.skipped_lists = 0
         self._validated: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def on_train_epoch_start(self) -> None:
+        """Dropout depends on seed, epoch and process alone, so a resumed run repeats the uninterrupted one."""
+        torch.manual_seed(hash((self.seed, self.current_epoch, self.global_rank)) % 2**63)
 
     def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
         """Loss of a batch of lists."""

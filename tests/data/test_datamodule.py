@@ -1,13 +1,11 @@
 """Batches of lists and of dev candidates."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
-from backpack_rank.data.datamodule import ListDataset, RankingData, collate_lists
-from backpack_rank.data.lists import TrainingList, TrainingLists
+from backpack_rank.data.datamodule import EpochSampler, ListDataset, RankingData, collate_lists
+from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import Pairs
 
 CANDIDATES = {query_id: {f"d{i}": -float(i) for i in range(7)} for query_id in ("q1", "q2", "q3")}
@@ -22,8 +20,9 @@ def data(tiny_collection, encoder):
 
 def at_epoch(data, epoch):
     """What the trainer says when it asks for this epoch's batches."""
-    data.trainer = SimpleNamespace(current_epoch=epoch)
-    return [batch.texts.input_ids.tolist() for batch in data.train_dataloader()]
+    loader = data.train_dataloader()
+    loader.sampler.set_epoch(epoch)
+    return [batch.texts.input_ids.tolist() for batch in loader]
 
 
 def test_short_lists_are_masked():
@@ -36,12 +35,13 @@ def test_short_lists_are_masked():
 
 
 def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, encoder):
-    entry = TrainingList("q1", ("d1", "empty", "d0"), (1, 0, 2))
-    sequences, labels = ListDataset(tiny_collection, [entry], encoder)[0]
+    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+    entry = lists.sample("q1", 3)
+    sequences, labels = ListDataset(tiny_collection, lists, encoder)[3, "q1"]
     texts = dict(tiny_collection.documents)
     expected = encoder.pairs("doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids])
     assert [ids.tolist() for ids in sequences] == [ids.tolist() for ids in expected]
-    assert labels == (1, 0, 2)
+    assert labels == entry.labels
 
 
 def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, encoder):
@@ -94,6 +94,18 @@ def test_batches_move_to_a_device(data):
 def test_an_empty_query_and_a_missing_document_are_named(tiny_collection, encoder):
     tiny_collection.queries["q3"] = ""
     with pytest.raises(ValueError, match="query q3 of tiny: the query is empty"):
-        ListDataset(tiny_collection, [TrainingList("q3", ("d6",), (1,))], encoder)[0]
+        ListDataset(tiny_collection, TrainingLists(tiny_collection, CANDIDATES, size=4), encoder)[0, "q3"]
+    unknown = {"q1": {"d99": 1.0}}
     with pytest.raises(KeyError, match="d99"):
-        ListDataset(tiny_collection, [TrainingList("q1", ("d99",), (1,))], encoder)[0]
+        ListDataset(tiny_collection, TrainingLists(tiny_collection, unknown, size=4), encoder)[0, "q1"]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_processes_share_an_epoch_in_equal_parts(tiny_collection, world_size):
+    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+    samplers = [EpochSampler(lists, rank, world_size) for rank in range(world_size)]
+    for sampler in samplers:
+        sampler.set_epoch(2)
+    parts = [list(sampler) for sampler in samplers]
+    assert {len(part) for part in parts} == {len(samplers[0])} == {-(-3 // world_size)}
+    assert {key for part in parts for key in part} == {(2, query_id) for query_id in ("q1", "q2", "q3")}

@@ -181,3 +181,14 @@ def test_a_collection_without_relevant_documents_is_refused():
 def test_a_query_without_a_list_is_named():
     with pytest.raises(KeyError, match="'q2' has no relevant document"):
         make({"q1": {"d1": 1}}, {}).sample("q2", 0)
+
+
+def test_an_epoch_of_fewer_lists_draws_other_queries_each_time() -> None:
+    queries = [f"q{number}" for number in range(40)]
+    qrels = {query_id: {DOC_IDS[0]: 1} for query_id in queries}
+    lists = make(qrels, {}, queries=queries, size=2, max_relevant=1, per_epoch=8)
+    epochs = [tuple(item.query_id for item in lists.epoch(epoch)) for epoch in range(3)]
+    assert len(lists) == 8
+    assert all(len(set(epoch)) == 8 for epoch in epochs)
+    assert len(set(epochs)) == 3
+    assert len(lists.query_ids) == 40

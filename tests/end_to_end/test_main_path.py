@@ -49,10 +49,11 @@ def test_evaluate_measures_the_last_trained_ranker_beside_bm25(trained: Workplac
     assert "nDCG@10" in shown
     assert "male minus female" in shown
     runs = {path.name: read_run(path) for path in (folder / "runs").iterdir()}
-    assert set(runs) == {"BM25__embedded-test.run", "alpha=1__embedded-test.run"}
-    first, ranked = runs["BM25__embedded-test.run"], runs["alpha=1__embedded-test.run"]
+    assert set(runs) == {"BM25__embedded-test.run", "alpha-1__embedded-test.run"}
+    first, ranked = runs["BM25__embedded-test.run"], runs["alpha-1__embedded-test.run"]
     assert {q: set(d) for q, d in first.items()} == {q: set(d) for q, d in ranked.items()}
-    rows = list(csv.DictReader(open(folder / "per_query.csv")))
+    with open(folder / "per_query.csv") as handle:
+        rows = list(csv.DictReader(handle))
     mean = np.mean([float(r["value"]) for r in rows if r["system"] == "alpha=1" and r["measure"] == "nDCG@10"])
     assert mean == pytest.approx(figure(folder, "alpha=1", "effectiveness", "nDCG@10"), abs=1e-12)
 
@@ -66,13 +67,13 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Wo
     assert {"sweep.csv", "sweep.json", "tradeoff.png"} <= {path.name for path in folder.iterdir()}
     assert "tradeoff.png" in shown
     jobs = {path.parent.name: path.parent for path in folder.glob("*/measures.json")}
-    assert set(jobs) == {"alpha=1", "alpha=0.5", "alpha=0"}
+    assert set(jobs) == {"alpha-1", "alpha-0.5", "alpha-0"}
     scores = {name: next((job / "runs").glob("alpha*")) for name, job in jobs.items()}
-    one, none = (read_run(scores[name]) for name in ("alpha=1", "alpha=0"))
+    one, none = (read_run(scores[name]) for name in ("alpha-1", "alpha-0"))
     assert one != none
     # The sweep's alpha = 1 is the plain evaluation, score by score.
     trained.run("evaluate.py")
-    plain = read_run(trained.newest("evaluate") / "runs" / "alpha=1__embedded-test.run")
+    plain = read_run(trained.newest("evaluate") / "runs" / "alpha-1__embedded-test.run")
     assert plain == one
 
 
@@ -85,14 +86,14 @@ def test_the_cached_sweep_scores_what_a_forward_pass_with_the_hook_scores(traine
     trained.run("evaluate.py", "alpha=0.3")
     folder = trained.newest("evaluate")
     details = json.loads((folder / "sensitivity.json").read_text())
-    assert sorted(details["weights"]) == [0.3] * 2 + [1.0] * 14
+    assert sorted(details["weights"]) == pytest.approx([0.3] * 2 + [1.0] * 14, abs=1e-6)
     chosen = [sense for sense, weight in enumerate(details["weights"]) if weight != 1]
     assert chosen == sorted(np.argsort(details["sensitivity"])[:2])
     ranker, encoder = load_ranker(trained.newest("train") / "ranker")
     scorer = Scorer(ranker, encoder)
     test = load_embedded("test", test_queries=12, documents=80)
     assert isinstance(test.documents, MemoryStore)
-    run = read_run(folder / "runs" / "alpha=0.3__embedded-test.run")
+    run = read_run(folder / "runs" / "alpha-0.3__embedded-test.run")
     query_id, found = next(iter(run.items()))
     texts = test.documents.get_many(found)
     with reweighted(ranker, torch.tensor(details["weights"])):
@@ -103,7 +104,7 @@ def test_the_cached_sweep_scores_what_a_forward_pass_with_the_hook_scores(traine
 def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(trained: Workplace) -> None:
     trained.run("evaluate.py")
     folder = trained.newest("evaluate")
-    path = folder / "runs" / "alpha=1__embedded-test.run"
+    path = folder / "runs" / "alpha-1__embedded-test.run"
     data = ["data=embedded", "+data.test.test_queries=12", "+data.test.documents=80"]
     trained.run("evaluate.py", f"run={path}", *data)
     again = trained.newest("evaluate")

@@ -11,7 +11,11 @@ from workplace import SMALL, Workplace
 
 @pytest.mark.parametrize(
     ("alpha", "said"),
-    [("-0.5", "alpha=-0.5 must be a finite number >= 0"), ("high", "alpha='high' is not a number"), ("nan", "alpha=nan")],
+    [
+        ("-0.5", "alpha=-0.5 must be"),
+        ("high", "alpha='high' is not a number"),
+        ("nan", "alpha=nan"),
+    ],
 )
 def test_an_impossible_alpha_is_refused(trained: Workplace, alpha: str, said: str) -> None:
     assert said in trained.fails("evaluate.py", f"alpha={alpha}")

@@ -41,7 +41,7 @@ class Workplace:
         return {**os.environ, **own}
 
     def run(self, script: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / script), f"output={self.output}", *options]
+        command = [sys.executable, str(ROOT / script), *options, f"output={self.output}"]
         done = subprocess.run(command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=600)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
@@ -49,7 +49,7 @@ class Workplace:
 
     def start(self, script: str, *options: str) -> subprocess.Popen:
         """A script in the background."""
-        command = [sys.executable, str(ROOT / script), f"output={self.output}", *options]
+        command = [sys.executable, str(ROOT / script), *options, f"output={self.output}"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         return subprocess.Popen(command, cwd=ROOT, env=self.environment(), **quiet)
 

@@ -161,9 +161,7 @@ def test_a_trained_ranker_beats_the_first_stage_and_every_epoch_has_its_own_list
     pairs = Pairs.from_run(candidates, jobs)
     lists = TrainingLists(jobs, candidates, size=6, seed=3)
     data = RankingData(lists, jobs, pairs, encoder, lists_per_batch=4)
-    trainer = quiet_trainer(
-        tmp_path, max_epochs=12, num_sanity_val_steps=0, reload_dataloaders_every_n_epochs=1, gradient_clip_val=1.0
-    )
+    trainer = quiet_trainer(tmp_path, max_epochs=12, num_sanity_val_steps=0, gradient_clip_val=1.0)
     trainer.fit(Recorded(ranker, Optimisation(5e-3), pairs), data)
     before = effectiveness(candidates, jobs.qrels, ("nDCG@10",)).mean("nDCG@10")
     assert trainer.callback_metrics["val/nDCG@10"].item() > before + 0.3
