@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import lightning as L
 import numpy as np
@@ -78,8 +79,8 @@ class EpochSampler(Sampler[tuple[int, str]]):
     def __iter__(self) -> Iterator[tuple[int, str]]:
         order = self.lists.order(self.epoch)
         # Processes must take the same number of steps: the first queries come again where the order falls short.
-        order += order[: len(self) * self.world_size - len(order)]
-        return ((self.epoch, query_id) for query_id in order[self.rank :: self.world_size])
+        shared = islice(cycle(order), len(self) * self.world_size)
+        return ((self.epoch, query_id) for query_id in islice(shared, self.rank, None, self.world_size))
 
 
 def collate_lists(items: list[tuple[list[np.ndarray], tuple[int, ...]]]) -> ListBatch:

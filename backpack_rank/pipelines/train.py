@@ -104,8 +104,11 @@ def warm_up(
         return
     sequences = warmup.sequences(texts_of(collection), encoder)
     module = LanguageModelModule(ranker, Optimisation(warmup.learning_rate, config.training.weight_decay))
+    options = _trainer_options(config)
+    if options["strategy"] == "ddp":
+        options["strategy"] = "ddp_find_unused_parameters_true"  # the ranking head takes no part
     trainer = L.Trainer(
-        **_trainer_options(config),
+        **options,
         max_epochs=warmup.epochs,
         logger=False,
         enable_checkpointing=False,

@@ -100,7 +100,7 @@ def test_an_empty_query_and_a_missing_document_are_named(tiny_collection, encode
         ListDataset(tiny_collection, TrainingLists(tiny_collection, unknown, size=4), encoder)[0, "q1"]
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
 def test_processes_share_an_epoch_in_equal_parts(tiny_collection, world_size):
     lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
     samplers = [EpochSampler(lists, rank, world_size) for rank in range(world_size)]

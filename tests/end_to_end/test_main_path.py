@@ -150,3 +150,25 @@ def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path
             return found
         time.sleep(0.01)
     raise AssertionError("the process ended before it was to be killed")
+
+
+@pytest.mark.parametrize(
+    ("options", "left_behind"),
+    [
+        (["logger=wandb", "logger.offline=true"], "wandb/offline-run-*/*.wandb"),
+        (["logger=tensorboard"], "logs/events.out.tfevents.*"),
+    ],
+)
+def test_other_loggers_need_no_account(tmp_path: Path, options: list[str], left_behind: str) -> None:
+    place = Workplace(tmp_path)
+    place.run("train.py", *SMALL, "warmup.epochs=0", "training.epochs=1", *options)
+    assert list(place.newest("train").glob(left_behind))
+
+
+def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
+    place = Workplace(tmp_path)
+    on_cpu = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true"]
+    place.run("train.py", *SMALL, *on_cpu, "training.epochs=1")
+    ranker, _ = load_ranker(place.newest("train") / "ranker")
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in ranker.state_dict().values())
+    assert len(list((place.output / "train").iterdir())) == 1
