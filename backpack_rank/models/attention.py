@@ -111,6 +111,7 @@ def _variable_length() -> Callable[..., Tensor] | None:
     causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
 
     def call(query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None) -> Tensor:
+        """[T, heads, d / heads], as the padded form gives it."""
         scale: dict[str, Any] = {"scale": scaling} if "scale" in names else {}
         if not scale and scaling is not None:
             query = query * (scaling * query.shape[-1] ** 0.5)

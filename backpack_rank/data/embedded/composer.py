@@ -167,6 +167,7 @@ class _Person:
         self._other = rng.choice(phrases.OTHER_WORK)
 
     def fill(self, template: str, phrase: str = "") -> str:
+        """The template with this person's names, place and job, and a skill's phrase where it asks for one."""
         rng = self._rng
         job, job2 = rng.sample(self._occupation.names, 2)
         return template.format(

@@ -49,6 +49,7 @@ class UnionStore:
         return hashlib.blake2b("\n".join(keys).encode(), digest_size=16).hexdigest()
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        """Texts of the documents. Raises ``KeyError`` that names the ids that are missing, with their part."""
         wanted = list(doc_ids)
         by_part: dict[str, list[str]] = {}
         for doc_id in wanted:

@@ -1,0 +1,80 @@
+"""What alpha does on the embedded collection over several seeds: trains, sweeps, and prints one table.
+
+``python -m benchmarks.embedded_seeds --seeds 0 1 2 3 4`` writes ``benchmarks/results/embedded_seeds.json``. A seed is
+that of the collection and of the training. Runs that are already below ``--output`` are taken as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from backpack_rank.files import write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+ALPHAS = "alpha=1,0.9,0.7,0.5,0.3,0"
+MEASURES = ("RaB(tf)@10", "ARaB(tf)@10", "RaB(bool)@10", "ARaB(bool)@10")
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--output", type=Path, default=Path("outputs/seeds"))
+    options = parser.parse_args()
+    rows = [row_of(seed, options.output) for seed in options.seeds]
+    write_text(ROOT / "benchmarks" / "results" / "embedded_seeds.json", json.dumps(rows, indent=1) + "\n")
+    print(table(rows))
+
+
+def row_of(seed: int, output: Path) -> dict:
+    """Means of all systems of one seed: ``{"seed": 0, "BM25": {measure: mean}, "GPT-2": ..., "alpha=1": ...}``."""
+    row: dict = {"seed": seed}
+    for model, label in (("gpt2_tiny", "GPT-2"), ("backpack_tiny", "Backpack")):
+        folder = output / f"{model}-{seed}"
+        if not list(folder.glob("train/*/ranker/config.json")):
+            script("train.py", f"model={model}", f"seed={seed}", f"data.seed={seed}", f"output={folder}")
+        if label == "GPT-2":
+            script("evaluate.py", f"output={folder}")
+            row["GPT-2"] = systems(folder, "evaluate/*/measures.json")["GPT2ForRanking"]
+        else:
+            script("evaluate.py", "-m", ALPHAS, f"output={folder}")
+            row |= systems(folder, "sweep/*/sweep.json")
+    return row
+
+
+def script(*command: str) -> None:
+    """Run an entry script of the repository."""
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+
+
+def systems(folder: Path, pattern: str) -> dict[str, dict[str, float]]:
+    """Means by system label in the newest file of that pattern."""
+    newest = max((ROOT / folder).glob(pattern), key=lambda path: path.stat().st_mtime)
+    return {
+        system["label"]: {
+            measure: figure["mean"]
+            for block in ("effectiveness", "bias")
+            for measure, figure in system[block]["figures"].items()
+        }
+        for system in json.loads(newest.read_text())["systems"]
+    }
+
+
+def table(rows: list[dict]) -> str:
+    """Markdown: nDCG@10 of every system, and absolute bias at alpha 1 and 0.5."""
+    names = ["BM25", "GPT-2", "alpha=1", "alpha=0.5"]
+    heads = ["seed", *(f"nDCG@10 {name}" for name in names), *(f"abs. {measure}, 1 / 0.5" for measure in MEASURES)]
+    lines = [f"| {' | '.join(heads)} |", "|" + " ---: |" * len(heads)]
+    for row in rows:
+        cells = [str(row["seed"]), *(f"{row[name]['nDCG@10']:.4f}" for name in names)]
+        cells += [f"{abs(row['alpha=1'][m]):.4f} / {abs(row['alpha=0.5'][m]):.4f}" for m in MEASURES]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
