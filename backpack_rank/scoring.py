@@ -67,12 +67,20 @@ class Scorer:
         self.tokens_per_batch = self.settings.tokens_per_batch or default
 
     def score(self, query: str, documents: Sequence[str]) -> np.ndarray:
-        """Raw logits of one query's documents. [m] float32"""
+        """Raw logits of one query's documents. [m] float32
+
+        Raises:
+            ValueError: the query is empty or too long, or a score is not finite.
+        """
         sequences = self.encoder.pairs(query, documents)
         scores = np.empty(len(sequences), dtype=np.float32)
         if sequences:
             batches = pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
             self._run(iter(batches), lambda rows, batch: _put(scores, rows, self.ranker(batch).scores))
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"the score of document {int(np.argmin(np.isfinite(scores)))} is not finite: {query[:80]!r}"
+            )
         return scores
 
     def rank(self, candidates: Run, collection: Collection) -> Run:

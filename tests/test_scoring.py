@@ -112,6 +112,8 @@ def test_scores_that_are_not_finite_name_query_and_document(scorer, tiny_collect
         scorer.ranker.head.out.bias.fill_(math.nan)
     with pytest.raises(ValueError, match="9 scores are not finite, the first for query q1 and document d0: nan"):
         scorer.rank(RUN, tiny_collection)
+    with pytest.raises(ValueError, match="the score of document 0 is not finite: 'doctor'"):
+        scorer.score("doctor", ["the ward"])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

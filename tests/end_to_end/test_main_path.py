@@ -172,3 +172,21 @@ def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
     ranker, _ = load_ranker(place.newest("train") / "ranker")
     assert all(bool(torch.isfinite(tensor).all()) for tensor in ranker.state_dict().values())
     assert len(list((place.output / "train").iterdir())) == 1
+
+
+def test_a_published_language_model_in_a_folder_becomes_a_ranker(tmp_path: Path) -> None:
+    from backpack_rank.data.sources.embedded import load_embedded
+    from backpack_rank.data.tokenisation import train_bpe
+    from backpack_rank.models.backpack import BackpackLMHeadModel
+    from backpack_rank.models.configuration import BackpackConfig
+
+    tokenizer = train_bpe((text for _, text in load_embedded("dev").documents), 600)
+    config = BackpackConfig(vocab_size=len(tokenizer) + 7, n_positions=96, n_embd=32, n_layer=1, n_head=2, num_senses=4)
+    BackpackLMHeadModel(config).save_pretrained(tmp_path / "published")
+    tokenizer.save_pretrained(tmp_path / "published")
+    names = [f"model.ranker.name={tmp_path / 'published'}", f"model.tokenizer.name={tmp_path / 'published'}"]
+    place = Workplace(tmp_path)
+    small = [option for option in SMALL if not option.startswith("model.")]
+    place.run("train.py", "model=backpack_gpt2", *names, *small, "warmup.epochs=0", "training.epochs=1")
+    ranker, _ = load_ranker(place.newest("train") / "ranker")
+    assert (ranker.config.num_senses, ranker.config.vocab_size) == (4, len(tokenizer) + 7)
