@@ -76,9 +76,11 @@ class RankingModule(L.LightningModule):
         self.skipped_lists = 0
         self._validated: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def on_train_epoch_start(self) -> None:
+    def on_train_batch_start(self, batch: ListBatch, batch_idx: int) -> None:
         """Dropout depends on seed, epoch and process alone, so a resumed run repeats the uninterrupted one."""
-        torch.manual_seed(hash((self.seed, self.current_epoch, self.global_rank)) % 2**63)
+        # Not at the epoch's start: a resumed trainer makes its data loader's iterator after that, which draws a number.
+        if batch_idx == 0:
+            torch.manual_seed(hash((self.seed, self.current_epoch, self.global_rank)) % 2**63)
 
     def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
         """Loss of a batch of lists."""
