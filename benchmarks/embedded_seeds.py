@@ -26,7 +26,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs/seeds"))
     options = parser.parse_args()
     rows = [row_of(seed, options.output) for seed in options.seeds]
-    write_text(ROOT / "benchmarks" / "results" / "embedded_seeds.json", json.dumps(rows, indent=1) + "\n")
+    result = {"command": " ".join(["python -m benchmarks.embedded_seeds", *sys.argv[1:]]), "rows": rows}
+    write_text(ROOT / "benchmarks" / "results" / "embedded_seeds.json", json.dumps(result, indent=1) + "\n")
     print(table(rows))
 
 
