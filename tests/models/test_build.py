@@ -45,7 +45,11 @@ def test_a_saved_folder_gives_the_same_scores_and_the_same_tokens(kind, make_bac
     texts = again_encoder.pairs("the doctor", ["He works in the ward.", ""])
     batch = PackedBatch.from_sequences(texts)
     with torch.no_grad():
-        assert torch.equal(again(batch).scores, ranker(batch).scores)
+        # Loaded weights lie elsewhere in memory, and the last bit of a product may depend on their alignment.
+        torch.testing.assert_close(again(batch).scores, ranker(batch).scores, rtol=1e-5, atol=1e-5)
+    assert all(
+        torch.equal(a, b) for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
+    )
 
 
 def test_saving_again_replaces_the_folder_and_a_failure_leaves_the_old_one(make_backpack, encoder, tmp_path):

@@ -77,13 +77,17 @@ def test_scores_depend_on_every_parameter(ranker, batch):
 
 
 @torch.no_grad()
-def test_saving_and_loading_gives_identical_scores(ranker, batch, tmp_path):
+def test_saving_and_loading_gives_identical_weights_and_equal_scores(ranker, batch, tmp_path):
     expected = ranker(batch).scores
     ranker.save_pretrained(tmp_path)
     again, info = type(ranker).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     assert not again.training
-    assert torch.equal(again(batch).scores, expected)
+    # Loaded weights lie elsewhere in memory, and the last bit of a product may depend on their alignment.
+    torch.testing.assert_close(again(batch).scores, expected, rtol=1e-5, atol=1e-5)
+    assert all(
+        torch.equal(a, b) for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
+    )
     assert (tmp_path / "model.safetensors").is_file()
 
 
