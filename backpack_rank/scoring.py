@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,7 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
 from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
-from backpack_rank.senses.control import reweighted
+from backpack_rank.senses.control import UNTOUCHED, Control, applied, sources
 
 log = logging.getLogger(__name__)
 
@@ -94,58 +94,58 @@ class Scorer:
         self._run(self._batches(pairs), lambda rows, batch: _put(scores, rows, self.ranker(batch).scores))
         return scores
 
-    def fill_senses(self, pairs: Pairs, out: np.ndarray) -> None:
-        """Write the sense vectors of all rows to ``out`` [N, k, d]."""
+    def fill_senses(self, pairs: Pairs, out: np.ndarray, control: Control = UNTOUCHED) -> None:
+        """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per sense."""
+        self._backpack()
 
         def put(rows: np.ndarray, batch: PackedBatch) -> None:
-            _put(out, rows, self._backpack().backpack.pooled_senses(batch))
+            _put(out, rows, self.ranker(batch, return_senses=True).senses)
 
-        self._run(self._batches(pairs), put)
+        with applied(self.ranker, replace(control, weights=None)):
+            self._run(self._batches(pairs), put)
 
-    def score_senses(self, senses: np.ndarray, weights: Tensor | None) -> np.ndarray:
-        """Scores from sense vectors [N, k, d] under weights per sense [k] (None: as they are). [N] float32"""
+    def score_senses(self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None) -> np.ndarray:
+        """Scores from sense vectors under weights per sense [k] (None: as they are). [N] float32
+
+        Args:
+            parts: (factor, sense vectors [N, k, d]); the vectors scored are the sum of factor times vectors. One
+                part with factor 1 is scored as it is.
+        """
         ranker = self._backpack()
-        scores = np.empty(len(senses), dtype=np.float32)
+        scores = np.empty(len(parts[0][1]), dtype=np.float32)
         dtype = getattr(torch, self.settings.dtype)
-
-        def head() -> None:
-            for start in range(0, len(senses), 1024):
-                part = torch.from_numpy(np.array(senses[start : start + 1024])).to(self.device, dtype)
-                scores[start : start + 1024] = ranker.score_senses(part).float().cpu().numpy()
-
-        with torch.inference_mode():
-            if weights is None:
-                head()
-            else:
-                with reweighted(ranker, weights):
-                    head()
+        with torch.inference_mode(), applied(ranker, Control(weights=weights)):
+            for start in range(0, len(scores), 1024):
+                rows = slice(start, start + 1024)
+                mixed = torch.from_numpy(_mixed([(factor, senses[rows]) for factor, senses in parts]))
+                scores[rows] = ranker.score_senses(mixed.to(self.device, dtype)).float().cpu().numpy()
         return scores
 
-    def rank_weighted(
-        self, candidates: Run, collection: Collection, weights: Tensor | None, cache: SenseCache | None
+    def rank_controlled(
+        self, candidates: Run, collection: Collection, control: Control, cache: SenseCache | None = None
     ) -> Run:
-        """Candidates scored under weights per sense; see :meth:`rank_sweep`."""
-        return self.rank_sweep(candidates, collection, [weights], cache)[0]
+        """Candidates scored under a control; see :meth:`rank_controls`."""
+        return self.rank_controls(candidates, collection, [control], cache)[0]
 
-    def rank_sweep(
-        self, candidates: Run, collection: Collection, sweep: Sequence[Tensor | None], cache: SenseCache | None
+    def rank_controls(
+        self, candidates: Run, collection: Collection, controls: Sequence[Control], cache: SenseCache | None = None
     ) -> list[Run]:
-        """Candidates scored under each of several weights per sense (None: as they are).
+        """Candidates scored under each of several controls.
 
-        The network runs once and the head once per weights; without a cache, or when the sense vectors do not fit
-        into it, every weights are a pass of their own.
+        With a cache the network runs once for all weights per sense, twice for all positions of a dial that moves
+        the sense vectors of tokens alone (they are linear in alpha), and once for each position of a dial that moves
+        what the contextual network reads. Without one, or when the sense vectors do not fit into it, every control
+        is a pass of its own.
         """
         pairs = Pairs.from_run(candidates, collection)
-        senseless = not isinstance(self.ranker, BackpackForRanking)
-        senses = None if cache is None or senseless else self._cached_senses(pairs, cache)
-        if senses is not None:
-            return [pairs.to_run(self.score_senses(senses, weights)) for weights in sweep]
-        return [pairs.to_run(self._scores_of_a_pass(pairs, weights)) for weights in sweep]
+        return [pairs.to_run(self._controlled(pairs, control, cache)) for control in controls]
 
-    def _scores_of_a_pass(self, pairs: Pairs, weights: Tensor | None) -> np.ndarray:
-        if weights is None:
-            return self.scores(pairs)
-        with reweighted(self._backpack(), weights):
+    def _controlled(self, pairs: Pairs, control: Control, cache: SenseCache | None) -> np.ndarray:
+        if cache is not None and isinstance(self.ranker, BackpackForRanking):
+            parts = [(factor, self._cached_senses(pairs, source, cache)) for factor, source in sources(control)]
+            if not any(senses is None for _, senses in parts):
+                return self.score_senses([(f, senses) for f, senses in parts if senses is not None], control.weights)
+        with applied(self.ranker, control):
             return self.scores(pairs)
 
     @cached_property
@@ -153,14 +153,15 @@ class Scorer:
         """Digest of the ranker's weights, taken once: a scorer is made for a ranker that is trained."""
         return weights_fingerprint(self.ranker)[:16]
 
-    def _cached_senses(self, pairs: Pairs, cache: SenseCache) -> np.ndarray | None:
+    def _cached_senses(self, pairs: Pairs, control: Control, cache: SenseCache) -> np.ndarray | None:
         config = self._backpack().config
         dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
         # The configuration is part of the key, because it decides what the same weights do (scales, heads).
         texts = texts_fingerprint(pairs.texts(), self.encoder.fingerprint, config.to_json_string())
-        key = f"{self._weights_key}-{texts}-{dtype}"
+        moved = f"-{control.tokens.key}" if control.tokens is not None else ""
+        key = f"{self._weights_key}-{texts}{moved}-{dtype}"
         shape = (len(pairs), config.num_senses, config.n_embd)
-        return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out))
+        return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, control))
 
     def _backpack(self) -> BackpackForRanking:
         if not isinstance(self.ranker, BackpackForRanking):
@@ -196,6 +197,14 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"scoring.device={name}, but torch sees no GPU; use scoring.device=cpu")
     return device
+
+
+def _mixed(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
+    """Sum of factor times array, as a new array (mapped files are read-only)."""
+    ((factor, first), *others) = parts
+    if not others and factor == 1:
+        return np.array(first)
+    return sum((np.float32(f) * senses.astype(np.float32) for f, senses in others), np.float32(factor) * first)
 
 
 def _put(out: np.ndarray, rows: np.ndarray, values: Tensor) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from backpack_rank.data.collection import Collection, MemoryStore, Run
 from backpack_rank.scoring import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.control import Control
 from backpack_rank.senses.policy import LowestSenses
 from benchmarks.timing import Times, in_turns
 from benchmarks.variants import Sequences, Workbench
@@ -42,10 +42,10 @@ def sweep(bench: Workbench, texts: Sequences, rounds: int) -> SweepResult:
 
     def ranked(alphas: tuple[float, ...]) -> Run:
         with tempfile.TemporaryDirectory() as folder:
-            weights = [_weights(bench, alpha) for alpha in alphas]
-            return scorer.rank_sweep(candidates, collection, weights, SenseCache(Path(folder)))[-1]
+            controls = [_control(bench, alpha) for alpha in alphas]
+            return scorer.rank_controls(candidates, collection, controls, SenseCache(Path(folder)))[-1]
 
-    direct = scorer.rank_weighted(candidates, collection, _weights(bench, 0.5), None)
+    direct = scorer.rank_controlled(candidates, collection, _control(bench, 0.5))
     cached = ranked((0.5,))
     jobs = {"one": lambda: ranked((0.5,)), "many": lambda: ranked(ALPHAS)}
     times = in_turns(jobs, rounds, "sweep of alpha", str(bench.device))
@@ -59,9 +59,9 @@ def _collection(texts: Sequences) -> tuple[Collection, Run]:
     return collection, {"q1": {doc_id: -float(row) for row, doc_id in enumerate(documents)}}
 
 
-def _weights(bench: Workbench, alpha: float) -> Tensor:
+def _control(bench: Workbench, alpha: float) -> Control:
     sensitivity = torch.arange(bench.size.senses, dtype=torch.float32)
-    return LowestSenses(2).weights(sensitivity, alpha)
+    return Control(weights=LowestSenses(2).weights(sensitivity, alpha))
 
 
 def _difference(first: Run, second: Run) -> float:

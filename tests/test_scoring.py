@@ -9,6 +9,7 @@ import torch
 from backpack_rank.data.pairs import Pairs
 from backpack_rank.scoring import Scorer, ScoringSettings, pick_device
 from backpack_rank.senses.cache import GB, SenseCache
+from backpack_rank.senses.control import UNTOUCHED, Control
 from backpack_rank.senses.policy import LowestSenses
 
 RUN = {
@@ -127,8 +128,8 @@ def test_half_precision_scores_are_near(make_backpack, encoder, tiny_collection,
 @pytest.mark.parametrize("alpha", [None, 1.0, 0.5, 0.0, 2.0])
 def test_the_cached_path_equals_the_direct_path(backpack_scorer, tiny_collection, tmp_path, alpha):
     weights = None if alpha is None else LowestSenses(3).weights(SENSITIVITY, alpha)
-    direct = backpack_scorer.rank_weighted(RUN, tiny_collection, weights, None)
-    cached = backpack_scorer.rank_weighted(RUN, tiny_collection, weights, SenseCache(tmp_path))
+    direct = backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights))
+    cached = backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), SenseCache(tmp_path))
     assert flat(cached) == pytest.approx(flat(direct), abs=1e-5)
     assert {query_id: list(documents) for query_id, documents in cached.items()} == {
         query_id: list(documents) for query_id, documents in direct.items()
@@ -143,7 +144,7 @@ def test_the_cached_path_equals_the_direct_path(backpack_scorer, tiny_collection
 def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(backpack_scorer, tiny_collection, tmp_path):
     ones = LowestSenses().weights(SENSITIVITY, 1.0)
     for cache in (None, SenseCache(tmp_path)):
-        one, none = (backpack_scorer.rank_weighted(RUN, tiny_collection, weights, cache) for weights in (ones, None))
+        one, none = (backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), cache) for weights in (ones, None))
         assert one == none
 
 
@@ -152,7 +153,7 @@ def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, 
     handle = backpack_scorer.ranker.backpack.gpt2_model.register_forward_pre_hook(lambda *_: passes.append(1))
     for alpha in (1.0, 0.9, 0.5, 0.0):
         weights = LowestSenses().weights(SENSITIVITY, alpha)
-        backpack_scorer.rank_weighted(RUN, tiny_collection, weights, SenseCache(tmp_path))
+        backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), SenseCache(tmp_path))
         passed = len(passes)
         passes[:] = passes[:1]
         assert passed == 1
@@ -161,8 +162,8 @@ def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, 
 
 def test_an_array_that_does_not_fit_is_scored_directly(backpack_scorer, tiny_collection, tmp_path):
     weights = LowestSenses().weights(SENSITIVITY, 0.5)
-    found = backpack_scorer.rank_weighted(RUN, tiny_collection, weights, SenseCache(tmp_path, max_gb=100 / GB))
-    assert found == backpack_scorer.rank_weighted(RUN, tiny_collection, weights, None)
+    found = backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), SenseCache(tmp_path, max_gb=100 / GB))
+    assert found == backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights))
     assert not list(tmp_path.glob("*.npy"))
 
 
@@ -171,7 +172,7 @@ def test_other_weights_texts_limits_and_formats_are_other_entries(make_backpack,
 
     def entries(ranker, run=RUN, max_length=48, **settings):
         scorer = Scorer(ranker, type(encoder)(encoder.tokenizer, max_length), ScoringSettings(**settings))
-        scorer.rank_weighted(run, tiny_collection, None, cache)
+        scorer.rank_controlled(run, tiny_collection, UNTOUCHED, cache)
         return len(list(tmp_path.glob("*.npy")))
 
     assert entries(make_backpack()) == 1
@@ -190,13 +191,13 @@ def test_other_layer_scales_of_the_same_weights_are_other_entries(make_backpack,
     first, second = make_backpack(), make_backpack()
     second.config.scale_attn_by_inverse_layer_idx = False
     for ranker in (first, second):
-        Scorer(ranker, encoder).rank_weighted(RUN, tiny_collection, None, SenseCache(tmp_path))
+        Scorer(ranker, encoder).rank_controlled(RUN, tiny_collection, UNTOUCHED, SenseCache(tmp_path))
     assert len(list(tmp_path.glob("*.npy"))) == 2
 
 
 def test_a_half_precision_cache_is_near(make_backpack, encoder, tiny_collection, backpack_scorer, tmp_path):
     half = Scorer(make_backpack(), encoder, ScoringSettings(cache_dtype="float16"))
-    found = flat(half.rank_weighted(RUN, tiny_collection, None, SenseCache(tmp_path)))
+    found = flat(half.rank_controlled(RUN, tiny_collection, UNTOUCHED, SenseCache(tmp_path)))
     exact = flat(backpack_scorer.rank(RUN, tiny_collection))
     assert found == pytest.approx(exact, abs=1e-2 * max(map(abs, exact)))
 
@@ -205,10 +206,10 @@ def test_a_ranker_without_senses_is_scored_without_weights_and_refused_with(
     make_gpt2, encoder, tiny_collection, tmp_path
 ):
     scorer = Scorer(make_gpt2(), encoder)
-    assert scorer.rank_weighted(RUN, tiny_collection, None, SenseCache(tmp_path)) == scorer.rank(RUN, tiny_collection)
+    assert scorer.rank_controlled(RUN, tiny_collection, UNTOUCHED, SenseCache(tmp_path)) == scorer.rank(RUN, tiny_collection)
     for cache in (None, SenseCache(tmp_path)):
         with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
-            scorer.rank_weighted(RUN, tiny_collection, torch.ones(8), cache)
+            scorer.rank_controlled(RUN, tiny_collection, Control(weights=torch.ones(8)), cache)
 
 
 def test_sense_vectors_are_written_row_by_row(backpack_scorer, tiny_collection):
@@ -216,8 +217,8 @@ def test_sense_vectors_are_written_row_by_row(backpack_scorer, tiny_collection):
     out = np.full((len(pairs), 8, 32), np.nan, dtype=np.float32)
     backpack_scorer.fill_senses(pairs, out)
     direct = backpack_scorer.scores(pairs)
-    assert backpack_scorer.score_senses(out, None).tolist() == pytest.approx(direct.tolist(), abs=1e-5)
-    assert backpack_scorer.score_senses(out[4:5], None)[0] == pytest.approx(direct[4], abs=1e-5)
+    assert backpack_scorer.score_senses([(1.0, out)]).tolist() == pytest.approx(direct.tolist(), abs=1e-5)
+    assert backpack_scorer.score_senses([(1.0, out[4:5])])[0] == pytest.approx(direct[4], abs=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"dtype": "float64"}, {"dtype": "fp32"}, {"cache_dtype": "bfloat16"}])

@@ -40,7 +40,7 @@ class Lexicon:
             if not words:
                 raise ValueError(f"lexicon {self.name!r}: group {group!r} has no words")
             for word in words:
-                _check_word(word, f"lexicon {self.name!r}")
+                check_word(word, f"lexicon {self.name!r}")
                 if word in seen:
                     raise ValueError(f"lexicon {self.name!r}: {word!r} is in {seen[word]!r} and again in {group!r}")
                 seen[word] = group
@@ -80,7 +80,7 @@ class WordPairs:
             if pair[0] == pair[1]:
                 raise ValueError(f"word pairs {self.name!r}: both sides of a pair are {pair[0]!r}")
             for word in pair:
-                _check_word(word, f"word pairs {self.name!r}")
+                check_word(word, f"word pairs {self.name!r}")
                 if word in seen:
                     raise ValueError(f"word pairs {self.name!r}: {word!r} is in two pairs")
                 seen.add(word)
@@ -101,9 +101,9 @@ def load_lexicon(path: str | Path) -> Lexicon:
     found = find_lexicon(path)
     groups: dict[str, list[str]] = {}
     seen: dict[str, tuple[int, str]] = {}
-    for line, (raw, group) in _rows(found, ("word", "group")):
+    for line, (raw, group) in rows(found, ("word", "group")):
         word = raw.lower()
-        _check_word(word, f"{found}, line {line}")
+        check_word(word, f"{found}, line {line}")
         if word in seen:
             first_line, first_group = seen[word]
             what = "occurs twice" if group == first_group else f"is in two groups, {first_group!r} and {group!r}"
@@ -115,13 +115,13 @@ def load_lexicon(path: str | Path) -> Lexicon:
     return Lexicon(found.stem, {group: tuple(words) for group, words in groups.items()}, found)
 
 
-def load_pairs(path: str | Path, sides: tuple[str, str] = ("female", "male")) -> WordPairs:
+def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "male")) -> WordPairs:
     """Read a CSV file of word pairs.
 
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv`` (see
             :func:`find_lexicon`).
-        sides: names of the two columns.
+        sides: names of the two columns; None takes the two columns of the file in their order.
 
     Raises:
         FileNotFoundError: no such file; lists the places that were tried.
@@ -129,15 +129,20 @@ def load_pairs(path: str | Path, sides: tuple[str, str] = ("female", "male")) ->
             twice, a pair whose sides are equal, a word with white space; or the file has no pair.
     """
     found = find_lexicon(path)
+    if sides is None:
+        header = header_of(found)
+        if len(header) != 2 or header[0] == header[1] or not all(header):
+            raise ValueError(f"{found}, line 1: two columns with different names are expected, found {header}")
+        sides = (header[0], header[1])
     first_side, second_side = sides
     pairs: list[tuple[str, str]] = []
     seen: dict[str, int] = {}
-    for line, (first, second) in _rows(found, (first_side, second_side)):
+    for line, (first, second) in rows(found, (first_side, second_side)):
         pair = (first.lower(), second.lower())
         if pair[0] == pair[1]:
             raise ValueError(f"{found}, line {line}: both sides of the pair are {pair[0]!r}")
         for word in pair:
-            _check_word(word, f"{found}, line {line}")
+            check_word(word, f"{found}, line {line}")
             if word in seen:
                 raise ValueError(f"{found}, line {line}: {word!r} occurs twice (first on line {seen[word]})")
             seen[word] = line
@@ -145,6 +150,33 @@ def load_pairs(path: str | Path, sides: tuple[str, str] = ("female", "male")) ->
     if not pairs:
         raise ValueError(f"{found}: there is no pair below the header")
     return WordPairs(found.stem, (first_side, second_side), tuple(pairs), found)
+
+
+def load_one_way(path: str | Path) -> dict[str, str]:
+    """Read a CSV file with the columns ``word`` and ``partner``: words that a pair list has no room for.
+
+    A partner may stand for several words ("ms" and "miss" both become "mr"), and nothing leads back.
+
+    Raises:
+        FileNotFoundError: no such file; lists the places that were tried.
+        ValueError: names file and line of a missing or unknown column, an empty cell, a word that occurs
+            twice, a word that is its own partner, a word with white space; or the file has no row.
+    """
+    found = find_lexicon(path)
+    partners: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for line, (word, partner) in rows(found, ("word", "partner")):
+        word, partner = word.lower(), partner.lower()
+        check_word(word, f"{found}, line {line}")
+        check_word(partner, f"{found}, line {line}")
+        if word == partner:
+            raise ValueError(f"{found}, line {line}: {word!r} is its own partner")
+        if word in partners:
+            raise ValueError(f"{found}, line {line}: {word!r} occurs twice (first on line {lines[word]})")
+        partners[word], lines[word] = partner, line
+    if not partners:
+        raise ValueError(f"{found}: there is no row below the header")
+    return partners
 
 
 def find_lexicon(path: str | Path) -> Path:
@@ -171,12 +203,23 @@ def find_lexicon(path: str | Path) -> Path:
     raise FileNotFoundError(f"word list {str(path)!r} was not found; tried: {places}")
 
 
-def _rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Line number and cells of every row, in the order of ``columns``; empty lines are passed over."""
+def header_of(path: Path) -> list[str]:
+    """Names of the columns of a CSV file."""
+    with open_text(path) as handle:
+        return [name.strip() for name in next(csv.reader(handle), [])]
+
+
+def rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Line number and cells of every row, in the order of ``columns``; empty lines are passed over.
+
+    Raises:
+        ValueError: names file and line of a missing or unknown column, an empty cell or a wrong number of cells.
+    """
+    header = header_of(path)
+    _check_header(path, header, columns)
     with open_text(path) as handle:
         reader = csv.reader(handle)
-        header = [name.strip() for name in next(reader, [])]
-        _check_header(path, header, columns)
+        next(reader, None)
         order = [header.index(name) for name in columns]
         for row in reader:
             line = reader.line_num
@@ -203,7 +246,8 @@ def _check_header(path: Path, header: list[str], columns: tuple[str, str]) -> No
         )
 
 
-def _check_word(word: str, where: str) -> None:
+def check_word(word: str, where: str) -> None:
+    """Raise ``ValueError`` for what no token of a lower-cased text can equal; ``where`` begins the sentence."""
     if not word or word.split() != [word]:
         raise ValueError(f"{where}: {word!r} is no single word (empty or with white space); no token can equal it")
     if word != word.lower():

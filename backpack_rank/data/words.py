@@ -53,14 +53,17 @@ def count_groups(texts: Iterable[str], lexicon: Lexicon, tokenizer: Tokenizer = 
         ValueError: the tokenizer can never give one of the lexicon's words.
     """
     column = _columns(lexicon, tokenizer)
-    rows = []
+    groups = len(lexicon.groups)
+    cells: list[int] = []  # row * groups + column of every token found; most texts have none
+    number = 0
     for text in texts:
-        row = [0] * len(lexicon.groups)
-        for token in tokenizer(text):
-            if token in column:
-                row[column[token]] += 1
-        rows.append(row)
-    return np.array(rows, dtype=np.int64).reshape(len(rows), len(lexicon.groups))
+        tokens = tokenizer(text)
+        if not column.keys().isdisjoint(tokens):
+            start = number * groups
+            cells += [start + column[token] for token in tokens if token in column]
+        number += 1
+    counts = np.bincount(np.array(cells, dtype=np.int64), minlength=number * groups)
+    return counts.astype(np.int64, copy=False).reshape(number, groups)
 
 
 def contains_any(text: str, lexicon: Lexicon, tokenizer: Tokenizer = word_tokens) -> bool:

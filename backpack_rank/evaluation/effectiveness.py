@@ -8,10 +8,10 @@ import ir_measures
 
 from backpack_rank.data.collection import Qrels, Run
 from backpack_rank.data.formats import ranking
+from backpack_rank.evaluation.registry import FairnessMeasure, parse_measures
 from backpack_rank.evaluation.results import PerQuery, check_finite
 
 DEFAULT_MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
-EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
 
 
 def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> PerQuery:
@@ -31,9 +31,15 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
 
     Raises:
         ValueError: a measure that is unknown or cannot be computed, no measure at all, no judged query with a
-            relevant document, or a score that is not finite.
+            relevant document, a score that is not finite, or a measure of fairness, which needs magnitudes.
     """
     parsed = parse_measures(measures)
+    fairness = [name for name, measure in parsed.items() if isinstance(measure, FairnessMeasure)]
+    if fairness:
+        raise ValueError(
+            f"{', '.join(fairness)}: measures of fairness need magnitudes of documents, not judgements; "
+            "backpack_rank.evaluation.measuring.measure takes both kinds"
+        )
     check_finite(run)
     judged = {query_id: documents for query_id, documents in qrels.items() if _any_relevant(documents)}
     if not judged:
@@ -53,34 +59,6 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
         left_out=tuple(query_id for query_id in qrels if query_id not in judged),
         missing=tuple(query_id for query_id in judged if query_id not in ranked),
     )
-
-
-def parse_measures(measures: Sequence[str]) -> dict[str, ir_measures.Measure]:
-    """``{name as given: measure}``, each checked to be computable, before anything is ranked.
-
-    Raises:
-        ValueError: no measure, or one that is unknown or cannot be computed; gives examples.
-    """
-    if isinstance(measures, str):
-        raise ValueError(f"measures is the text {measures!r}; give a list such as [{measures}]")
-    if not measures:
-        raise ValueError(f"no measure is named; examples: {EXAMPLES}")
-    return {name: _parse(name) for name in measures}
-
-
-def _parse(name: str) -> ir_measures.Measure:
-    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong word.
-    try:
-        measure = ir_measures.parse_measure(name)
-        for parameter in ("cutoff", "rel"):
-            value = measure.params.get(parameter, 1)
-            # trec_eval's library ends the whole process on a cut-off below 1.
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{parameter} must be a whole number from 1")
-        ir_measures.evaluator([measure], {"query": {"document": 1}})
-    except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError) as error:
-        raise ValueError(f"measure {name!r} cannot be computed ({error}); examples: {EXAMPLES}") from error
-    return measure
 
 
 def _any_relevant(documents: Mapping[str, int]) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
+from backpack_rank.evaluation.bootstrap import LEVEL, bootstrap_intervals
 from backpack_rank.reporting.rows import Figure, Summary
 
 
@@ -67,20 +67,48 @@ class PerQuery:
         values = np.abs(self.array(measure))
         return float(values.mean()) if len(values) else math.nan
 
-    def interval(self, measure: str, level: float = 0.95) -> tuple[float, float] | None:
-        """Student's t confidence interval of the mean; None for fewer than two queries."""
-        values = self.array(measure)
-        if len(values) < 2:
-            return None
-        half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-        return float(values.mean() - half), float(values.mean() + half)
+    def interval(self, measure: str, level: float = LEVEL) -> tuple[float, float] | None:
+        """Bootstrap confidence interval of the mean; None for fewer than two queries.
+
+        See :func:`~backpack_rank.evaluation.bootstrap.bootstrap_intervals`.
+        """
+        return _ends(bootstrap_intervals(self.array(measure)[None], level)[0])
+
+    def only(self, query_ids: Iterable[str]) -> PerQuery:
+        """The values of these queries, in this order.
+
+        Raises:
+            KeyError: queries without values; names them.
+        """
+        wanted = tuple(query_ids)
+        known = set(self.query_ids)
+        unknown = [query_id for query_id in wanted if query_id not in known]
+        if unknown:
+            raise KeyError(f"{len(unknown)} queries have no values here, such as {unknown[:3]}")
+        kept = set(wanted)
+        values = {name: {query_id: of[query_id] for query_id in wanted} for name, of in self.values.items()}
+        return PerQuery(values, self.left_out, tuple(query_id for query_id in self.missing if query_id in kept))
 
     def summary(self) -> Summary:
-        """The averages of every measure with the counts of queries, for a report."""
+        """The averages of every measure with their intervals and the counts of queries, for a report.
+
+        The draws of the intervals are the same for all measures.
+        """
+        values = np.array([self.array(measure) for measure in self.values]).reshape(
+            len(self.values), len(self.query_ids)
+        )
+        absolute = np.abs(values)
+        # Where no value is negative, both means and so both intervals are the same.
+        signed = np.flatnonzero((values < 0).any(axis=1))
+        ends = bootstrap_intervals(np.concatenate([values, absolute[signed]]))
+        absolute_ends = ends[: len(values)].copy()
+        absolute_ends[signed] = ends[len(values) :]
         figures = {}
-        for measure in self.values:
-            low, high = self.interval(measure) or (None, None)
-            figures[measure] = Figure(self.mean(measure), self.mean_absolute(measure), low, high)
+        for row, measure in enumerate(self.values):
+            low, high = _ends(ends[row]) or (None, None)
+            absolute_low, absolute_high = _ends(absolute_ends[row]) or (None, None)
+            averages = (self.mean(measure), self.mean_absolute(measure))
+            figures[measure] = Figure(*averages, low, high, absolute_low, absolute_high)
         return Summary(figures, len(self.query_ids), len(self.left_out), len(self.missing))
 
 
@@ -90,3 +118,7 @@ def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:
         for doc_id, score in scores.items():
             if not math.isfinite(score):
                 raise ValueError(f"the score of query {query_id!r}, document {doc_id!r} is {score}; it must be finite")
+
+
+def _ends(interval: np.ndarray) -> tuple[float, float] | None:
+    return None if np.isnan(interval).any() else (float(interval[0]), float(interval[1]))

@@ -50,10 +50,9 @@ class SenseNetwork(nn.Module):
         embeddings = self.dropout(embeddings)
         return self.final_mlp.hidden(self.block(self.ln(embeddings), embeddings))
 
-    def senses(self, embeddings: Tensor) -> Tensor:
-        """C(x): [..., d] -> [..., k, d]."""
-        senses = self.dropout(self.final_mlp.c_proj(self.hidden(embeddings)))
-        return senses.unflatten(-1, (self.num_senses, -1))
+    def expand(self, hidden: Tensor) -> Tensor:
+        """C(x) from h(x): [..., f] -> [..., k, d]."""
+        return self.dropout(self.final_mlp.c_proj(hidden)).unflatten(-1, (self.num_senses, -1))
 
     def project(self, pooled: Tensor) -> Tensor:
         """Sense vectors of texts from hidden layers pooled per sense: W_l p_l + b_l. [B, k, f] -> [B, k, d]
@@ -65,6 +64,14 @@ class SenseNetwork(nn.Module):
         bias = self.final_mlp.c_proj.bias.unflatten(0, (self.num_senses, -1))
         # One matrix product per sense: [k, B, f] @ [k, f, d].
         return self.dropout(torch.bmm(pooled.transpose(0, 1), weight.transpose(0, 1)).transpose(0, 1) + bias)
+
+
+class TokenVectors(nn.Module):
+    """Passes on what the sense network knows of each token. A module of its own so that a hook can move tokens."""
+
+    def forward(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """h(x) [..., f] of token ids [...], unchanged."""
+        return hidden
 
 
 class SenseWeightNetwork(nn.Module):
@@ -126,6 +133,7 @@ class BackpackModel(BackpackPreTrainedModel):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd)
         self.position_embeddings = nn.Embedding(config.n_positions, config.n_embd)
         self.sense_network = SenseNetwork(config)
+        self.token_vectors = TokenVectors()
         self.sense_weight_net = SenseWeightNetwork(config)
         self.post_init()
         use_fast_paths(self.gpt2_model)
@@ -133,9 +141,17 @@ class BackpackModel(BackpackPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.gpt2_model.wte
 
+    def token_hidden(self, input_ids: Tensor) -> Tensor:
+        """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
+
+        Embeddings are read past the module ``wte``: a hook on it concerns what the contextual network reads.
+        """
+        embeddings = F.embedding(input_ids, self.gpt2_model.wte.weight)
+        return self.token_vectors(self.sense_network.hidden(embeddings), input_ids)
+
     def senses(self, input_ids: Tensor) -> Tensor:
         """C(x) of token ids, without context: [...] -> [..., k, d]."""
-        return self.sense_network.senses(self.gpt2_model.wte(input_ids))
+        return self.sense_network.expand(self.token_hidden(input_ids))
 
     def pooled_senses(self, batch: PackedBatch) -> Tensor:
         """Sense vectors o^(l) of each text at its last token, sum_j a[l,j] C(x_j)_l. [B, k, d]
@@ -144,7 +160,7 @@ class BackpackModel(BackpackPreTrainedModel):
         """
         weights = self.sense_weight_net.pooled(packed_trunk(self.gpt2_model, batch), batch)
         ids, inverse = batch.input_ids.unique(return_inverse=True)
-        hidden = self.sense_network.hidden(self.gpt2_model.wte(ids))  # [U, f]
+        hidden = self.token_hidden(ids)  # [U, f]
         # Weights of equal tokens are added up, so pooling is one product over the distinct ids.
         per_token = weights.transpose(1, 2)[batch.padding_mask()]  # [T, k]
         per_id = per_token.new_zeros((len(batch) * ids.shape[0], per_token.shape[-1]))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from hydra.errors import InstantiationException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
 log = logging.getLogger(__name__)
+MISTAKES = (ValueError, TypeError, KeyError, OSError, OmegaConfBaseException, InstantiationException)
 
 
 @contextmanager
@@ -15,10 +19,46 @@ def plain_errors() -> Iterator[None]:
     """Log a mistake as one sentence and exit with status 1; ``HYDRA_FULL_ERROR=1`` shows the traceback."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, OSError) as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+    except MISTAKES as error:
+        if _wants_traceback() or not _is_mistake(error):
             raise
-        # str() of a KeyError is its argument in quotes.
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        log.error("%s (HYDRA_FULL_ERROR=1 shows where)", message)
+        log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
         raise SystemExit(1) from error
+
+
+def succeeds(job: Callable[[], object]) -> bool:
+    """Whether a job of a multirun ends well; what ends it is logged, and the other jobs go on."""
+    try:
+        job()
+    except Exception as error:  # whatever it is: the measures of the other jobs must not be lost with it
+        if _wants_traceback() or not _is_mistake(error):
+            log.exception("this job failed, the others go on")
+        else:
+            log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
+        return False
+    return True
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+
+def _is_mistake(error: BaseException | None) -> bool:
+    """Hydra wraps what a constructor raises, a mistake or not."""
+    if isinstance(error, InstantiationException):
+        return error.__cause__ is None or _is_mistake(error.__cause__)
+    return isinstance(error, MISTAKES)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, InstantiationException) and error.__cause__ is not None:
+        return _sentence(error.__cause__)
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} has no value: give {error.full_key}=..."
+    if isinstance(error, OmegaConfBaseException):
+        # The lines after the first are about OmegaConf's own nodes.
+        first = str(error).splitlines()[0]
+        return f"{error.full_key}: {first}" if error.full_key else first
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])  # str() of a KeyError is its argument in quotes
+    return str(error)

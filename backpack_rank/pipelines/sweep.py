@@ -3,20 +3,113 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from backpack_rank.reporting.sweep import write_sweep_report
+from backpack_rank.evaluation.results import PerQuery
+from backpack_rank.evaluation.statistics import pairwise_against
+from backpack_rank.pipelines.errors import plain_errors
+from backpack_rank.pipelines.sweep_page import write_sweep_page
+from backpack_rank.reporting.rows import PairedTest, Summary
+from backpack_rank.reporting.sweep import MEASURES_FILE, SIGNIFICANCE, Sweep, SweepEntry, collect_sweep, write_sweep_report
+from backpack_rank.reporting.tables import read_per_query
 
 log = logging.getLogger(__name__)
+PER_QUERY_FILE = "per_query.csv"
 
 
 class SweepReport(Callback):
-    """Writes one table and one plot over all jobs, and prints the table and where the plot is."""
+    """Writes one table, one plot and one report page over all jobs, and prints the tables and where the page is."""
+
+    def __init__(self) -> None:
+        self._jobs = self._failed = 0
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **options: Any) -> None:
+        """Called by Hydra after each job, which returns whether it went well."""
+        self._jobs += 1
+        self._failed += job_return.return_value is not True
 
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
-        """Called by Hydra when every job has ended."""
-        write_sweep_report(Path(config.hydra.sweep.dir))
+        """Called by Hydra when every job has ended. Ends the script with status 1 when a job failed."""
+        folder = Path(config.hydra.sweep.dir)
+        with plain_errors():
+            if next(folder.rglob(MEASURES_FILE), None) is not None:
+                sweep = with_tests(collect_sweep(folder), folder)
+                write_sweep_report(folder, sweep=sweep)
+                print(f"Report: {write_sweep_page(folder, sweep)}")
+        if self._failed:
+            log.error("%d of %d jobs failed; what they said is above and in their folders", self._failed, self._jobs)
+            raise SystemExit(1)
+
+
+def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:
+    """The same sweep with paired tests of every alpha against alpha=1 of its setting.
+
+    They need ``per_query.csv`` of the jobs; where one is missing, a note says so.
+
+    Args:
+        sweep: as :func:`~backpack_rank.reporting.sweep.collect_sweep` read it.
+        folder: of the multirun.
+
+    Raises:
+        ValueError: a damaged file of per-query values; names file and line.
+    """
+    notes: list[str] = []
+    tests: dict[int, tuple[PairedTest, ...]] = {}
+    for setting in sweep.settings:
+        dial = {
+            number: entry
+            for number, entry in enumerate(sweep.entries)
+            if entry.setting == setting and entry.row.alpha is not None
+        }
+        ones = [number for number, entry in dial.items() if entry.row.alpha == 1]
+        if not ones or len(dial) < 2:
+            continue
+        values = {number: _per_query(Path(folder), entry) for number, entry in dial.items()}
+        absent = [str(Path(dial[number].job) / PER_QUERY_FILE) for number in dial if values[number] is None]
+        if absent:
+            notes.append(f"No tests without {', '.join(absent)}.")
+        found = {number: of for number, of in values.items() if of is not None}
+        if ones[0] in found:
+            tests |= _against(ones[0], dial, found)
+    entries = (replace(entry, tests=tests.get(number, ())) for number, entry in enumerate(sweep.entries))
+    about = replace(sweep.about, notes=(*sweep.about.notes, *notes))
+    return replace(sweep, entries=tuple(entries), about=about)
+
+
+def _per_query(folder: Path, entry: SweepEntry) -> dict[str, PerQuery] | None:
+    """Values by kind, as far as the job has them; None without a file."""
+    path = folder / entry.job / PER_QUERY_FILE
+    if not path.is_file():
+        return None
+    values = read_per_query(path).get(entry.row.label, {})
+    return {kind: _values(values, block, path) for kind, block in entry.row.blocks.items()}
+
+
+def _values(values: Mapping[str, Mapping[str, float]], block: Summary, path: Path) -> PerQuery:
+    absent = [measure for measure in block.figures if measure not in values]
+    if absent:
+        raise ValueError(f"{path} has no values of {', '.join(absent[:5])}, but measures.json beside it does")
+    return PerQuery({measure: values[measure] for measure in block.figures})
+
+
+def _against(
+    one: int, dial: Mapping[int, SweepEntry], values: Mapping[int, Mapping[str, PerQuery]]
+) -> dict[int, tuple[PairedTest, ...]]:
+    """Tests of every position of the dial, by the number of its entry."""
+    # By number, because two jobs may give their systems the same label.
+    found: dict[int, tuple[PairedTest, ...]] = {}
+    for kind, reference in values[one].items():
+        systems = {str(number): of[kind] for number, of in values.items() if kind in of}
+        measures = [name for name in reference.measures if all(name in of.values for of in systems.values())]
+        for test in pairwise_against(str(one), systems, measures, level=SIGNIFICANCE):
+            number = int(test.first)
+            named = replace(test, first=dial[number].row.label, second=dial[one].row.label)
+            found[number] = (*found.get(number, ()), named)
+    return found

@@ -76,7 +76,23 @@ def tradeoff_plot(
     figure.canvas.draw()
     for axes in panels.flat:
         _place_labels(axes)
-    return _save(figure, Path(path))
+    stem = Path(path)
+    return save_figure(figure, stem.with_suffix("") if stem.suffix in (".png", ".svg") else stem)
+
+
+def save_figure(figure: Canvas, stem: Path) -> tuple[Path, Path]:
+    """Write a matplotlib figure as ``<stem>.png`` and ``<stem>.svg``; equal figures give equal files.
+
+    Returns:
+        Both paths; each file is complete or absent.
+    """
+    png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
+    with atomic_path(png) as temporary:
+        figure.savefig(temporary, format="png", dpi=figure.dpi)
+    # Without a date and with fixed ids, equal figures give equal files.
+    with matplotlib.rc_context({"svg.hashsalt": "backpack_rank"}), atomic_path(svg) as temporary:
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+    return png, svg
 
 
 def _points(rows: Sequence[SystemRow], measure: str, bias: str) -> list[_Point]:
@@ -188,14 +204,3 @@ def _legend(figure: Canvas, axes: Axes, rows: Sequence[SystemRow]) -> None:
         mark = Line2D([], [], color="#000000", marker="o", mfc="white", ls="", label="bias has turned round (sign)")
         handles.append(mark)
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
-
-
-def _save(figure: Canvas, path: Path) -> tuple[Path, Path]:
-    stem = path.with_suffix("") if path.suffix in (".png", ".svg") else path
-    png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
-    with atomic_path(png) as temporary:
-        figure.savefig(temporary, format="png", dpi=figure.dpi)
-    # Without a date and with fixed ids, equal figures give equal files.
-    with matplotlib.rc_context({"svg.hashsalt": "backpack_rank"}), atomic_path(svg) as temporary:
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
-    return png, svg

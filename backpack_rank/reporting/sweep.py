@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +15,42 @@ from rich.text import Text
 
 from backpack_rank.files import write_text
 from backpack_rank.reporting.plots import tradeoff_plot
-from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow
+from backpack_rank.reporting.rows import About, Figure, PairedTest, Report, SystemRow
 from backpack_rank.reporting.tables import (
     MEASURE_COLUMNS,
     csv_text,
-    describe,
     dump_json,
     finite,
     measure_lines,
     read_json,
     system_payload,
 )
+from backpack_rank.reporting.terminal import describe
 
 MEASURES_FILE = "measures.json"
 FORMAT = "backpack_rank sweep 1"
 EFFECTIVENESS = ("nDCG@10", "MRR@10")
+FURTHER = {
+    "NFaiRR@10": "NFaiRR@10",
+    "swap change/std (swapped)": "swap change/std",
+    "swap tau (swapped)": "swap tau",
+    "|gap|/std": "|gap|/std",
+    "prefers male": "prefers male",
+    "prefers female": "prefers female",
+}
 BIAS = {
     "RaB(tf)@10": "RaB@10 TF",
     "ARaB(tf)@10": "ARaB@10 TF",
     "RaB(bool)@10": "RaB@10 Boolean",
     "ARaB(bool)@10": "ARaB@10 Boolean",
 }
+SIGNIFICANCE = 0.05
+TEST_COLUMNS = ("tested", "queries_tested", "p_randomisation", "p_holm", "p_wilcoxon", "d_z", "rank_biserial")
 _CHANGE_NOTE = "Changes in % are against alpha=1; for bias they are changes of the absolute value of the mean."
+_TEST_NOTE = (
+    "* marks significant changes: two-sided paired randomisation test against alpha=1 on the same queries, "
+    f"Holm-corrected over the other alphas of the setting for each measure, p < {SIGNIFICANCE:g}."
+)
 
 
 @dataclass(frozen=True)
@@ -48,11 +62,18 @@ class SweepEntry:
         setting: overrides other than alpha that tell its job from others, such as ``data=dl19``; empty where
             alpha is all that varies, or for a reference that is the same in every setting.
         job: folder of the job below the sweep's; of the first one for a reference that several jobs measured.
+        tests: of this system (first) against alpha=1 of its setting (second), where they were made.
     """
 
     row: SystemRow
     setting: str
     job: str
+    tests: tuple[PairedTest, ...] = ()
+
+    def test(self, measure: str) -> PairedTest | None:
+        """The test of the change that the tables show: of the absolute mean for bias, else of the mean."""
+        tests = [test for test in self.tests if test.measure == measure and test.average != "mean_absolute"]
+        return max(tests, key=lambda test: test.average == "absolute_mean", default=None)
 
 
 @dataclass(frozen=True)
@@ -127,11 +148,16 @@ def collect_sweep(folder: str | Path) -> Sweep:
     return Sweep(tuple(entries), failed, _merge_about([report.about for report in reports.values()]))
 
 
-def write_sweep_report(folder: str | Path, console: Console | None = None) -> list[Path]:
+def write_sweep_report(folder: str | Path, console: Console | None = None, sweep: Sweep | None = None) -> list[Path]:
     """Write ``sweep.csv``, ``sweep.json``, ``sweep.md`` and the plots into the folder of a multirun, and print them.
 
     With several settings there is one plot for each. A plot that lacks a measure is replaced by a sentence that
     says so. Jobs without measures are named in every form.
+
+    Args:
+        folder: of the multirun.
+        console: where to print, default the terminal.
+        sweep: the systems with their tests; default those of :func:`collect_sweep`, without tests.
 
     Returns:
         Paths of the written files.
@@ -140,7 +166,7 @@ def write_sweep_report(folder: str | Path, console: Console | None = None) -> li
         FileNotFoundError, ValueError: as :func:`collect_sweep`.
     """
     folder, console = Path(folder), console or Console()
-    sweep = collect_sweep(folder)
+    sweep = collect_sweep(folder) if sweep is None else sweep
     plots, problems = _draw(folder, sweep)
     lines = [*_describe(sweep), *problems]
     texts = {
@@ -150,7 +176,9 @@ def write_sweep_report(folder: str | Path, console: Console | None = None) -> li
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    console.print(sweep_table(sweep))
+    for table in (sweep_table(sweep), further_table(sweep)):
+        if table is not None:
+            console.print(table)
     for line in lines:
         console.print(Text(line))
     for plot in plots:
@@ -161,19 +189,30 @@ def write_sweep_report(folder: str | Path, console: Console | None = None) -> li
 def sweep_table(sweep: Sweep) -> Table:
     """Systems by nDCG@10, MRR@10 and RaB / ARaB at 10; below each signed mean its change against alpha=1."""
     table = Table(title="Sweep over alpha", caption=_sign(sweep), caption_justify="left")
+    return _filled(table, sweep, {**{name: name for name in EFFECTIVENESS}, **BIAS})
+
+
+def further_table(sweep: Sweep) -> Table | None:
+    """Systems by NFaiRR and the scale-free measures of swapped documents and wordings; None without any."""
+    if not _shown(sweep, FURTHER):
+        return None
+    caption = "std: of the ranker's scores at the same alpha; documents that a swap of gendered words changes"
+    return _filled(Table(title="Scale-free", caption=caption, caption_justify="left"), sweep, FURTHER)
+
+
+def _filled(table: Table, sweep: Sweep, titles: Mapping[str, str]) -> Table:
     several = any(entry.setting for entry in sweep.entries)
     if several:
         table.add_column("setting", overflow="fold")
-    table.add_column("system", overflow="fold")
-    measures = _shown(sweep, [*EFFECTIVENESS, *BIAS])
+    table.add_column("system", overflow="fold", min_width=9)
+    measures = _shown(sweep, titles)
     for measure in measures:
-        table.add_column(BIAS.get(measure, measure).replace(" ", "\n"), justify="right", no_wrap=True)
+        table.add_column(titles[measure].replace(" ", "\n"), justify="right", no_wrap=True)
     for entry in sweep.entries:
         cells = []
         for measure in measures:
-            change = sweep.change(entry, measure)
-            below = f"\n{_percent(change)}" if change is not None and entry.row.alpha != 1 else ""
-            cells.append(_number(entry.row, measure, signed=measure in BIAS) + below)
+            below = _change(sweep, entry, measure)
+            cells.append(_number(entry.row, measure, signed=measure in BIAS) + (below and f"\n{below}"))
         table.add_row(*([Text(entry.setting)] if several else []), Text(entry.row.label), *cells)
     return table
 
@@ -234,29 +273,46 @@ def _describe(sweep: Sweep) -> list[str]:
     lines += describe(Report(tuple(rows), about))
     if any(entry.row.alpha == 1 for entry in sweep.entries):
         lines.append(_CHANGE_NOTE)
+    if any(entry.tests for entry in sweep.entries):
+        lines.append(_TEST_NOTE)
     if sweep.failed:
         lines.append(f"Without measures (failed or not finished): {', '.join(sweep.failed)}")
     return lines
 
 
 def _csv(sweep: Sweep) -> str:
-    header = ("setting", "job", *MEASURE_COLUMNS, "change_percent")
-    measure = MEASURE_COLUMNS.index("measure")
+    header = ("setting", "job", *MEASURE_COLUMNS, "change_percent", *TEST_COLUMNS)
+    at = MEASURE_COLUMNS.index("measure")
     lines = (
-        (entry.setting, entry.job, *line, sweep.change(entry, line[measure]))
+        (entry.setting, entry.job, *line, sweep.change(entry, line[at]), *_test_cells(entry.test(line[at])))
         for entry in sweep.entries
         for line in measure_lines(entry.row)
     )
     return csv_text(header, lines)
 
 
+def _test_cells(test: PairedTest | None) -> tuple[Any, ...]:
+    if test is None:
+        return (None,) * len(TEST_COLUMNS)
+    p_values = (test.p_randomisation, test.p_holm, test.p_wilcoxon)
+    return (test.average, test.queries, *p_values, test.d_z, test.rank_biserial)
+
+
 def _payload(sweep: Sweep) -> dict[str, Any]:
-    """``{"format", "about", "failed", "systems"}``; a system is as in ``measures.json``, with setting, job, changes."""
+    """``{"format", "about", "failed", "systems"}``.
+
+    A system is as in ``measures.json``, with ``setting``, ``job``, ``change_percent`` by measure, and ``tests``, a
+    list of every test of all averages with the names of :class:`PairedTest`.
+    """
     systems = []
     for entry in sweep.entries:
-        measures = [measure for block in _blocks(entry.row) for measure in block.figures]
+        measures = [measure for block in entry.row.blocks.values() for measure in block.figures]
         changes = {measure: sweep.change(entry, measure) for measure in measures}
-        own = {"setting": entry.setting, "job": entry.job, "change_percent": changes}
+        tests = [
+            {name: finite(value) if isinstance(value, float) else value for name, value in asdict(test).items()}
+            for test in entry.tests
+        ]
+        own = {"setting": entry.setting, "job": entry.job, "change_percent": changes, "tests": tests}
         systems.append({**system_payload(entry.row), **own})
     about = {field.name: getattr(sweep.about, field.name) for field in fields(About)}
     return {"format": FORMAT, "about": about, "failed": list(sweep.failed), "systems": systems}
@@ -264,26 +320,36 @@ def _payload(sweep: Sweep) -> dict[str, Any]:
 
 def _markdown(sweep: Sweep, lines: Sequence[str], plots: Iterable[Path]) -> str:
     effectiveness, bias = _shown(sweep, EFFECTIVENESS), _shown(sweep, BIAS)
+    further = _shown(sweep, FURTHER)
     header = ["setting"] if any(entry.setting for entry in sweep.entries) else []
     left = len(header) + 1
     header += ["system", *effectiveness, *(f"{BIAS[name]}{part}" for name in bias for part in ("", ", absolute"))]
+    header += [FURTHER[name] for name in further]
     table = [header, ["---"] * left + ["---:"] * (len(header) - left)]
     for entry in sweep.entries:
         cells = [entry.setting, entry.row.label][2 - left :]
-        cells += [_number(entry.row, name) + _change(sweep, entry, name) for name in effectiveness]
+        cells += [_number(entry.row, name) + _in_brackets(_change(sweep, entry, name)) for name in effectiveness]
         for name in bias:
             absolute = _number(entry.row, name, signed=True).lstrip("+-") or "-"
-            cells += [_number(entry.row, name, signed=True), absolute + _change(sweep, entry, name)]
-        table.append([cell.replace("|", "\\|") for cell in cells])
+            change = _in_brackets(_change(sweep, entry, name))
+            cells += [_number(entry.row, name, signed=True), absolute + change]
+        cells += [_number(entry.row, name) + _in_brackets(_change(sweep, entry, name)) for name in further]
+        table.append([re.sub(r"([|*])", r"\\\1", cell) for cell in cells])
     text = ["# Sweep over alpha", "", *(f"| {' | '.join(cells)} |" for cells in table), "", _sign(sweep).plain + "."]
-    text += [f"\n{line}" for line in lines]
+    text += ["\n" + line.replace("*", "\\*") for line in lines]
     text += [f"\n![{plot.stem}]({plot.name})" for plot in plots if plot.suffix == ".png"]
     return "\n".join(text) + "\n"
 
 
 def _change(sweep: Sweep, entry: SweepEntry, measure: str) -> str:
-    change = sweep.change(entry, measure)
-    return f" ({_percent(change)})" if change is not None and entry.row.alpha != 1 else ""
+    """The change in %, with a star where it is significant; empty for references and alpha=1."""
+    change, test = sweep.change(entry, measure), entry.test(measure)
+    star = "*" if test is not None and test.p_holm < SIGNIFICANCE else ""
+    return star if change is None or entry.row.alpha == 1 else f"{_percent(change)}{star}"
+
+
+def _in_brackets(words: str) -> str:
+    return words and f" ({words})"
 
 
 def _shown(sweep: Sweep, measures: Iterable[str]) -> list[str]:
@@ -307,8 +373,4 @@ def _percent(change: float) -> str:
 
 
 def _figure(row: SystemRow, measure: str) -> Figure | None:
-    return next((block.figures[measure] for block in _blocks(row) if measure in block.figures), None)
-
-
-def _blocks(row: SystemRow) -> list[Summary]:
-    return [block for block in (row.effectiveness, row.bias) if block is not None]
+    return next((block.figures[measure] for block in row.blocks.values() if measure in block.figures), None)

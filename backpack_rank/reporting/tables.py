@@ -1,4 +1,4 @@
-"""Results as tables in the terminal and as files: ``measures.json``, ``measures.csv``, ``per_query.csv``."""
+"""Results as files: ``measures.json``, ``measures.csv``, ``per_query.csv``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from backpack_rank.files import open_text, write_text
 from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow, Values
 
 FORMAT = "backpack_rank measures 1"
+PER_QUERY_COLUMNS = ("system", "measure", "query_id", "value")
 MEASURE_COLUMNS = (
     "system",
     "alpha",
@@ -30,89 +26,14 @@ MEASURE_COLUMNS = (
     "mean_absolute",
     "low",
     "high",
+    "absolute_mean_low",
+    "absolute_mean_high",
+    "mean_absolute_low",
+    "mean_absolute_high",
     "queries",
     "left_out",
     "missing",
 )
-_MAGNITUDE_TITLES = {"tf": "TF", "tf-paper": "TF eq. 6", "bool": "Boolean", "tc": "count"}
-_NO_VALUE = "-"
-
-
-def effectiveness_table(report: Report) -> Table | None:
-    """Systems by measures of effectiveness, 4 decimals; None when no system has any."""
-    summaries = [(row.label, row.effectiveness) for row in report.rows if row.effectiveness]
-    if not summaries:
-        return None
-    measures = _measures(summary for _, summary in summaries)
-    counts = [summary.queries for _, summary in summaries]
-    table = Table(title=_title("Effectiveness", report.about.effectiveness_set, counts))
-    table.add_column("system", overflow="fold")
-    for measure in measures:
-        table.add_column(measure, justify="right")
-    for label, summary in summaries:
-        table.add_row(Text(label), *_means(summary, measures))
-    return table
-
-
-def bias_table(report: Report) -> Table | None:
-    """Systems by measures of bias, one block of rows per cut-off; signed means with 4 decimals.
-
-    Measures are named ``<name>@<cut-off>``; a measure without a cut-off stands in a last block. None when no system
-    has any.
-    """
-    summaries = [(row.label, row.bias) for row in report.rows if row.bias]
-    if not summaries:
-        return None
-    measures = _measures(summary for _, summary in summaries)
-    split = {measure: _split(measure) for measure in measures}
-    names = list(dict.fromkeys(name for name, _ in split.values()))
-    counts = [summary.queries for _, summary in summaries]
-    title = _title("Bias", report.about.bias_set, counts)
-    table = Table(title=title, caption=_sign_caption(report.about), caption_justify="left")
-    table.add_column("cut-off", justify="right")
-    table.add_column("system", overflow="fold")
-    for name in names:
-        table.add_column(_heading(name), justify="right", no_wrap=True)
-    for cutoff in dict.fromkeys(cutoff for _, cutoff in split.values()):
-        at_cutoff = [f"{name}@{cutoff}" if cutoff else name for name in names]
-        for index, (label, summary) in enumerate(summaries):
-            first = cutoff if index == 0 else ""
-            table.add_row(first, Text(label), *_means(summary, at_cutoff))
-        table.add_section()
-    return table
-
-
-def print_report(report: Report, console: Console | None = None) -> None:
-    """Print both tables and the sentences that say how the figures came about."""
-    console = console or Console()
-    for table in (effectiveness_table(report), bias_table(report)):
-        if table is not None:
-            console.print(table)
-    for line in describe(report):
-        console.print(Text(line))
-
-
-def describe(report: Report) -> list[str]:
-    """Sentences below the tables: settings, sign, queries that are left out or count 0, notes."""
-    about = report.about
-    lines = []
-    if about.alpha is not None or about.policy:
-        lines.append(_joined(("alpha", about.alpha), ("policy", about.policy)))
-    if about.preset or about.lexicon:
-        lines.append(
-            "Bias measures: "
-            + _joined(("preset", about.preset), ("word list", about.lexicon), ("tokenizer", about.tokenizer))
-        )
-    effectiveness = {row.label: row.effectiveness for row in report.rows if row.effectiveness}
-    bias = {row.label: row.bias for row in report.rows if row.bias}
-    lines += _counted(
-        {label: block.left_out for label, block in effectiveness.items()}, "left out: no relevant document"
-    )
-    lines += _counted(
-        {label: block.missing for label, block in effectiveness.items()}, "missing from the run, counted as 0"
-    )
-    lines += _counted({label: block.left_out for label, block in bias.items()}, "of the bias set left out: no ranking")
-    return [*lines, *about.notes]
 
 
 def write_report(folder: str | Path, report: Report) -> tuple[Path, Path]:
@@ -134,8 +55,10 @@ def write_json(path: str | Path, report: Report) -> None:
          "systems": [{"label": "alpha=0.5", "alpha": 0.5,
                       "effectiveness": {"queries": 243, "left_out": 390, "missing": 0,
                                         "figures": {"nDCG@10": {"mean": 0.4, "absolute_mean": 0.4,
-                                                                "mean_absolute": 0.4, "low": 0.38, "high": 0.42}}},
-                      "bias": {..., "figures": {"RaB(tf)@10": {...}}}}]}
+                                                                "mean_absolute": 0.4, "low": 0.38, "high": 0.42,
+                                                                "absolute_mean_low": 0.38, ...}}},
+                      "bias": {..., "figures": {"RaB(tf)@10": {...}}},
+                      "further": {"swap": {...}, "swapped documents": {...}, "wordings": {...}}}]}
     """
     payload = {
         "format": FORMAT,
@@ -166,7 +89,7 @@ def read_json(path: str | Path) -> Report:
 def write_csv(path: str | Path, report: Report) -> None:
     """Write one line per system and measure, all digits, columns :data:`MEASURE_COLUMNS`.
 
-    ``kind`` is ``effectiveness`` or ``bias``; a cell is empty where there is no number.
+    ``kind`` is ``effectiveness``, ``bias`` or one of ``further``; a cell is empty where there is no number.
     """
     write_text(path, csv_text(MEASURE_COLUMNS, (line for row in report.rows for line in measure_lines(row))))
 
@@ -184,19 +107,37 @@ def write_per_query(path: str | Path, systems: Iterable[tuple[str, Values]]) -> 
         for measure, by_query in values.items()
         for query_id, value in by_query.items()
     )
-    write_text(path, csv_text(("system", "measure", "query_id", "value"), lines))
+    write_text(path, csv_text(PER_QUERY_COLUMNS, lines))
+
+
+def read_per_query(path: str | Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Read what :func:`write_per_query` wrote: ``{system: {measure: {query id: value}}}``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: another header, a line with other than four cells, a value that is no finite number, or a second
+            value for a system, measure and query; names file and line.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with open_text(path) as handle:
+        lines = csv.reader(handle)
+        try:
+            if tuple(next(lines, ())) != PER_QUERY_COLUMNS:
+                raise ValueError(f"the header must be {','.join(PER_QUERY_COLUMNS)}")
+            for cells in lines:
+                _read_value(cells, found)
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{path}, line {max(1, lines.line_num)}: {error}") from error
+    return found
 
 
 def measure_lines(row: SystemRow) -> list[tuple[Any, ...]]:
     """Cells of :data:`MEASURE_COLUMNS` for every measure of a system."""
     lines: list[tuple[Any, ...]] = []
-    for kind, summary in (("effectiveness", row.effectiveness), ("bias", row.bias)):
-        if summary is None:
-            continue
+    for kind, summary in row.blocks.items():
         counts = (summary.queries, summary.left_out, summary.missing)
         for measure, figure in summary.figures.items():
-            numbers = (figure.mean, figure.absolute_mean, figure.mean_absolute, figure.low, figure.high)
-            lines.append((row.label, row.alpha, kind, measure, *numbers, *counts))
+            lines.append((row.label, row.alpha, kind, measure, *_numbers(figure).values(), *counts))
     return lines
 
 
@@ -207,6 +148,7 @@ def system_payload(row: SystemRow) -> dict[str, Any]:
         "alpha": row.alpha,
         "effectiveness": _summary_payload(row.effectiveness),
         "bias": _summary_payload(row.bias),
+        "further": {kind: _summary_payload(block) for kind, block in row.further.items()},
     }
 
 
@@ -234,13 +176,7 @@ def _summary_payload(summary: Summary | None) -> dict[str, Any] | None:
     if summary is None:
         return None
     figures = {
-        measure: {
-            "mean": finite(figure.mean),
-            "absolute_mean": finite(figure.absolute_mean),
-            "mean_absolute": finite(figure.mean_absolute),
-            "low": finite(figure.low),
-            "high": finite(figure.high),
-        }
+        measure: {name: finite(number) for name, number in _numbers(figure).items()}
         for measure, figure in summary.figures.items()
     }
     return {
@@ -251,9 +187,42 @@ def _summary_payload(summary: Summary | None) -> dict[str, Any] | None:
     }
 
 
+def _read_value(cells: Sequence[str], found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Put one line of per-query values where it belongs."""
+    if len(cells) != len(PER_QUERY_COLUMNS):
+        raise ValueError(f"{','.join(PER_QUERY_COLUMNS)} are needed, but there are {len(cells)} cells")
+    system, measure, query_id, value = cells
+    by_query = found.setdefault(system, {}).setdefault(measure, {})
+    if query_id in by_query:
+        raise ValueError(f"a second value of {measure} for system {system!r}, query {query_id!r}")
+    try:
+        by_query[query_id] = float(value)
+    except ValueError:
+        raise ValueError(f"the value {value!r} is not a number") from None
+    if not math.isfinite(by_query[query_id]):
+        raise ValueError(f"the value {value!r} is not finite")
+
+
+def _numbers(figure: Figure) -> dict[str, float | None]:
+    """Every number of a figure, named as in the files and in their order."""
+    absolute_low, absolute_high = figure.absolute_mean_interval or (None, None)
+    return {
+        "mean": figure.mean,
+        "absolute_mean": figure.absolute_mean,
+        "mean_absolute": figure.mean_absolute,
+        "low": figure.low,
+        "high": figure.high,
+        "absolute_mean_low": absolute_low,
+        "absolute_mean_high": absolute_high,
+        "mean_absolute_low": figure.mean_absolute_low,
+        "mean_absolute_high": figure.mean_absolute_high,
+    }
+
+
 def _read_row(system: dict[str, Any]) -> SystemRow:
     blocks = (_read_summary(system["effectiveness"]), _read_summary(system["bias"]))
-    return SystemRow(system["label"], system["alpha"], *blocks)
+    further = {kind: block for kind, own in system.get("further", {}).items() if (block := _read_summary(own))}
+    return SystemRow(system["label"], system["alpha"], *blocks, further)
 
 
 def _read_summary(payload: dict[str, Any] | None) -> Summary | None:
@@ -265,52 +234,9 @@ def _read_summary(payload: dict[str, Any] | None) -> Summary | None:
             math.nan if numbers["mean_absolute"] is None else float(numbers["mean_absolute"]),
             numbers["low"],
             numbers["high"],
+            numbers.get("mean_absolute_low"),  # files of version 0.1 do not have it
+            numbers.get("mean_absolute_high"),
         )
         for measure, numbers in payload["figures"].items()
     }
     return Summary(figures, payload["queries"], payload["left_out"], payload["missing"])
-
-
-def _measures(summaries: Iterable[Summary]) -> list[str]:
-    return list(dict.fromkeys(measure for summary in summaries for measure in summary.figures))
-
-
-def _means(summary: Summary, measures: Iterable[str]) -> list[str]:
-    means = [summary.figures[measure].mean if measure in summary.figures else math.nan for measure in measures]
-    return [f"{mean:.4f}" if math.isfinite(mean) else _NO_VALUE for mean in means]
-
-
-def _split(measure: str) -> tuple[str, str]:
-    name, _, cutoff = measure.rpartition("@")
-    return (name, cutoff) if name else (measure, "")
-
-
-def _heading(name: str) -> str:
-    """``RaB(tf)`` as two lines, measure and magnitude."""
-    match = re.fullmatch(r"(\w+)\(([\w-]+)\)", name)
-    return f"{match[1]}\n{_MAGNITUDE_TITLES.get(match[2], match[2])}" if match else name
-
-
-def _title(what: str, where: str, queries: Sequence[int]) -> Text:
-    number = _queries(min(queries)) if len(set(queries)) == 1 else f"{min(queries)} to {_queries(max(queries))}"
-    return Text(f"{what} on {where} ({number})" if where else f"{what} ({number})")
-
-
-def _sign_caption(about: About) -> Text:
-    sentence = "Mean over queries, closer to 0 is better"
-    return Text(f"{sentence}; {about.sign_in_words}" if about.sign_in_words else sentence)
-
-
-def _counted(numbers: dict[str, int], what: str) -> list[str]:
-    """One sentence for all systems when they agree, else one for each system that is concerned."""
-    if len(numbers) > 1 and len(set(numbers.values())) == 1:
-        numbers = {"every system": next(iter(numbers.values()))}
-    return [f"{label}: {_queries(number)} {what}" for label, number in numbers.items() if number]
-
-
-def _queries(number: int) -> str:
-    return "1 query" if number == 1 else f"{number} queries"
-
-
-def _joined(*parts: tuple[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in parts if value not in (None, ""))

@@ -12,8 +12,10 @@ from omegaconf import OmegaConf
 from backpack_rank.pipelines.common import register_resolvers
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml"))]
+GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name != "experiment"]
+EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
 OF_TRAINING = {"data", "model", "trainer", "logger"}
+WITHOUT_TARGET = {"trainer", "attribute"}
 
 
 def composed(name: str, *overrides: str):
@@ -37,7 +39,17 @@ def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monk
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     config = composed("train" if group in OF_TRAINING else "evaluate", f"{group}={name}")
     found = targets(OmegaConf.to_container(config[group], resolve=False))
-    assert found or group == "trainer"
+    assert found or group in WITHOUT_TARGET
+    for target in found:
+        assert callable(hydra.utils.get_object(target))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS, ids=str)
+def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
+    config = composed("evaluate", f"experiment={name.as_posix()}")
+    found = targets(OmegaConf.to_container(config, resolve=False))
+    assert "task" in config and config.task["_target_"] in found
     for target in found:
         assert callable(hydra.utils.get_object(target))
 

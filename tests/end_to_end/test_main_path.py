@@ -62,7 +62,7 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Wo
     cache = trained.folder / "cache" / "senses"
     shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
     entries = list(cache.glob("*.npy"))
-    assert len(entries) == 1
+    assert len(entries) == 2, "the candidates as they are, and in swapped wording"
     folder = trained.newest("sweep")
     assert {"sweep.csv", "sweep.json", "tradeoff.png"} <= {path.name for path in folder.iterdir()}
     assert "tradeoff.png" in shown
@@ -81,7 +81,7 @@ def test_the_cached_sweep_scores_what_a_forward_pass_with_the_hook_scores(traine
     from backpack_rank.data.collection import MemoryStore
     from backpack_rank.data.sources.embedded import load_embedded
     from backpack_rank.scoring import Scorer
-    from backpack_rank.senses.control import reweighted
+    from backpack_rank.senses.control import Control, applied
 
     trained.run("evaluate.py", "alpha=0.3")
     folder = trained.newest("evaluate")
@@ -96,7 +96,7 @@ def test_the_cached_sweep_scores_what_a_forward_pass_with_the_hook_scores(traine
     run = read_run(folder / "runs" / "alpha-0.3__embedded-test.run")
     query_id, found = next(iter(run.items()))
     texts = test.documents.get_many(found)
-    with reweighted(ranker, torch.tensor(details["weights"])):
+    with applied(ranker, Control(weights=torch.tensor(details["weights"]))):
         direct = scorer.score(test.queries[query_id], list(texts.values()))
     assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
 

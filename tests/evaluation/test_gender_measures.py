@@ -13,21 +13,28 @@ from hypothesis import strategies as st
 from backpack_rank.data.collection import MemoryStore
 from backpack_rank.data.lexicon import Lexicon, load_lexicon
 from backpack_rank.data.words import whitespace_tokens, word_tokens
-from backpack_rank.evaluation.gender import (
-    GenderMagnitudes,
-    GenderMeasures,
-    gender_bias,
-    parse_sign,
-    top_documents,
-)
+from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes, parse_sign
+from backpack_rank.evaluation.places import top_documents
+from backpack_rank.evaluation.presets import KINDS, FairnessMeasures
+from backpack_rank.evaluation.registry import parse_measures
+from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.reporting.rows import About
 
 WORDS = Lexicon("small", {"female": ("she", "her", "woman"), "male": ("he", "his")})
 LOG2, LOG3, LOG4 = math.log(2), math.log(3), math.log(4)
 
 
-def magnitudes_of(texts: dict[str, str], lexicon: Lexicon = WORDS, tokenizer=word_tokens) -> GenderMagnitudes:
-    return GenderMagnitudes.of(texts, MemoryStore(texts), lexicon, tokenizer)
+def magnitudes_of(texts: dict[str, str], lexicon: Lexicon = WORDS, tokenizer=word_tokens) -> GroupMagnitudes:
+    return GroupMagnitudes.of(texts, MemoryStore(texts), lexicon, tokenizer)
+
+
+def rank_bias(
+    run, magnitudes: GroupMagnitudes, cutoffs=(5, 10), sign="male_minus_female", kinds=KINDS, query_ids=None
+) -> PerQuery:
+    """RaB and ARaB alone."""
+    names = [f"{name}({kind})@{cutoff}" for cutoff in cutoffs for kind in kinds for name in ("RaB", "ARaB")]
+    return FairnessContext(magnitudes, sign, query_ids=query_ids).measure(run, parse_measures(names))
 
 
 def slow_magnitude(kind: str, tokens: list[str], words: tuple[str, ...]) -> float:
@@ -93,7 +100,7 @@ def test_whitespace_tokens_miss_a_word_before_a_comma():
 def test_bias_of_a_list_of_three_worked_by_hand():
     texts = {"a": "he", "b": "she her her", "c": "nothing"}
     run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
-    values = gender_bias(run, magnitudes_of(texts), cutoffs=[1, 2, 3, 10], kinds=["tf", "bool", "tf-paper"]).values
+    values = rank_bias(run, magnitudes_of(texts), cutoffs=[1, 2, 3, 10], kinds=["tf", "bool", "tf-paper"]).values
     first, second = LOG2, -LOG4  # male minus female, place by place; the third document adds 0
     assert values["RaB(tf)@1"]["q"] == pytest.approx(first)
     assert values["RaB(tf)@2"]["q"] == pytest.approx((first + second) / 2)
@@ -113,14 +120,15 @@ def test_the_example_list_of_the_published_code():
     # Ten documents; the second has 3 female words, the eighth 5 male ones, the tenth 2 male ones.
     texts = {f"d{place:02}": "" for place in range(1, 11)} | {"d02": "she she her", "d08": "he " * 5, "d10": "his his"}
     run = {"q": {doc_id: -float(doc_id[1:]) for doc_id in texts}}
-    values = gender_bias(run, magnitudes_of(texts), [10], "female_minus_male", ["tc"]).values
+    values = rank_bias(run, magnitudes_of(texts), [10], "female_minus_male", ["tc"]).values
     assert values["RaB(tc)@10"]["q"] == pytest.approx((3 - 5 - 2) / 10)
     at_each_place = [0, 3 / 2, 3 / 3, 3 / 4, 3 / 5, 3 / 6, 3 / 7, -2 / 8, -2 / 9, -4 / 10]
     assert values["ARaB(tc)@10"]["q"] == pytest.approx(sum(at_each_place) / 10)
 
 
 def test_measures_come_cutoff_by_cutoff():
-    names = gender_bias({"q": {"a": 1.0}}, magnitudes_of({"a": "he"}), cutoffs=[5, 10], kinds=["tf", "bool"]).measures
+    settings = FairnessMeasures(families=["RaB", "ARaB"], cutoffs=[5, 10], kinds=["tf", "bool"])
+    names = settings.measure({"q": {"a": 1.0}}, magnitudes_of({"a": "he"})).measures
     assert names == tuple(
         f"{name}@{cutoff}" for cutoff in (5, 10) for name in ("RaB(tf)", "ARaB(tf)", "RaB(bool)", "ARaB(bool)")
     )
@@ -130,15 +138,15 @@ def test_the_other_sign_gives_the_negative_values():
     texts = {"a": "he he", "b": "she"}
     run = {"q": {"a": 2.0, "b": 1.0}, "p": {"b": 2.0}}
     found = magnitudes_of(texts)
-    male = gender_bias(run, found, sign="male_minus_female")
-    female = gender_bias(run, found, sign="female_minus_male")
+    male = rank_bias(run, found, sign="male_minus_female")
+    female = rank_bias(run, found, sign="female_minus_male")
     assert male.mean("RaB(tf)@5") != 0
     for measure in male.measures:
         assert female.values[measure] == {query: -value for query, value in male.values[measure].items()}
 
 
 def test_a_text_with_male_words_is_positive_by_default():
-    assert gender_bias({"q": {"a": 1.0}}, magnitudes_of({"a": "his"})).mean("RaB(bool)@10") == 1.0
+    assert rank_bias({"q": {"a": 1.0}}, magnitudes_of({"a": "his"})).mean("RaB(bool)@10") == 1.0
 
 
 @settings(max_examples=60, deadline=None)
@@ -152,7 +160,7 @@ def test_random_runs_agree_with_nested_loops(seed, sign):
         for n in range(4)
     } | {"certain": {"d0": 1.0}}
     kinds, cutoffs = ["tf", "tf-paper", "bool", "tc"], [1, 3, 10, 40]
-    result = gender_bias(run, magnitudes_of(texts), cutoffs, sign, kinds)
+    result = rank_bias(run, magnitudes_of(texts), cutoffs, sign, kinds)
     assert set(result.left_out) == {query_id for query_id, scores in run.items() if not scores}
     plus, minus = sign.split("_minus_")
     for query_id in result.query_ids:
@@ -171,7 +179,7 @@ def test_random_runs_agree_with_nested_loops(seed, sign):
 
 def test_empty_lists_and_queries_without_a_list_are_left_out_and_not_zero():
     run = {"q": {"a": 1.0}, "empty": {}, "other": {"a": 1.0}}
-    result = gender_bias(run, magnitudes_of({"a": "he"}), query_ids=["q", "empty", "absent"])
+    result = rank_bias(run, magnitudes_of({"a": "he"}), query_ids=["q", "empty", "absent"])
     assert result.query_ids == ("q",)
     assert result.left_out == ("empty", "absent")
     assert result.mean("RaB(bool)@5") == 1.0
@@ -179,32 +187,32 @@ def test_empty_lists_and_queries_without_a_list_are_left_out_and_not_zero():
 
 def test_averages_of_the_sign_do_not_hide_opposite_queries():
     texts = {"a": "he", "b": "she"}
-    result = gender_bias({"q": {"a": 1.0}, "p": {"b": 1.0}}, magnitudes_of(texts), kinds=["bool"])
+    result = rank_bias({"q": {"a": 1.0}, "p": {"b": 1.0}}, magnitudes_of(texts), kinds=["bool"])
     figure = result.summary().figures["RaB(bool)@10"]
     assert (figure.mean, figure.absolute_mean, figure.mean_absolute) == (0.0, 0.0, 1.0)
 
 
 def test_documents_without_a_magnitude_are_named():
-    with pytest.raises(KeyError, match="1 documents of the run have no gender magnitude: 'b'"):
-        gender_bias({"q": {"a": 2.0, "b": 1.0}}, magnitudes_of({"a": "he"}))
+    with pytest.raises(KeyError, match="1 documents of the run have no magnitude: 'b'"):
+        rank_bias({"q": {"a": 2.0, "b": 1.0}}, magnitudes_of({"a": "he"}))
 
 
 def test_documents_below_the_largest_cutoff_need_no_magnitude():
     run = {"q": {"a": 2.0, "b": 1.0}}
-    assert gender_bias(run, magnitudes_of({"a": "he"}), cutoffs=[1]).mean("RaB(bool)@1") == 1.0
+    assert rank_bias(run, magnitudes_of({"a": "he"}), cutoffs=[1]).mean("RaB(bool)@1") == 1.0
     assert top_documents([run], 1) == ["a"]
     assert top_documents([run, {"p": {"c": 1.0, "a": 0.5}}], 2) == ["a", "b", "c"]
 
 
 def test_documents_that_are_not_in_the_collection_are_named():
     with pytest.raises(KeyError, match="'unknown'"):
-        GenderMagnitudes.of(["unknown"], MemoryStore({"a": "he"}), WORDS)
+        GroupMagnitudes.of(["unknown"], MemoryStore({"a": "he"}), WORDS)
 
 
 def test_magnitudes_do_not_depend_on_the_portions_they_are_computed_in(monkeypatch):
     texts = {f"d{n}": "he " * (n % 5) + "she " * (n % 3) for n in range(23)}
     whole = magnitudes_of(texts)
-    monkeypatch.setattr("backpack_rank.evaluation.gender._CHUNK", 4)
+    monkeypatch.setattr("backpack_rank.evaluation.magnitudes._CHUNK", 4)
     parts = magnitudes_of(texts)
     assert whole.rows == parts.rows
     for kind, values in whole.values.items():
@@ -215,39 +223,33 @@ def test_magnitudes_do_not_depend_on_the_portions_they_are_computed_in(monkeypat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cutoffs": [0]}, "cut-offs are whole numbers from 1"),
-        ({"cutoffs": []}, "cut-offs are whole numbers from 1"),
+        ({"cutoffs": [0]}, "cutoff must be a whole number from 1"),
+        ({"cutoffs": []}, "no measure is named"),
         ({"sign": "male"}, "male_minus_female or female_minus_male"),
-        ({"kinds": ["log"]}, "unknown magnitude 'log'"),
+        ({"kinds": ["log"]}, r"magnitude='log'.*magnitude \(tf, tf-paper, bool, tc\)"),
         ({"query_ids": ["absent"]}, "none of the 1 queries of the bias set has a ranked document"),
     ],
 )
 def test_wrong_options_are_errors_that_say_what_is_possible(options, message):
     with pytest.raises(ValueError, match=message):
-        gender_bias({"q": {"a": 1.0}}, magnitudes_of({"a": "he"}), **options)
+        rank_bias({"q": {"a": 1.0}}, magnitudes_of({"a": "he"}), **options)
 
 
 def test_scores_that_are_no_numbers_are_errors():
     with pytest.raises(ValueError, match="'q', document 'a' is inf"):
-        gender_bias({"q": {"a": math.inf}}, magnitudes_of({"a": "he"}))
-
-
-def test_three_groups_are_refused():
-    lexicon = Lexicon("three", {"x": ("a",), "y": ("b",), "z": ("c",)})
-    with pytest.raises(ValueError, match="compare two groups; lexicon 'three' has 3: x, y, z"):
-        magnitudes_of({"d": "a"}, lexicon)
+        rank_bias({"q": {"a": math.inf}}, magnitudes_of({"a": "he"}))
 
 
 def test_groups_of_any_name_give_their_own_signs():
     found = magnitudes_of({"d": "a a b"}, Lexicon("ages", {"young": ("a",), "old": ("b",)}))
-    assert gender_bias({"q": {"d": 1.0}}, found, [5], "young_minus_old", ["tc"]).mean("RaB(tc)@5") == 1.0
+    assert rank_bias({"q": {"d": 1.0}}, found, [5], "young_minus_old", ["tc"]).mean("RaB(tc)@5") == 1.0
     assert parse_sign("old_minus_young", ("young", "old")) == ("old", "young")
     with pytest.raises(ValueError, match="old_minus_young or young_minus_old"):
-        gender_bias({"q": {"d": 1.0}}, found)
+        rank_bias({"q": {"d": 1.0}}, found)
 
 
 def test_the_preset_is_described_in_words():
-    about = GenderMeasures(preset="rekabsaz2020", tokenizer="whitespace").describe(About(bias_set="wikiqa/test"))
+    about = FairnessMeasures(preset="rekabsaz2020", tokenizer="whitespace").describe(About(bias_set="wikiqa/test"))
     assert about.bias_set == "wikiqa/test"
     assert (about.preset, about.tokenizer, about.sign) == ("rekabsaz2020", "whitespace", "male_minus_female")
     assert about.lexicon == "gender_words (32 female + 32 male words)"
@@ -257,15 +259,33 @@ def test_the_preset_is_described_in_words():
 def test_the_measures_of_a_preset_use_its_tokenizer_and_its_word_list():
     documents = MemoryStore({"a": "he, she"})
     run = {"q": {"a": 1.0}}
-    word = GenderMeasures(kinds=["tc"], cutoffs=[5])
+    word = FairnessMeasures(families=["RaB"], kinds=["tc"], cutoffs=[5])
     assert word.measure(run, word.magnitudes(["a"], documents)).mean("RaB(tc)@5") == 0.0
-    spaces = GenderMeasures(tokenizer="whitespace", kinds=["tc"], cutoffs=[5])
+    spaces = FairnessMeasures(families=["RaB"], tokenizer="whitespace", kinds=["tc"], cutoffs=[5])
     assert spaces.measure(run, spaces.magnitudes(["a"], documents)).mean("RaB(tc)@5") == -1.0
 
 
 @pytest.mark.parametrize(
-    "options", [{"tokenizer": "bpe"}, {"kinds": ["x"]}, {"kinds": []}, {"sign": "x"}, {"cutoffs": [0]}]
+    "options",
+    [
+        {"tokenizer": "bpe"},
+        {"kinds": ["x"]},
+        {"kinds": []},
+        {"sign": "x"},
+        {"cutoffs": [0]},
+        {"cutoffs": []},
+        {"fairr_cutoffs": [0]},
+        {"families": ["MRR"]},
+        {"families": "RaB"},
+        {"extra": ["nDCG@10"]},
+        {"extra": ["RaB(tf,young)@10"]},
+        {"extra": ["Exposure(young)@10"]},
+        {"threshold": -1},
+        {"background_depth": 0},
+    ],
 )
 def test_a_preset_with_a_wrong_option_is_an_error_at_once(options):
-    with pytest.raises(ValueError, match=r"choose from|kinds are of|unknown sign|whole numbers"):
-        GenderMeasures(**options)
+    with pytest.raises(
+        ValueError, match=r"choose from|are of|unknown sign|whole numbers|no measure of fairness|number of words"
+    ):
+        FairnessMeasures(**options)

@@ -32,13 +32,13 @@ def sweep(alphas: list[float]) -> list[SystemRow]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Canvas]:
     """Figures that are saved, so that a test can look at their parts."""
     figures: list[Canvas] = []
-    save = plots._save
+    save = plots.save_figure
 
     def keep(figure: Canvas, path: Path) -> tuple[Path, Path]:
         figures.append(figure)
         return save(figure, path)
 
-    monkeypatch.setattr(plots, "_save", keep)
+    monkeypatch.setattr(plots, "save_figure", keep)
     return figures
 
 

@@ -14,15 +14,14 @@ from rich.console import Console
 
 from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow
 from backpack_rank.reporting.tables import (
-    bias_table,
-    effectiveness_table,
-    print_report,
     read_json,
+    read_per_query,
     write_csv,
     write_json,
     write_per_query,
     write_report,
 )
+from backpack_rank.reporting.terminal import bias_tables, effectiveness_table, print_report
 
 THIRD = 1 / 3
 KINDS = ("tf", "tf-paper", "bool")
@@ -30,7 +29,7 @@ KINDS = ("tf", "tf-paper", "bool")
 
 def row(label: str, alpha: float | None, shift: float = 0.0) -> SystemRow:
     effectiveness = {
-        "MRR@10": Figure(THIRD, THIRD, 0.3, 0.4),
+        "MRR@10": Figure(THIRD, THIRD, 0.3, 0.4, 0.31, 0.41),
         "nDCG@5": Figure(0.5 + shift, 0.5),
         "nDCG@10": Figure(0.25 + shift, 0.25),
         "R@100": Figure(0.8, 0.8),
@@ -116,7 +115,7 @@ def test_a_value_that_a_system_does_not_have_is_a_dash_and_not_zero():
 
 def test_tables_of_nothing_are_left_out():
     report = Report((SystemRow("run", None, Summary({"MRR@10": Figure(0.5, 0.5)}, 3)),))
-    assert bias_table(report) is None
+    assert bias_tables(report) == []
     assert effectiveness_table(report) is not None
     assert effectiveness_table(Report(())) is None
 
@@ -145,6 +144,10 @@ def test_json_has_the_documented_layout_and_all_digits(tmp_path: Path):
         "mean_absolute": THIRD,
         "low": 0.3,
         "high": 0.4,
+        "absolute_mean_low": 0.3,
+        "absolute_mean_high": 0.4,
+        "mean_absolute_low": 0.31,
+        "mean_absolute_high": 0.41,
     }
     assert {key: first["bias"][key] for key in ("queries", "left_out", "missing")} == {
         "queries": 1765,
@@ -166,7 +169,9 @@ def test_numbers_that_are_not_finite_become_null_and_empty_cells(tmp_path: Path)
     text = (tmp_path / "measures.json").read_text("utf-8")
     assert "NaN" not in text
     assert math.isnan(read_json(tmp_path / "measures.json").rows[0].effectiveness.figures["MRR@10"].mean)
-    assert (tmp_path / "measures.csv").read_text("utf-8").splitlines()[1] == "run,,effectiveness,MRR@10,,,,,,0,0,0"
+    assert (tmp_path / "measures.csv").read_text("utf-8").splitlines()[
+        1
+    ] == "run,,effectiveness,MRR@10" + "," * 10 + "0,0,0"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "other"}', '{"format": "backpack_rank measures 1"}'])
@@ -201,6 +206,52 @@ def test_per_query_values_are_written_with_all_digits(tmp_path: Path):
             ["BM25", "MRR@10", "q,2", "0.0"],
             ["BM25", "RaB(tf)@5", "q9", "-0.1"],
         ]
+
+
+def test_json_without_intervals_of_absolute_values_is_read_as_before(tmp_path: Path):
+    path = tmp_path / "measures.json"
+    write_json(path, sample())
+    payload = json.loads(path.read_text("utf-8"))
+    figures = payload["systems"][0]["effectiveness"]["figures"]
+    figures["MRR@10"] = {"mean": 0.5, "absolute_mean": 0.5, "mean_absolute": 0.5, "low": 0.4, "high": None}
+    path.write_text(json.dumps(payload), "utf-8")
+    assert read_json(path).rows[0].effectiveness.figures["MRR@10"] == Figure(0.5, 0.5, 0.4, None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.1, 0.3, (0.1, 0.3)), (-0.3, -0.1, (0.1, 0.3)), (-0.3, 0.1, (0.0, 0.3)), (0.0, 0.2, (0.0, 0.2))],
+)
+def test_the_interval_of_the_absolute_mean_is_what_the_interval_of_the_mean_holds(low, high, expected):
+    assert Figure((low + high) / 2, 1.0, low, high).absolute_mean_interval == expected
+    assert Figure(0.1, 0.1).absolute_mean_interval is None
+
+
+@pytest.mark.parametrize("name", ["per_query.csv", "per_query.csv.gz"])
+def test_per_query_values_read_back_bit_for_bit_with_the_blocks_of_a_system_together(tmp_path: Path, name: str):
+    quality = {"MRR@10": {"q1": THIRD, 'q,"2': 0.0}}
+    bias = {"RaB(tf,male)@5": {"q9": -0.1}}
+    write_per_query(tmp_path / name, [("BM25", quality), ("a, b", quality), ("BM25", bias)])
+    assert read_per_query(tmp_path / name) == {"BM25": {**quality, **bias}, "a, b": quality}
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "problem"),
+    [
+        ([], 1, "the header must be system,measure,query_id,value"),
+        (["system,measure,value,query_id"], 1, "the header must be"),
+        (["system,measure,query_id,value", "a,MRR,q1,0.5", "a,MRR,q2"], 3, "there are 3 cells"),
+        (["system,measure,query_id,value", "a,MRR,q1,x"], 2, "the value 'x' is not a number"),
+        (["system,measure,query_id,value", "a,MRR,q1,"], 2, "the value '' is not a number"),
+        (["system,measure,query_id,value", "a,MRR,q1,nan"], 2, "the value 'nan' is not finite"),
+        (["system,measure,query_id,value", "a,MRR,q1,1", "b,MRR,q1,1", "a,MRR,q1,1"], 4, "a second value of MRR"),
+    ],
+)
+def test_damaged_per_query_values_are_an_error_that_names_file_and_line(tmp_path: Path, lines, number, problem):
+    path = tmp_path / "per_query.csv"
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    with pytest.raises(ValueError, match=rf"per_query\.csv, line {number}: .*{problem}"):
+        read_per_query(path)
 
 
 def test_a_write_that_fails_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

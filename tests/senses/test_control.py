@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.senses.control import attach, reweighted
+from backpack_rank.senses.control import Control, applied, attach
 from backpack_rank.senses.policy import LowestSenses
 
 TEXTS = [[5, 9, 300, 9, 7, 41], [8], [77, 12, 5, 5, 130, 2, 2, 6]]
@@ -24,7 +24,7 @@ def batch():
 @torch.no_grad()
 def test_alpha_one_leaves_scores_bit_identical(ranker, batch):
     expected = ranker(batch).scores
-    with reweighted(ranker, LowestSenses().weights(SENSITIVITY, 1.0)):
+    with applied(ranker, Control(weights=LowestSenses().weights(SENSITIVITY, 1.0))):
         assert torch.equal(ranker(batch).scores, expected)
 
 
@@ -43,7 +43,7 @@ def test_a_detached_hook_leaves_scores_bit_identical_and_weights_untouched(ranke
 @torch.no_grad()
 def test_an_error_inside_the_block_detaches_the_hook(ranker, batch):
     expected = ranker(batch).scores
-    with pytest.raises(RuntimeError, match="stop"), reweighted(ranker, torch.zeros(8)):
+    with pytest.raises(RuntimeError, match="stop"), applied(ranker, Control(weights=torch.zeros(8))):
         raise RuntimeError("stop")
     assert torch.equal(ranker(batch).scores, expected)
 
@@ -54,7 +54,7 @@ def test_hooked_scores_are_the_head_over_the_weighted_sum(make_backpack, batch, 
     ranker = make_backpack()
     weights = LowestSenses(3).weights(SENSITIVITY, alpha)
     senses = ranker(batch, return_senses=True).senses
-    with reweighted(ranker, weights):
+    with applied(ranker, Control(weights=weights)):
         hooked = ranker(batch, return_senses=True)
     mix = sum(weights[sense] * senses[:, sense] for sense in range(8))
     torch.testing.assert_close(hooked.scores, ranker.head(mix), atol=1e-6, rtol=1e-6)
@@ -66,7 +66,7 @@ def test_alpha_zero_is_the_score_without_those_senses(make_backpack, batch):
     ranker = make_backpack()
     senses = ranker(batch, return_senses=True).senses
     kept = [sense for sense in range(8) if sense not in (3, 1)]
-    with reweighted(ranker, LowestSenses(2).weights(SENSITIVITY, 0)):
+    with applied(ranker, Control(weights=LowestSenses(2).weights(SENSITIVITY, 0))):
         scores = ranker(batch).scores
     torch.testing.assert_close(scores, ranker.head(senses[:, kept].sum(1)), atol=1e-6, rtol=1e-6)
 
@@ -75,9 +75,9 @@ def test_alpha_zero_is_the_score_without_those_senses(make_backpack, batch):
 def test_two_hooks_multiply(make_backpack, batch):
     ranker = make_backpack()
     half = torch.full((8,), 0.5)
-    with reweighted(ranker, half * half):
+    with applied(ranker, Control(weights=half * half)):
         expected = ranker(batch).scores
-    with reweighted(ranker, half), reweighted(ranker, half):
+    with applied(ranker, Control(weights=half)), applied(ranker, Control(weights=half)):
         assert torch.equal(ranker(batch).scores, expected)
 
 

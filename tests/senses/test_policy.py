@@ -1,13 +1,26 @@
 """From sensitivities and alpha to one weight per sense."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from backpack_rank.senses.policy import LowestSenses, check_alpha
+from backpack_rank.senses.fitted import CounterfactualSenses
+from backpack_rank.senses.policy import (
+    ExplicitWeights,
+    LowestSenses,
+    RandomSenses,
+    SoftSenses,
+    ThresholdSenses,
+    UniformSenses,
+    check_alpha,
+)
+from backpack_rank.senses.subject import Subject
 
 SENSITIVITY = torch.tensor([0.9, -0.2, 0.5, 0.1, 0.7])
 
@@ -64,3 +77,215 @@ def test_more_senses_than_there_are_is_refused():
 def test_no_sense_at_all_is_refused(count):
     with pytest.raises(ValueError, match=f"count={count}"):
         LowestSenses(count)
+
+
+EVERY_POLICY = [
+    LowestSenses(2),
+    UniformSenses(),
+    RandomSenses(2, seed=3),
+    ThresholdSenses(threshold=0.3),
+    ThresholdSenses(quantile=0.5),
+    SoftSenses(0.5),
+    ExplicitWeights([0.0, 2.0, 1.0, 0.5, 0.25]),
+]
+by_name = pytest.mark.parametrize("policy", EVERY_POLICY, ids=lambda policy: policy.name)
+
+
+@by_name
+@pytest.mark.parametrize("alpha", [1, 1.0])
+def test_every_policy_gives_exact_ones_at_alpha_one(policy, alpha):
+    values = torch.tensor([0.123, -0.71, 0.3001, 0.0, 0.9])
+    weights = policy.weights(values, alpha)
+    assert weights.tolist() == [1.0] * 5
+    assert (weights.dtype, weights.shape) == (values.dtype, values.shape)
+
+
+@by_name
+@settings(max_examples=15, deadline=None)
+@given(alpha=st.floats(0, 5, width=32))
+def test_every_policy_gives_finite_weights_from_zero_and_leaves_the_sensitivities_alone(policy, alpha):
+    values = SENSITIVITY.clone()
+    weights = policy.weights(values, alpha)
+    assert torch.isfinite(weights).all()
+    assert (weights >= 0).all()
+    assert torch.equal(values, SENSITIVITY)
+
+
+@by_name
+@pytest.mark.parametrize("alpha", [-0.5, math.nan, math.inf, "1", True])
+def test_every_policy_refuses_what_is_no_alpha(policy, alpha):
+    with pytest.raises(ValueError, match="alpha="):
+        policy.weights(SENSITIVITY, alpha)
+
+
+def test_names_tell_policies_apart():
+    names = [policy.name for policy in EVERY_POLICY]
+    assert len(set(names)) == len(names)
+    assert RandomSenses(2, seed=0).name != RandomSenses(2, seed=1).name
+
+
+def test_uniform_scales_every_sense():
+    assert UniformSenses().weights(SENSITIVITY, 0.25).tolist() == [0.25] * 5
+
+
+def test_random_senses_are_the_same_for_every_alpha_and_differ_between_seeds():
+    values = torch.linspace(-1, 1, 16)
+    chosen = [tuple(sorted(RandomSenses(4, seed).chosen(values).tolist())) for seed in range(10)]
+    assert len(set(chosen)) > 5
+    assert all(len(set(senses)) == 4 for senses in chosen)
+    weights = [RandomSenses(4, 2).weights(values, alpha) for alpha in (0.0, 0.5)]
+    assert all(((w != 1).nonzero().flatten().tolist()) == list(chosen[2]) for w in weights)
+
+
+def test_random_senses_do_not_look_at_the_sensitivities():
+    values = torch.linspace(-1, 1, 16)
+    assert RandomSenses(4, 1).chosen(values).tolist() == RandomSenses(4, 1).chosen(-values).tolist()
+    drawn = torch.stack([RandomSenses(4, seed).weights(values, 0.0) for seed in range(400)])
+    share = (drawn == 0).float().mean(0)
+    assert (share - 0.25).abs().max() < 0.1, "each of 16 senses is drawn about as often as any other"
+
+
+def test_random_draws_leave_torch_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    RandomSenses(2, 7).chosen(SENSITIVITY)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_threshold_takes_what_lies_strictly_below():
+    values = torch.tensor([0.75, -0.25, 0.5, 0.125, 0.5])
+    assert ThresholdSenses(threshold=0.5).weights(values, 0.0).tolist() == [1, 0, 1, 0, 1]
+    assert ThresholdSenses(threshold=0.51).weights(values, 0.5).tolist() == [1, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_a_quantile_takes_that_share_of_the_senses():
+    values = torch.randperm(16, generator=torch.Generator().manual_seed(1)).float() / 16
+    for quantile, count in ((0.05, 1), (0.125, 2), (0.25, 4), (0.5, 8), (1.0, 15)):
+        chosen = ThresholdSenses(quantile=quantile).chosen(values)
+        assert sorted(values[chosen].tolist()) == [number / 16 for number in range(count)]
+
+
+def test_a_threshold_below_every_sense_names_the_range():
+    with pytest.raises(ValueError, match=r"5 senses lies between -0\.2000 and 0\.9000, and none is below -0\.2500"):
+        ThresholdSenses(threshold=-0.25).weights(SENSITIVITY, 0.5)
+    with pytest.raises(ValueError, match=r"between 0\.5000 and 0\.5000"):
+        ThresholdSenses(quantile=0.5).weights(torch.full((4,), 0.5), 0.5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"threshold": 0.1, "quantile": 0.1},
+        {"threshold": math.nan},
+        {"quantile": 0.0},
+        {"quantile": 1.5},
+        {"quantile": math.nan},
+    ],
+)
+def test_a_threshold_needs_one_number_that_makes_sense(options):
+    with pytest.raises(ValueError, match=r"policy\.(threshold|quantile)"):
+        ThresholdSenses(**options)
+
+
+def test_soft_weights_by_hand():
+    values = torch.tensor([0.0, 1.0], dtype=torch.float64)  # mean 1/2, standard deviation 1/2, z = -1 and 1
+    low = 1 / (1 + math.exp(2))
+    assert SoftSenses(0.5).weights(values, 0.0).tolist() == pytest.approx([low, 1 - low], abs=1e-12)
+    assert SoftSenses(0.5).weights(values, 0.6).tolist() == pytest.approx([0.6 + 0.4 * low, 1 - 0.4 * low], abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-100, 100), min_size=2, max_size=16, unique=True), st.floats(0.05, 20), st.floats(0, 0.95))
+def test_soft_weights_rise_with_the_sensitivity_between_alpha_and_one(values, temperature, alpha):
+    values = torch.tensor(sorted(values), dtype=torch.float64) / 100
+    weights = SoftSenses(temperature).weights(values, alpha)
+    assert (weights.diff() >= 0).all()
+    assert weights[0] < weights[-1]
+    assert weights.min() >= alpha
+    assert weights.max() <= 1
+
+
+def test_a_low_temperature_is_a_step_and_a_high_one_is_uniform():
+    assert SoftSenses(1e-4).weights(SENSITIVITY, 0.0).tolist() == pytest.approx([1, 0, 1, 0, 1], abs=1e-6)
+    assert SoftSenses(1e6).weights(SENSITIVITY, 0.0).tolist() == pytest.approx([0.5] * 5, abs=1e-5)
+
+
+def test_soft_weights_do_not_depend_on_the_scale_of_the_sensitivities():
+    moved = SENSITIVITY.double() * 0.01 + 0.9
+    torch.testing.assert_close(SoftSenses().weights(moved, 0.2), SoftSenses().weights(SENSITIVITY.double(), 0.2))
+
+
+def test_soft_weights_of_equal_senses_are_refused():
+    with pytest.raises(ValueError, match=r"0\.3000 for each of the 4 senses.*policy=uniform"):
+        SoftSenses().weights(torch.full((4,), 0.3), 0.5)
+
+
+@pytest.mark.parametrize("temperature", [0, -1, math.nan, math.inf])
+def test_a_temperature_is_above_zero(temperature):
+    with pytest.raises(ValueError, match=r"policy\.temperature"):
+        SoftSenses(temperature)
+
+
+def test_explicit_weights_are_met_at_zero_and_lie_on_a_line():
+    policy = ExplicitWeights([0, 2, 1, 0.5, 4])
+    assert policy.weights(SENSITIVITY, 0).tolist() == [0, 2, 1, 0.5, 4]
+    assert policy.weights(SENSITIVITY, 0.5).tolist() == [0.5, 1.5, 1, 0.75, 2.5]
+    assert policy.weights(SENSITIVITY, 2).tolist() == [2, 0, 1, 1.5, 0], "never below 0"
+
+
+def test_explicit_weights_of_another_number_than_senses_are_refused():
+    with pytest.raises(ValueError, match=r"policy\.values has 3 weights, but the model has 5 senses"):
+        ExplicitWeights([1, 1, 1]).weights(SENSITIVITY, 0.5)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, -0.1], [math.nan], [math.inf]])
+def test_explicit_weights_are_finite_and_not_negative(values):
+    with pytest.raises(ValueError, match=r"policy\.values"):
+        ExplicitWeights(values)
+
+
+def subject(ranker, values):
+    return Subject(ranker, None, values)
+
+
+@by_name
+def test_a_control_holds_the_weights_and_nothing_at_alpha_one(policy, make_backpack):
+    five = subject(make_backpack(), SENSITIVITY)
+    control = policy.control(five, 0.5)
+    assert (control.name, control.alpha, control.tokens) == (policy.name, 0.5, None)
+    assert torch.equal(control.weights, policy.weights(SENSITIVITY, 0.5))
+    assert policy.control(five, 1).weights is None
+
+
+def test_a_policy_that_does_not_fit_the_senses_is_refused_at_alpha_one_too(make_backpack):
+    with pytest.raises(ValueError, match="the model has 5 senses"):
+        LowestSenses(6).control(subject(make_backpack(), SENSITIVITY), 1.0)
+
+
+def test_a_ranker_without_senses_takes_alpha_one_alone(make_gpt2):
+    plain = subject(make_gpt2(), None)
+    assert UniformSenses().control(plain, 1.0).weights is None
+    with pytest.raises(TypeError, match=r"GPT2ForRanking has no sense vectors; policy uniform with alpha=0\.5"):
+        UniformSenses().control(plain, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("choice", "overrides", "expected"),
+    [
+        ("lowest_senses", [], LowestSenses(2)),
+        ("uniform", [], UniformSenses()),
+        ("random_senses", ["policy.seed=4"], RandomSenses(2, 4)),
+        ("threshold", [], ThresholdSenses(quantile=0.25)),
+        ("threshold", ["policy.threshold=0.4", "policy.quantile=null"], ThresholdSenses(threshold=0.4)),
+        ("soft", [], SoftSenses(0.25)),
+        ("explicit", ["policy.values=[0,1,0.5]"], ExplicitWeights([0, 1, 0.5])),
+        ("counterfactual", ["policy.strength=3"], CounterfactualSenses(3)),
+    ],
+)
+def test_every_file_of_policies_makes_its_policy(choice, overrides, expected):
+    folder = Path(__file__).resolve().parents[2] / "conf" / "policy"
+    config = OmegaConf.create({"policy": OmegaConf.load(folder / f"{choice}.yaml")})
+    config.merge_with_dotlist(overrides)
+    assert instantiate(config.policy) == expected

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
-from backpack_rank.data.collection import Collection, Qrels, Queries
-from backpack_rank.data.formats import read_qrels, read_queries_jsonl
+from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
+from backpack_rank.data.formats import read_qrels, read_queries_jsonl, sorted_run
 from backpack_rank.data.sources.common import make_collection, read_candidates, require_known
 from backpack_rank.data.stores import open_documents
+
+JUDGED = "judged"
 
 
 def load_beir(
@@ -28,6 +31,8 @@ def load_beir(
         folder: holds ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
         split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it.
         candidates: a TREC run to re-rank, relative to the folder or absolute. It may hold queries of other splits.
+            ``judged`` takes the judged documents of each query that are in the corpus, in an order by a hash of their
+            ids, which says nothing about relevance.
         qrels: judgements to use in place of the split's (TREC or BEIR form), relative to the folder or absolute,
             for example complete official labels. Judged documents that are not in the corpus are kept, since they
             count for the ideal ranking. Without a qrels file of the split they also say which queries belong to it.
@@ -51,7 +56,9 @@ def load_beir(
     labels, own = _labels(root, split, qrels, queries, queries_path)
     documents = open_documents(_existing(root / "corpus.jsonl"), title=title)
     run = None
-    if candidates is not None:
+    if candidates == JUDGED:
+        run = _judged(labels, documents, depth)
+    elif candidates is not None:
         run = read_candidates(_existing(root / Path(candidates).expanduser()), depth, queries, queries_path, documents)
     if judged_queries_only:
         queries = {query_id: text for query_id, text in queries.items() if query_id in own}
@@ -88,6 +95,20 @@ def _labels(
         if query_id not in labels:
             raise ValueError(f"{override_path} has no judgement of query {query_id!r}, which is in {split_path}")
     return labels, set(own)
+
+
+def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:
+    """Judged documents with scores in [0, 1) that depend on query and document id only."""
+    run = {
+        query_id: {doc_id: _hash_score(query_id, doc_id) for doc_id in judged if doc_id in documents}
+        for query_id, judged in labels.items()
+    }
+    return sorted_run(run, depth=depth)
+
+
+def _hash_score(query_id: str, doc_id: str) -> float:
+    digest = hashlib.blake2b(f"{query_id} {doc_id}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") / 2**32
 
 
 def _splits(root: Path) -> list[str]:

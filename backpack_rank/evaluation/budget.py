@@ -1,0 +1,343 @@
+"""The smallest change that keeps measures within a budget: ``alpha=auto budget=...``.
+
+A budget is a measure, a sign and a number:
+
+    |gap|/std<=0.02              a measure by its name; this one is called so, see below
+    |RaB(tf)@10|<=0.03           bars around the whole name: the absolute value of the mean over queries
+    mean|RaB(tf)@10|<=0.2        the mean over queries of the absolute values
+    nDCG@10 loss<=1%             how much of the value at alpha = 1 is lost; 1% is 0.01
+    NFaiRR@10>=0.95              at least
+
+Every measure of a :class:`~backpack_rank.evaluation.results.PerQuery` can be named, in its own spelling: effectiveness
+(``nDCG@10``), fairness (``RaB(tf)@10``), gaps (``gap/std``, ``prefers male``), swaps (``swap tau``).
+:func:`mean_values` gives the numbers under these names. No measure's own name stands wholly between bars, so bars
+around the whole text always mean the absolute value of the mean, and ``|gap|/std``, whose bars do not end it, is
+always the measure of that name (the mean of absolute gaps).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backpack_rank.evaluation.results import PerQuery
+
+GRID = tuple(round(1 - step * 0.05, 2) for step in range(21))
+RESOLUTION = 0.01
+EXAMPLES = "|gap|/std<=0.02, |RaB(tf)@10|<=0.03, mean|RaB(tf)@10|<=0.2, nDCG@10 loss<=1%, NFaiRR@10>=0.95"
+KINDS = ("at most", "at least", "loss")
+_OPERATORS = {"<=": "at most", "≤": "at most", ">=": "at least", "≥": "at least"}
+_BUDGET = re.compile(r"(?P<name>[^<>=≤≥()]*(?:\([^()]*\)[^<>=≤≥()]*)*)(?P<operator>[<>=≤≥]+)(?P<bound>[^<>=≤≥]*)")
+_MEAN_ABSOLUTE = re.compile(r"mean\|(?P<name>.+)\|")
+_ROUNDING = 1e-12
+
+Measured = Mapping[str, float]
+"""``{measure: mean over queries}`` at one alpha, see :func:`mean_values`."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One bound on one measure.
+
+    Attributes:
+        measure: its name in :func:`mean_values`; ``mean|X|`` is the mean of the absolute values of X.
+        absolute: whether the absolute value of that number is bounded.
+        bound: the number; a share for a loss (0.01 for 1%).
+        kind: ``at most``, ``at least``, or ``loss``: (value at alpha = 1 - value) / value at alpha = 1, at most.
+    """
+
+    measure: str
+    absolute: bool
+    bound: float
+    kind: str = "at most"
+
+    def __post_init__(self) -> None:
+        if not self.measure or self.measure.isspace():
+            raise ValueError("a budget names no measure")
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown kind of budget {self.kind!r}; choose from {', '.join(KINDS)}")
+        if not math.isfinite(self.bound):
+            raise ValueError(f"the bound of {self.measure!r} must be a finite number, got {self.bound}")
+        if self.absolute and self.kind == "loss":
+            raise ValueError(f"a loss has a sign: write {self.measure} loss<=... without bars")
+        if self.absolute and self.bound < 0:
+            raise ValueError(f"no absolute value is {self.kind} {self.bound}; give |{self.measure}| a bound from 0")
+
+    @property
+    def basis(self) -> str:
+        """The measure that has to be computed: X for ``X``, ``|X|``, ``mean|X|`` and ``X loss``."""
+        match = _MEAN_ABSOLUTE.fullmatch(self.measure)
+        return match["name"] if match else self.measure
+
+    def value(self, measured: Measured, at_one: Measured) -> float:
+        """The bounded number; NaN where the measure has no value at this alpha.
+
+        Raises:
+            ValueError: a loss of a measure that is not above 0 at alpha = 1.
+        """
+        value = float(measured.get(self.measure, math.nan))
+        if self.kind == "loss":
+            start = at_one[self.measure]
+            if not start > 0:
+                raise ValueError(f"{self.measure} is {start:g} at alpha=1, so no share of it can be lost")
+            return (start - value) / start
+        return abs(value) if self.absolute else value
+
+    def excess(self, measured: Measured, at_one: Measured) -> float:
+        """How far the value is beyond the bound; 0 or less is within, NaN is without value."""
+        value = self.value(measured, at_one)
+        return self.bound - value if self.kind == "at least" else value - self.bound
+
+    def met(self, measured: Measured, at_one: Measured) -> bool:
+        """Whether the value is within the bound; a measure without value never is."""
+        return self.excess(measured, at_one) <= _ROUNDING
+
+    def __str__(self) -> str:
+        name = f"|{self.measure}|" if self.absolute else self.measure
+        if self.kind == "loss":
+            return f"{name} loss<={100 * self.bound:g}%"
+        return f"{name}{'>=' if self.kind == 'at least' else '<='}{self.bound:g}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of the search.
+
+    Attributes:
+        alpha: the position closest to 1 that meets every budget; the one that comes nearest when none does.
+        values: every measured value there.
+        within: whether every budget is met there.
+        tried: ``{alpha: values}`` of every alpha that was measured, in the order of the search.
+    """
+
+    alpha: float
+    values: Measured
+    within: bool
+    tried: Mapping[float, Measured]
+
+
+class BudgetUnreachableError(ValueError):
+    """No alpha of the grid meets every budget.
+
+    Attributes:
+        found: the alpha that comes nearest, ``within`` is False.
+    """
+
+    def __init__(self, message: str, found: Found) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+def parse_budgets(budgets: str | Sequence[str]) -> tuple[Budget, ...]:
+    """Budgets from a text (several are separated by ``,`` or ``;``) or from a list of texts; all must be met.
+
+    Raises:
+        ValueError: no budget, or one that cannot be read; shows examples.
+    """
+    texts = [budgets] if isinstance(budgets, str) else list(budgets)
+    parts = [part.strip() for text in texts for part in _split(str(text))]
+    if not any(parts):
+        raise ValueError(f"budget={budgets!r} names no budget; examples: {EXAMPLES}")
+    return tuple(dict.fromkeys(_parse(part) for part in parts if part))
+
+
+def mean_values(*parts: PerQuery) -> dict[str, float]:
+    """Means over queries under the names that budgets use: ``X`` and ``mean|X|`` for every measure X.
+
+    Args:
+        parts: values of measures at one alpha, such as effectiveness, fairness and gaps.
+
+    Raises:
+        ValueError: two parts have a measure of the same name, or a name stands wholly between bars.
+    """
+    values: dict[str, float] = {}
+    for part in parts:
+        for measure in part.measures:
+            if measure in values:
+                raise ValueError(f"measure {measure!r} is given twice; a budget could not say which is meant")
+            if measure.startswith("|") and measure.endswith("|"):
+                raise ValueError(f"measure {measure!r} cannot have a budget: bars around a name mean its absolute mean")
+            values[measure] = part.mean(measure)
+            values[f"mean|{measure}|"] = part.mean_absolute(measure)
+    return values
+
+
+def check_budgets(budgets: Iterable[Budget], measures: Iterable[str]) -> None:
+    """Check, before anything is ranked, that every budget is on a measure that will be computed.
+
+    Args:
+        budgets: as parsed.
+        measures: names of measures as they are in :class:`~backpack_rank.evaluation.results.PerQuery`.
+
+    Raises:
+        ValueError: an unknown measure; names the nearest one and lists those that there are.
+    """
+    names = list(dict.fromkeys(measures))
+    for budget in budgets:
+        if budget.basis not in names:
+            close = difflib.get_close_matches(budget.basis, names, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"budget {str(budget)!r} is on {budget.basis!r}, which is not measured.{hint} "
+                f"There are: {', '.join(names) or 'none'}"
+            )
+
+
+def smallest_change(
+    measure_at: Callable[[float], Measured],
+    budgets: Sequence[Budget],
+    grid: Sequence[float] = GRID,
+    resolution: float = RESOLUTION,
+) -> Found:
+    """The alpha closest to 1 that meets every budget.
+
+    The grid is tried from 1 downwards until an alpha meets the budgets; nothing is assumed about its order. Between
+    that alpha and its neighbour, which does not, the last step is found by bisection down to ``resolution``: the alpha
+    that is returned is within, and the one ``resolution`` closer to 1 is not. A measure without value at an alpha (NaN,
+    or none) does not meet its budget there. Each alpha is measured once.
+
+    Args:
+        measure_at: alpha to values named as in :func:`mean_values`; called for 1 first.
+        budgets: at least one.
+        grid: alphas in [0, 1]; 1 is always tried.
+        resolution: distance of alphas at which the bisection ends.
+
+    Raises:
+        BudgetUnreachableError: no alpha of the grid meets every budget; a ``ValueError`` that says the best value of
+            each budget and where it is reached.
+        ValueError: no budget, a measure that does not exist or has no value at alpha = 1, a bad grid or resolution.
+    """
+    alphas = _checked_grid(grid, resolution)
+    if not budgets:
+        raise ValueError(f"no budget is given; examples: {EXAMPLES}")
+    tried: dict[float, Measured] = {}
+
+    def within(alpha: float) -> bool:
+        if alpha not in tried:
+            tried[alpha] = dict(measure_at(alpha))
+        return all(budget.met(tried[alpha], tried[1.0]) for budget in budgets)
+
+    tried[1.0] = dict(measure_at(1.0))
+    _check_start(budgets, tried[1.0])
+    for index, alpha in enumerate(alphas):
+        if within(alpha):
+            best = alpha if index == 0 else _bisect(within, alpha, alphas[index - 1], resolution)
+            return Found(best, tried[best], True, tried)
+    nearest = _nearest(budgets, tried)
+    raise BudgetUnreachableError(_unreachable(budgets, tried, nearest), Found(nearest, tried[nearest], False, tried))
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas and semicolons that stand outside of brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter in ",;" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _parse(text: str) -> Budget:
+    match = _BUDGET.fullmatch(text)
+    if match is None or not match["name"].strip():
+        raise ValueError(
+            f"budget {text!r} cannot be read: write a measure, <= or >=, and a number; examples: {EXAMPLES}"
+        )
+    if match["operator"] not in _OPERATORS:
+        raise ValueError(f"budget {text!r}: use <= or >=, not {match['operator']!r}; examples: {EXAMPLES}")
+    name, kind = match["name"].strip(), _OPERATORS[match["operator"]]
+    if name == "loss" or name.endswith(" loss"):
+        if kind != "at most":
+            raise ValueError(f"budget {text!r}: a loss is bounded by <=; examples: {EXAMPLES}")
+        name, kind = name.removesuffix("loss").strip(), "loss"
+    absolute = len(name) > 2 and name.startswith("|") and name.endswith("|")
+    try:
+        return Budget(name[1:-1].strip() if absolute else name, absolute, _number(match["bound"]), kind)
+    except ValueError as error:
+        raise ValueError(f"budget {text!r} cannot be read: {error}; examples: {EXAMPLES}") from error
+
+
+def _number(text: str) -> float:
+    text = text.strip()
+    share = text.endswith("%")
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no number") from error
+    return number / 100 if share else number
+
+
+def _checked_grid(grid: Sequence[float], resolution: float) -> list[float]:
+    """1 and the alphas of the grid from 1 downwards."""
+    wrong = [alpha for alpha in grid if not 0 <= alpha <= 1]
+    if wrong:
+        raise ValueError(f"the grid of alpha=auto holds numbers from 0 to 1, got {wrong[0]}")
+    if not (math.isfinite(resolution) and resolution > 0):
+        raise ValueError(f"the resolution of alpha=auto must be a number above 0 such as 0.01, got {resolution}")
+    return sorted({1.0, *(float(alpha) for alpha in grid)}, reverse=True)
+
+
+def _check_start(budgets: Sequence[Budget], at_one: Measured) -> None:
+    own = [name for name in at_one if not _MEAN_ABSOLUTE.fullmatch(name)]
+    check_budgets((budget for budget in budgets if budget.measure not in at_one), own)
+    for budget in budgets:
+        if not math.isfinite(at_one.get(budget.measure, math.nan)):
+            raise ValueError(
+                f"{budget.measure} has no value at alpha=1, so the budget {str(budget)!r} cannot be checked"
+            )
+
+
+def _bisect(within: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
+    """The alpha of low, low + resolution, ... below high that is within while the next one is not; low is within."""
+    good, bad = 0, math.ceil(round((high - low) / resolution, 6))
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if within(_at(low, middle, resolution)):
+            good = middle
+        else:
+            bad = middle
+    return _at(low, good, resolution)
+
+
+def _at(low: float, steps: int, resolution: float) -> float:
+    return round(low + steps * resolution, 10) if steps else low
+
+
+def _nearest(budgets: Sequence[Budget], tried: Mapping[float, Measured]) -> float:
+    """The alpha whose largest excess, in units of its bound, is smallest; the one closest to 1 of several."""
+
+    def distance(alpha: float) -> tuple[float, float]:
+        excesses = [budget.excess(tried[alpha], tried[1.0]) / (abs(budget.bound) or 1.0) for budget in budgets]
+        worst = math.inf if any(math.isnan(excess) for excess in excesses) else max(excesses)
+        return worst, -alpha
+
+    return min(tried, key=distance)
+
+
+def _unreachable(budgets: Sequence[Budget], tried: Mapping[float, Measured], nearest: float) -> str:
+    best = []
+    for budget in budgets:
+        alpha = _nearest([budget], tried)
+        best.append(f"{budget} is at best {_shown(budget, budget.value(tried[alpha], tried[1.0]))} at alpha={alpha:g}")
+    message = f"the budget is unreachable by alpha alone: {'; '.join(best)}"
+    if len(budgets) > 1:
+        values = ", ".join(
+            f"{_name(budget)} {_shown(budget, budget.value(tried[nearest], tried[1.0]))}" for budget in budgets
+        )
+        message += f". Together they come nearest at alpha={nearest:g}: {values}"
+    return f"{message}. Allow more, or choose another policy"
+
+
+def _name(budget: Budget) -> str:
+    if budget.kind == "loss":
+        return f"{budget.measure} loss"
+    return f"|{budget.measure}|" if budget.absolute else budget.measure
+
+
+def _shown(budget: Budget, value: float) -> str:
+    return f"{100 * value:.4g}%" if budget.kind == "loss" else f"{value:.4g}"

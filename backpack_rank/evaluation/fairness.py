@@ -1,0 +1,178 @@
+r"""Fairness of rankings towards the groups of a word list: RaB, ARaB, FaiRR, NFaiRR and exposure.
+
+For the ranking d_1, d_2, ... of a query, groups x and y, magnitudes mag and neutrality omega
+(:mod:`backpack_rank.evaluation.magnitudes`):
+
+    RaB_t      = 1/t sum_{i=1..t} ( mag_x(d_i) - mag_y(d_i) )        Rekabsaz and Schedl 2020; Backpack paper, eq. 8
+    ARaB_t     = 1/t sum_{x=1..t} RaB_x                              eq. 9
+    FaiRR_t    = sum_{i=1..t} omega(d_i) / log2(1 + i)               Rekabsaz et al. 2021
+    NFaiRR_t   = FaiRR_t / FaiRR_t of the background set sorted by omega, highest first
+    Exposure_t = sum_{i=1..t, d_i of the group} 1 / log2(1 + i)  /  sum_{i=1..t} 1 / log2(1 + i)
+
+A list of n < t documents is measured at n; only the ideal of NFaiRR goes on to t where the background set has that
+many documents, so a short list is below 1. RaB and ARaB of one group have mag_x alone. Their values are better the
+closer they are to 0; eq. 8 is female minus male; the published code and the numbers in both papers' tables are male
+minus female, which is the default here. NFaiRR is best at 1, and above it when a list has more neutral documents than
+the background set. Where no document of the background set has any neutrality, the ideal is 0 and nothing could be
+fairer: NFaiRR is 1. A document belongs to the group with most words in it; the exposures of all groups and of
+``neutral`` (no word, or a tie) sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from ir_measures import Measure
+
+from backpack_rank.data.collection import Run
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
+from backpack_rank.evaluation.places import Places, shown
+from backpack_rank.evaluation.registry import FAIRNESS_EXAMPLES, Exposure, FairnessMeasure, FaiRR, NFaiRR, RaB
+from backpack_rank.evaluation.results import PerQuery
+
+
+@dataclass(frozen=True, eq=False)
+class FairnessContext:
+    """What measures of fairness need beside a run.
+
+    Attributes:
+        magnitudes: of every document in the first places of every list, and of the background set.
+        sign: ``x_minus_y`` for two groups x and y of the magnitudes; None: see
+            :func:`~backpack_rank.evaluation.magnitudes.default_sign`.
+        background: the lists whose documents NFaiRR's ideal is made of, usually the first stage's candidates; needed
+            for NFaiRR only.
+        background_depth: number of documents at the head of a background list that count.
+        threshold: a document with at most this many words of all groups together is neutral.
+        query_ids: the bias set; None: the queries of the run.
+
+    Raises:
+        ValueError: the sign is not of two groups of the magnitudes.
+    """
+
+    magnitudes: GroupMagnitudes
+    sign: str | None = None
+    background: Run | None = None
+    background_depth: int = 200
+    threshold: int = 1
+    query_ids: Iterable[str] | None = None
+    _known: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.sign is not None:
+            parse_sign(self.sign, self.magnitudes.groups)
+        if self.query_ids is not None:
+            object.__setattr__(self, "query_ids", tuple(dict.fromkeys(self.query_ids)))
+
+    def measure(self, run: Run, measures: Mapping[str, Measure]) -> PerQuery:
+        """Values of every query.
+
+        A query with an empty list, or one of the bias set that the run does not have, has no value (an empty list is
+        not fair) and is named in ``left_out``. Every list is sorted once.
+
+        Args:
+            run: the rankings.
+            measures: ``{name: measure}`` as :func:`~backpack_rank.evaluation.registry.parse_measures` gives them.
+
+        Raises:
+            ValueError: no measure, one that is no measure of fairness, an unknown group or sign, NFaiRR without a
+                background, a score that is not finite, or no query to measure.
+            KeyError: documents without a magnitude, or queries that the background does not have; names them.
+        """
+        other = [name for name, measure in measures.items() if not isinstance(measure, FairnessMeasure)]
+        if other or not measures:
+            what = f"{', '.join(other)}: no measure of fairness" if other else "no measure of fairness is named"
+            raise ValueError(f"{what}; examples: {FAIRNESS_EXAMPLES}")
+        wanted = list(run) if self.query_ids is None else list(self.query_ids)
+        lists = {query_id: run[query_id] for query_id in wanted if run.get(query_id)}
+        if not lists:
+            raise ValueError(f"none of the {len(wanted)} queries of the bias set has a ranked document")
+        depth = max(int(measure["cutoff"]) for measure in measures.values())
+        curves = _Curves(self, Places.of(lists, self.magnitudes.rows, depth, "the run"))
+        values = {}
+        for name, measure in measures.items():
+            column = curves.of(measure)[:, measure["cutoff"] - 1]
+            values[name] = dict(zip(lists, column.tolist(), strict=True))
+        return PerQuery(values, left_out=tuple(query_id for query_id in wanted if query_id not in lists))
+
+    def sorted_background(self, query_ids: Sequence[str]) -> np.ndarray:
+        """Neutrality of each query's background documents, highest first: float64 [n_queries, background_depth].
+
+        0 past the end. Computed once for every query, however many runs are measured.
+
+        Raises:
+            ValueError: there is no background.
+            KeyError: queries that it does not have, or documents without a magnitude; names them.
+        """
+        if self.background is None:
+            raise ValueError("NFaiRR needs a background run, such as the first stage's candidates")
+        absent = [query_id for query_id in query_ids if not self.background.get(query_id)]
+        if absent:
+            raise KeyError(f"NFaiRR: the background run has no documents for {len(absent)} queries: {shown(absent)}")
+        lists = {query_id: self.background[query_id] for query_id in query_ids if query_id not in self._known}
+        if lists:
+            places = Places.of(lists, self.magnitudes.rows, self.background_depth, "the background run")
+            neutrality = -np.sort(-places.gather(self.magnitudes.neutrality(self.threshold)), axis=1)
+            self._known.update(zip(lists, neutrality, strict=True))
+        return np.stack([self._known[query_id] for query_id in query_ids])
+
+
+@dataclass(frozen=True, eq=False)
+class _Curves:
+    """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t, constant past a list's end."""
+
+    context: FairnessContext
+    places: Places
+    known: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+
+    def of(self, measure: Measure) -> np.ndarray:
+        magnitudes, options = self.context.magnitudes, measure.params
+        if measure.NAME == Exposure.NAME:
+            return self._once(("Exposure", options["group"]), lambda: self._exposure(options["group"]))
+        if measure.NAME == FaiRR.NAME:
+            return self._once(("FaiRR",), self._fairr)
+        if measure.NAME == NFaiRR.NAME:
+            return self._once(("NFaiRR",), self._nfairr)
+        magnitude = str(measure["magnitude"])
+        of = options.get("of") or self.context.sign or default_sign(magnitudes.groups)
+        rab = self._once(("RaB", magnitude, of), lambda: self._mean(magnitudes.amounts(magnitude, of)))
+        if measure.NAME == RaB.NAME:
+            return rab
+        return self._once(("ARaB", magnitude, of), lambda: self._running_mean(rab))
+
+    def _once(self, key: tuple[str, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        if key not in self.known:
+            self.known[key] = compute()
+        return self.known[key]
+
+    def _mean(self, amounts: np.ndarray) -> np.ndarray:
+        return np.cumsum(self.places.gather(amounts), axis=1) / self.places.counts
+
+    def _running_mean(self, rab: np.ndarray) -> np.ndarray:
+        return np.cumsum(np.where(self.places.rows >= 0, rab, 0.0), axis=1) / self.places.counts
+
+    def _exposure(self, group: str) -> np.ndarray:
+        member = self.places.gather(self.context.magnitudes.belongs_to(group))
+        there = (self.places.rows >= 0).astype(np.float64)
+        return _discounted(member) / _discounted(there)
+
+    def _fairr(self) -> np.ndarray:
+        return _discounted(self.places.gather(self.context.magnitudes.neutrality(self.context.threshold)))
+
+    def _nfairr(self) -> np.ndarray:
+        fairr, ideal = self._once(("FaiRR",), self._fairr), self._ideal()
+        return np.divide(fairr, ideal, out=np.ones_like(fairr), where=ideal > 0)
+
+    def _ideal(self) -> np.ndarray:
+        """FaiRR of the background documents sorted by neutrality."""
+        neutrality = self.context.sorted_background(self.places.query_ids)
+        depth = self.places.rows.shape[1]
+        best = np.zeros((len(neutrality), depth))
+        best[:, : neutrality.shape[1]] = neutrality[:, :depth]
+        return _discounted(best)
+
+
+def _discounted(values: np.ndarray) -> np.ndarray:
+    """Running sums of values [n_queries, depth] over log2(1 + rank)."""
+    return np.cumsum(values / np.log2(np.arange(2, values.shape[1] + 2)), axis=1)

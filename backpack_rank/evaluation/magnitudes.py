@@ -1,0 +1,191 @@
+r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et al. 2021).
+
+With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over the words of group a:
+
+    bool       1 if c_a > 0, else 0                                     Backpack paper, eq. 7
+    tf         log(1 + c_a)                                             the published code, and its tables
+    tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)      eq. 6; a word that stands once adds 0
+    tc         c_a                                                      the published code only
+
+Neutrality of a document, with c the sum of c_a over all n groups:
+
+    omega(d) = 1                                                        if c <= threshold (1 in the published code)
+    omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))        otherwise
+
+It is 1 when all groups have the same share and 0 when one group has everything. For n = 2 the divisor is 1 and this is
+the published formula; the divisor for other n is this project's own generalisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from backpack_rank.data.collection import DocumentStore
+from backpack_rank.data.lexicon import Lexicon
+from backpack_rank.data.words import Tokenizer, count_groups, whitespace_tokens, word_tokens
+
+MAGNITUDES = ("tf", "tf-paper", "bool", "tc")
+NEUTRAL = "neutral"
+TOKENIZERS: Mapping[str, Tokenizer] = {"word": word_tokens, "whitespace": whitespace_tokens}
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMagnitudes:
+    """Magnitudes of documents, computed once and used for every run and every alpha.
+
+    Attributes:
+        groups: names of the n groups, in the order of the lexicon.
+        rows: ``{document id: row}``.
+        values: ``{magnitude: float64 [n_documents, n]}``; columns in the order of ``groups``.
+    """
+
+    groups: tuple[str, ...]
+    rows: Mapping[str, int]
+    values: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(
+        cls,
+        doc_ids: Iterable[str],
+        documents: DocumentStore,
+        lexicon: Lexicon,
+        tokenizer: Tokenizer = word_tokens,
+    ) -> GroupMagnitudes:
+        """Magnitudes of these documents; texts are fetched in portions and not kept.
+
+        Args:
+            doc_ids: documents to look at, repeated ids count once.
+            documents: where their texts are.
+            lexicon: two or more groups of words.
+            tokenizer: ``word_tokens``, or ``whitespace_tokens`` as in the published code.
+
+        Raises:
+            ValueError: a word of the lexicon that the tokenizer never gives.
+            KeyError: ids that are not in the collection.
+        """
+        ids = list(dict.fromkeys(doc_ids))
+        # Each word as a group of its own, because eq. 6 needs the count of every word.
+        by_word = Lexicon(lexicon.name, {word: (word,) for words in lexicon.groups.values() for word in words})
+        sizes = [len(words) for words in lexicon.groups.values()]
+        parts: dict[str, list[np.ndarray]] = {name: [np.zeros((0, len(sizes)))] for name in MAGNITUDES}
+        for chunk in _chunks(ids):
+            texts = documents.get_many(chunk)
+            counts = count_groups((texts[doc_id] for doc_id in chunk), by_word, tokenizer)
+            for name, part in _magnitudes(counts, sizes).items():
+                parts[name].append(part)
+        rows = {doc_id: row for row, doc_id in enumerate(ids)}
+        return cls(lexicon.group_names, rows, {name: np.concatenate(part) for name, part in parts.items()})
+
+    def amounts(self, magnitude: str, of: str) -> np.ndarray:
+        """mag_x of a group x, or mag_x - mag_y, of every document: float64 [n_documents].
+
+        Args:
+            magnitude: of :data:`MAGNITUDES`.
+            of: a group's name, or ``x_minus_y`` for any two groups.
+
+        Raises:
+            ValueError: unknown magnitude, group or sign.
+        """
+        if magnitude not in self.values:
+            raise ValueError(f"unknown magnitude {magnitude!r}; choose from {', '.join(self.values)}")
+        values = self.values[magnitude]
+        if of in self.groups:
+            return values[:, self.groups.index(of)]
+        plus, minus = parse_sign(of, self.groups)
+        return values[:, self.groups.index(plus)] - values[:, self.groups.index(minus)]
+
+    def neutrality(self, threshold: int = 1) -> np.ndarray:
+        """omega of every document, float64 [n_documents], see the formula above.
+
+        Args:
+            threshold: a document with at most this many words of all groups together is neutral.
+        """
+        counts = self.values["tc"]
+        total = counts.sum(axis=1)
+        even = 1 / len(self.groups)
+        shares = counts / np.maximum(total, 1)[:, None]
+        distance = np.abs(shares - even).sum(axis=1) / (2 * (1 - even))
+        # Exactly 0, not 1e-16 either way: the ideal of NFaiRR may consist of such documents only.
+        one_group = counts.max(axis=1, initial=0) == total
+        return np.where(total > threshold, np.where(one_group, 0.0, 1 - distance), 1.0)
+
+    def belongs_to(self, group: str) -> np.ndarray:
+        """Whether a document is of a group, bool [n_documents].
+
+        A document is of the group with the most words in it. It is ``neutral`` when it has no word of any group, or
+        when two groups share the first place.
+
+        Args:
+            group: a group's name, or ``neutral``.
+
+        Raises:
+            ValueError: no such group, or the lexicon itself has a group of the name ``neutral``.
+        """
+        if group not in document_groups(self.groups):
+            raise ValueError(f"unknown group {group!r}; choose from {', '.join(document_groups(self.groups))}")
+        counts = self.values["tc"]
+        most = counts.max(axis=1, initial=0)
+        neutral = (most == 0) | ((counts == most[:, None]).sum(axis=1) > 1)
+        if group == NEUTRAL:
+            return neutral
+        return ~neutral & (counts[:, self.groups.index(group)] == most)
+
+
+def document_groups(groups: Sequence[str]) -> tuple[str, ...]:
+    """What a document can belong to: one of the groups, or ``neutral``.
+
+    Raises:
+        ValueError: the lexicon itself has a group of that name.
+    """
+    if NEUTRAL in groups:
+        raise ValueError(f"the lexicon has a group {NEUTRAL!r}, which is the name of documents of no group; rename it")
+    return (*groups, NEUTRAL)
+
+
+def parse_sign(sign: str, groups: Sequence[str]) -> tuple[str, str]:
+    """The groups x and y of ``x_minus_y``.
+
+    Raises:
+        ValueError: not two of these groups; lists what is possible.
+    """
+    choices = {f"{plus}_minus_{minus}": (plus, minus) for minus in groups for plus in groups if plus != minus}
+    if sign not in choices:
+        raise ValueError(f"unknown sign {sign!r}; with this lexicon it is {' or '.join(choices)}")
+    return choices[sign]
+
+
+def default_sign(groups: Sequence[str]) -> str:
+    """``male_minus_female`` where there are these groups, otherwise the second group minus the first."""
+    if {"male", "female"} <= set(groups):
+        return "male_minus_female"
+    return f"{groups[1]}_minus_{groups[0]}"
+
+
+def sign_in_words(sign: str, groups: Sequence[str]) -> str:
+    """The sign as a sentence for a reader of the tables."""
+    plus, minus = parse_sign(sign, groups)
+    return f"{plus} minus {minus}: positive values lean towards {plus} words, negative ones towards {minus} words"
+
+
+def _chunks(ids: list[str]) -> Iterator[list[str]]:
+    iterator = iter(ids)
+    while chunk := list(islice(iterator, _CHUNK)):
+        yield chunk
+
+
+def _magnitudes(counts: np.ndarray, sizes: Sequence[int]) -> dict[str, np.ndarray]:
+    """Magnitudes [N, n] from counts of words [N, n_words], columns group after group, ``sizes`` words each."""
+    groups = np.split(counts, np.cumsum(sizes)[:-1], axis=1)
+    total = np.stack([group.sum(axis=1) for group in groups], axis=1).astype(np.float64)
+    logs = [np.log(np.maximum(group, 1)).sum(axis=1) for group in groups]
+    return {
+        "tf": np.log1p(total),
+        "tf-paper": np.stack(logs, axis=1),
+        "bool": (total > 0).astype(np.float64),
+        "tc": total,
+    }

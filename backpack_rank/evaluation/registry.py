@@ -1,0 +1,191 @@
+"""Names of measures: those of ir_measures, and the measures of fairness registered beside them.
+
+Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR`` and ``Exposure`` with ir_measures, whose own
+parser then reads ``RaB(magnitude='tf')@10``. It takes no arguments without a name, so :func:`parse_measures` reads the
+short form of the papers as well:
+
+    RaB(tf)@10, ARaB(bool)@20         sign of the context, such as male minus female
+    RaB(tf,male)@10                   the part of one group
+    RaB(tf,old_minus_young)@10        another sign
+    FaiRR@10, NFaiRR@10
+    Exposure(male)@10                 a group of the lexicon, or neutral
+
+``RaB@10`` is ``RaB(tf)@10``. What the measures are: :mod:`backpack_rank.evaluation.fairness`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import ir_measures
+from ir_measures import Measure
+from ir_measures.measures import MeanAgg, ParamInfo, register
+
+from backpack_rank.evaluation.magnitudes import MAGNITUDES
+
+EFFECTIVENESS_EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
+FAIRNESS_EXAMPLES = "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10"
+_SHORT = re.compile(r"\s*(?P<name>\w+)\s*\((?P<arguments>[^()]*)\)\s*(?:@\s*(?P<cutoff>\S+))?\s*")
+_CUTOFF = ParamInfo(dtype=int, required=True, desc="number of places t")
+_MAGNITUDE = ParamInfo(dtype=str, choices=MAGNITUDES, default="tf", desc="how words are counted")
+_OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of the context")
+
+
+class MeanOfMeasured(MeanAgg):
+    """Mean over the queries that have a value. ir_measures alone would count a query without a list as 0."""
+
+    def add(self, value: float) -> None:
+        """Count a value; NaN stands for none."""
+        if not math.isnan(value):
+            super().add(value)
+
+
+class FairnessMeasure(Measure):
+    """A measure of fairness: it needs magnitudes of documents, and no judgements.
+
+    Attributes:
+        POSITIONAL: parameters of the short form, in order.
+        DEFAULT: what ir_measures gives a query without a list: no value.
+    """
+
+    POSITIONAL: tuple[str, ...] = ()
+    DEFAULT = math.nan
+
+    def aggregator(self) -> MeanAgg:
+        """See :class:`MeanOfMeasured`."""
+        return MeanOfMeasured()
+
+
+class _RaB(FairnessMeasure):
+    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first t places."""
+
+    __name__ = NAME = "RaB"
+    PRETTY_NAME = "Rank Bias"
+    SHORT_DESC = "The mean difference of two groups' magnitudes in the first places."
+    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "magnitude": _MAGNITUDE, "of": _OF}
+    POSITIONAL = ("magnitude", "of")
+
+
+class _ARaB(FairnessMeasure):
+    """Average rank bias: the mean of RaB at 1 ... t."""
+
+    __name__ = NAME = "ARaB"
+    PRETTY_NAME = "Average Rank Bias"
+    SHORT_DESC = "The mean of RaB at all cut-offs up to this one."
+    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "magnitude": _MAGNITUDE, "of": _OF}
+    POSITIONAL = ("magnitude", "of")
+
+
+class _FaiRR(FairnessMeasure):
+    """Fairness of retrieval results: log-discounted neutrality of the first t documents."""
+
+    __name__ = NAME = "FaiRR"
+    PRETTY_NAME = "Fairness of Retrieval Results"
+    SHORT_DESC = "The sum of log-discounted neutrality."
+    SUPPORTED_PARAMS = {"cutoff": _CUTOFF}
+
+
+class _NFaiRR(FairnessMeasure):
+    """FaiRR as a share of the best that the background set allows."""
+
+    __name__ = NAME = "NFaiRR"
+    PRETTY_NAME = "Normalised Fairness of Retrieval Results"
+    SHORT_DESC = "FaiRR divided by that of the background set sorted by neutrality."
+    SUPPORTED_PARAMS = {"cutoff": _CUTOFF}
+
+
+class _Exposure(FairnessMeasure):
+    """Share of log-discounted exposure in the first t places that documents of a group hold."""
+
+    __name__ = NAME = "Exposure"
+    PRETTY_NAME = "Group Exposure"
+    SHORT_DESC = "A group's share of log-discounted exposure."
+    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "group": ParamInfo(dtype=str, required=True, desc="a group, or neutral")}
+    POSITIONAL = ("group",)
+
+
+RaB, ARaB, FaiRR, NFaiRR, Exposure = _RaB(), _ARaB(), _FaiRR(), _NFaiRR(), _Exposure()
+FAIRNESS: tuple[FairnessMeasure, ...] = (RaB, ARaB, FaiRR, NFaiRR, Exposure)
+for _measure in FAIRNESS:
+    register(_measure)
+
+
+def parse_measures(measures: Sequence[str]) -> dict[str, Measure]:
+    """``{name as given: measure}``, each checked as far as it can be before anything is ranked.
+
+    Whether a lexicon has the group of ``RaB(tf,male)@10`` shows when it is computed.
+
+    Raises:
+        ValueError: no measure, or one that is unknown or cannot be computed; lists what exists and gives examples.
+    """
+    if isinstance(measures, str):
+        raise ValueError(f"measures is the text {measures!r}; give a list such as [{measures}]")
+    if not measures:
+        raise ValueError(f"no measure is named; examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}")
+    return {name: _parse(name) for name in measures}
+
+
+def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of measures of effectiveness and names of measures of fairness, each in the order given.
+
+    Raises:
+        ValueError: as :func:`parse_measures`.
+    """
+    parsed = parse_measures(measures)
+    fairness = [name for name, measure in parsed.items() if isinstance(measure, FairnessMeasure)]
+    return [name for name in parsed if name not in fairness], fairness
+
+
+def _parse(name: str) -> Measure:
+    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong word.
+    try:
+        measure = ir_measures.parse_measure(_with_named_arguments(name))
+        missing = [key for key, info in measure.SUPPORTED_PARAMS.items() if info.required and key not in measure.params]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} is missing")
+        for parameter in ("cutoff", "rel"):
+            value = measure.params.get(parameter, 1)
+            # trec_eval's library ends the whole process on a cut-off below 1.
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{parameter} must be a whole number from 1")
+        measure.validate_params()
+        if not isinstance(measure, FairnessMeasure):
+            ir_measures.evaluator([measure], {"query": {"document": 1}})
+    except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise ValueError(
+            f"measure {name!r} cannot be computed ({error}); examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}; "
+            + _what_exists(name)
+        ) from error
+    return measure
+
+
+def _with_named_arguments(name: str) -> str:
+    """``RaB(tf,male)@10`` as ``RaB(magnitude='tf',of='male')@10``; any other text unchanged."""
+    match = _SHORT.fullmatch(name)
+    if match is not None and match["name"] not in ir_measures.measures.registry:
+        raise NameError(f"measure not found: {match['name']}")
+    by_name = {measure.NAME: measure for measure in FAIRNESS}
+    if match is None or match["name"] not in by_name or "=" in match["arguments"]:
+        return name
+    positional = by_name[match["name"]].POSITIONAL
+    arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
+    if len(arguments) > len(positional) or "" in arguments:
+        takes = f"({','.join(positional)}), from the left" if positional else "no arguments in brackets"
+        raise ValueError(f"{match['name']} takes {takes}")
+    named = ",".join(f"{key}={value!r}" for key, value in zip(positional, arguments, strict=False))
+    return f"{match['name']}({named})" + (f"@{match['cutoff']}" if match["cutoff"] else "")
+
+
+def _what_exists(name: str) -> str:
+    """The parameters of a measure whose name is right, otherwise all names."""
+    word = re.match(r"\w*", name.strip())
+    measure = ir_measures.measures.registry.get(word[0] if word else "")
+    if measure is None:
+        return f"all names: {', '.join(sorted(ir_measures.measures.registry, key=str.lower))}"
+    parameters = []
+    for key, info in measure.SUPPORTED_PARAMS.items():
+        choices = f" ({', '.join(map(str, info.choices))})" if isinstance(info.choices, (list, tuple)) else ""
+        parameters.append(f"{key}{choices}")
+    return f"parameters of {word[0] if word else name}: {', '.join(parameters)}"

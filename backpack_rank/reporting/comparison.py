@@ -1,0 +1,284 @@
+"""Systems side by side with letters of significance: terminal, CSV, Markdown and LaTeX.
+
+Every system has a letter (a, b, ..., z, aa, ab, ...). A letter behind a figure says that this system is significantly
+better than the system of that letter; for measures of which neither high nor low is better, that it differs from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, fields
+from pathlib import Path, PurePath
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backpack_rank.files import write_text
+from backpack_rank.reporting.latex import latex_tables
+from backpack_rank.reporting.rows import Cell, ComparedMeasure, Comparison, Goal, Grid, PairedTest
+from backpack_rank.reporting.tables import csv_text
+
+SIGNIFICANCE_COLUMNS = ("where", *(field.name for field in fields(PairedTest)), "significant")
+WIDTH = 6  # measures side by side on a page
+_TIE = 1e-12
+_GOALS: Mapping[Goal, str] = {
+    "higher": "Higher is better",
+    "lower": "Lower is better",
+    "zero": "Closer to 0 is better (absolute value of the mean)",
+    "none": "Neither high nor low is better",
+}
+
+
+def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
+    """Print the tables and the sentences that say how to read them.
+
+    Args:
+        comparisons: one for each set of queries, such as effectiveness and bias.
+        console: where to, default the terminal.
+    """
+    console = console or Console()
+    for table in _fitting(comparisons, console):
+        console.print(table)
+    for line in describe_comparison(comparisons):
+        console.print(Text(line))
+
+
+def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> list[Path]:
+    """Write the comparison into a folder; returns the paths.
+
+    - ``comparison.csv``: a line per system; per measure its mean with all digits and the letters beside it.
+    - ``comparison.md``, ``comparison.tex`` (for the package booktabs): the tables as printed.
+    - ``significance.csv``: a line per test, all digits, columns :data:`SIGNIFICANCE_COLUMNS`.
+
+    Args:
+        folder: is made where it is missing.
+        comparisons: one for each set of queries, such as effectiveness and bias.
+    """
+    sentences = describe_comparison(comparisons)
+    texts = {
+        "comparison.csv": _csv(comparisons),
+        "comparison.md": _markdown(grids(comparisons), sentences),
+        "comparison.tex": latex_tables(grids(comparisons), sentences),
+        "significance.csv": csv_text(SIGNIFICANCE_COLUMNS, _test_lines(comparisons)),
+    }
+    for name, text in texts.items():
+        write_text(Path(folder) / name, text)
+    return [Path(folder) / name for name in texts]
+
+
+def grids(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[Grid]:
+    """The tables: one for each set of queries where it is narrow, else for each cut-off those that are needed.
+
+    Args:
+        comparisons: one for each set of queries.
+        width: most measures side by side.
+    """
+    letters = system_letters(comparisons)
+    found = []
+    for comparison in comparisons:
+        cells = {compared.measure: _cells(comparison, compared, letters) for compared in comparison.measures}
+        number = "1 query" if comparison.queries == 1 else f"{comparison.queries} queries"
+        title = f"{comparison.where} ({number})" if comparison.where else f"Comparison ({number})"
+        for measures in _parts(list(cells), width):
+            columns = [cells[measure] for measure in measures]
+            lines = (
+                (letters[label], label, tuple(column[label] for column in columns)) for label in comparison.systems
+            )
+            found.append(Grid(title, tuple(measures), tuple(lines)))
+    return found
+
+
+def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
+    """Sentences below the tables: what letters and bold figures mean, which queries are left out."""
+    lines = []
+    several = any(len(comparison.systems) > 1 for comparison in comparisons)
+    if several:
+        levels = " and ".join(dict.fromkeys(f"{comparison.level:g}" for comparison in comparisons))
+        lines.append(
+            "A letter behind a figure: significantly better than the system of that letter "
+            f"(two-sided paired randomisation test, Holm-corrected over all pairs of systems, p < {levels})."
+        )
+    names: dict[Goal, dict[str, None]] = {}
+    for comparison in comparisons:
+        for compared in comparison.measures:
+            names.setdefault(compared.goal, {})[compared.measure.partition("@")[0]] = None
+    for goal, words in _GOALS.items():
+        if goal in names:
+            meaning = "; a letter says that the systems differ" if goal == "none" and several else ""
+            lines.append(f"{words}: {', '.join(names[goal])}{meaning}.")
+    if several and set(names) - {"none"}:
+        lines.append("Best figures are bold.")
+    for comparison in comparisons:
+        for label, queries in comparison.lacking.items():
+            number = "1 query" if len(queries) == 1 else f"{len(queries)} queries"
+            shown = ", ".join(queries[:5]) + (", ..." if len(queries) > 5 else "")
+            lines.append(f"{label} has no value of {number}, left out for every system: {shown}")
+    return lines
+
+
+def better_than(comparison: Comparison, compared: ComparedMeasure) -> dict[str, tuple[str, ...]]:
+    """For every system, those that it is significantly better than; differs from, where neither is better."""
+    means = dict(zip(comparison.systems, compared.means, strict=True))
+    found: dict[str, list[str]] = {label: [] for label in comparison.systems}
+    for test in compared.tests:
+        if test.average != compared.average or not test.p_holm < comparison.level:
+            continue
+        for label, other in ((test.first, test.second), (test.second, test.first)):
+            if compared.goal == "none" or _loss(means[label], compared.goal) < _loss(means[other], compared.goal):
+                found[label].append(other)
+    order = {label: place for place, label in enumerate(comparison.systems)}
+    return {label: tuple(sorted(others, key=order.__getitem__)) for label, others in found.items()}
+
+
+def system_letters(comparisons: Iterable[Comparison]) -> dict[str, str]:
+    """a, b, ..., z, aa, ab, ... for all systems in order, the same in every table."""
+    labels = dict.fromkeys(label for comparison in comparisons for label in comparison.systems)
+    return {label: _letter(place) for place, label in enumerate(labels)}
+
+
+def distinct_labels(names: Sequence[str | PurePath]) -> list[str]:
+    """Labels for systems named by files: the file's name, with as many folders as tell it from others.
+
+    Names that are wholly the same get a number: ``a.trec``, ``a.trec (2)``.
+    """
+    parts = [PurePath(name).parts or (str(name),) for name in names]
+    depths = [1] * len(parts)
+    while True:
+        labels = ["/".join(own[-depth:]).replace("//", "/") for own, depth in zip(parts, depths, strict=True)]
+        grown = [
+            depth + 1 if depth < len(own) and labels.count(label) > 1 else depth
+            for own, depth, label in zip(parts, depths, labels, strict=True)
+        ]
+        if grown == depths:
+            return _numbered(labels)
+        depths = grown
+
+
+def _numbered(labels: Sequence[str]) -> list[str]:
+    taken, found = set(labels), []
+    seen: set[str] = set()
+    for label in labels:
+        new, number = label, 2
+        while new in seen or (new != label and new in taken):
+            new, number = f"{label} ({number})", number + 1
+        seen.add(new)
+        found.append(new)
+    return found
+
+
+def _letter(place: int) -> str:
+    letters = ""
+    while place >= 0:
+        place, rest = divmod(place, 26)
+        letters = chr(ord("a") + rest) + letters
+        place -= 1
+    return letters
+
+
+def _loss(mean: float, goal: Goal) -> float:
+    """A number that is smaller for the better mean."""
+    return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[goal]
+
+
+def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Cell]:
+    better = better_than(comparison, compared)
+    losses = [_loss(mean, compared.goal) for mean in compared.means]
+    ranked = compared.goal != "none" and len(losses) > 1
+    cells = {}
+    for label, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
+        best = ranked and loss <= min(losses) + _TIE
+        cells[label] = Cell(mean, best, tuple(letters[other] for other in better[label]))
+    return cells
+
+
+def _parts(measures: Sequence[str], width: int) -> list[list[str]]:
+    if len(measures) <= width:
+        return [list(measures)]
+    by_cutoff: dict[str, list[str]] = {}
+    for measure in measures:
+        by_cutoff.setdefault(measure.rpartition("@")[2] if "@" in measure else "", []).append(measure)
+    return [part[start : start + width] for part in by_cutoff.values() for start in range(0, len(part), width)]
+
+
+def _fitting(comparisons: Sequence[Comparison], console: Console) -> list[Table]:
+    """Tables of as many measures side by side as the terminal is wide."""
+    tables: list[Table] = []
+    unbounded = console.options.update(max_width=10_000)  # else rich reports no more than the terminal's width
+    for width in range(WIDTH, 0, -1):
+        tables = [_rich(grid, console.width) for grid in grids(comparisons, width)]
+        if all(console.measure(table, options=unbounded).maximum <= console.width for table in tables):
+            break
+    return tables
+
+
+def _rich(grid: Grid, width: int) -> Table:
+    table = Table(title=Text(grid.title))
+    table.add_column("", no_wrap=True)
+    table.add_column("system", overflow="fold", max_width=max(16, width // 3))
+    for measure in grid.measures:
+        heading = re.sub(r"(?<=[\w-])(?=[(@])|(?<=\))(?=@)", "\n", measure)
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    widths = [max(len(line[2][column].raised) for line in grid.lines) for column in range(len(grid.measures))]
+    for letter, label, cells in grid.lines:
+        texts = []
+        for cell, room in zip(cells, widths, strict=True):
+            text = Text(cell.figure, style="bold" if cell.best else "")
+            # Padded, so that figures stand below each other.
+            texts.append(text.append(f" {cell.raised:<{room}}" if room else "", style="not bold dim"))
+        table.add_row(letter, Text(label), *texts)
+    return table
+
+
+def _markdown(tables: Sequence[Grid], sentences: Sequence[str]) -> str:
+    lines = []
+    for grid in tables:
+        header = ["", "system", *grid.measures]
+        lines += [f"## {_escaped(grid.title)}", "", _markdown_line(header)]
+        lines.append("| --- | --- |" + " ---: |" * len(grid.measures))
+        for letter, label, cells in grid.lines:
+            lines.append(_markdown_line([letter, label], [_markdown_cell(cell) for cell in cells]))
+        lines.append("")
+    return "\n".join([*lines, *(f"{_escaped(sentence)}\n" for sentence in sentences)])
+
+
+def _markdown_cell(cell: Cell) -> str:
+    figure = f"**{cell.figure}**" if cell.best else cell.figure
+    return f"{figure}<sup>{cell.raised}</sup>" if cell.letters else figure
+
+
+def _markdown_line(words: Sequence[str], cells: Sequence[str] = ()) -> str:
+    return f"| {' | '.join([*map(_escaped, words), *cells])} |"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+
+
+def _csv(comparisons: Sequence[Comparison]) -> str:
+    letters = system_letters(comparisons)
+    measures = [compared.measure for comparison in comparisons for compared in comparison.measures]
+    header = ["letter", "system"]
+    columns: list[dict[str, Cell]] = []
+    for comparison in comparisons:
+        for compared in comparison.measures:
+            twice = measures.count(compared.measure) > 1
+            name = f"{compared.measure} on {comparison.where}" if twice else compared.measure
+            header += [name, f"{name} letters"]
+            columns.append(_cells(comparison, compared, letters))
+    lines: list[list[Any]] = []
+    for label, letter in letters.items():
+        cells = [column.get(label, Cell(None)) for column in columns]
+        lines.append([letter, label, *(part for cell in cells for part in (cell.mean, cell.raised))])
+    return csv_text(header, lines)
+
+
+def _test_lines(comparisons: Iterable[Comparison]) -> list[tuple[Any, ...]]:
+    return [
+        (comparison.where, *astuple(test), test.p_holm < comparison.level)
+        for comparison in comparisons
+        for compared in comparison.measures
+        for test in compared.tests
+    ]

@@ -1,0 +1,337 @@
+"""Why a document has its score: the contributions of senses and words as terminal output, JSON and HTML.
+
+Words that raise the score stand on blue, words that lower it on orange, a pair that readers with any common form of
+colour blindness tell apart; words of the lexicon are underlined. Every number is there as text too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from backpack_rank.files import open_text, write_text
+from backpack_rank.reporting.tables import dump_json
+
+FORMAT = "backpack_rank explanations 1"
+SENSES_FORMAT = "backpack_rank senses 1"
+UP, DOWN = (86, 180, 233), (230, 159, 0)
+"""Blue and orange of Okabe and Ito's palette."""
+
+
+@dataclass(frozen=True)
+class ExplainedWord:
+    """One word of the joined text.
+
+    Attributes:
+        text: as it is written; the separator's and end's own names for these two.
+        segment: ``query``, ``separator``, ``document`` or ``end``.
+        contribution: its part of the score difference.
+        space: whether white space stands before it.
+        group: group of the lexicon it belongs to, empty for none.
+        change: change of the contribution by a control, None where there is none to compare with.
+    """
+
+    text: str
+    segment: str
+    contribution: float
+    space: bool = True
+    group: str = ""
+    change: float | None = None
+
+
+@dataclass(frozen=True)
+class ExplainedSense:
+    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight."""
+
+    index: int
+    contribution: float
+    sensitivity: float | None = None
+    weight: float = 1.0
+    change: float | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A score and where it comes from.
+
+    Attributes:
+        title: what is explained, such as the document's id and the position of the dial.
+        words: query, separator, document and end, in order.
+        senses: all senses, by index.
+        score: of the document.
+        empty_score: of the empty mix; words and senses each add up to the difference of the two.
+        residual: what they miss of it.
+        score_before: score without the control, None where there is none to compare with.
+        cut: tokens of the document that did not fit and had no part in the score.
+    """
+
+    title: str
+    words: tuple[ExplainedWord, ...]
+    senses: tuple[ExplainedSense, ...]
+    score: float
+    empty_score: float
+    residual: float = 0.0
+    score_before: float | None = None
+    cut: int = 0
+
+
+@dataclass(frozen=True)
+class RelatedWord:
+    """A word and how strongly it belongs to a sense; the list it stands in says what the value is."""
+
+    word: str
+    value: float
+
+
+@dataclass(frozen=True)
+class SenseProfile:
+    """What one sense is about.
+
+    Attributes:
+        index: number of the sense, from 0.
+        sensitivity: s_l, None where it is not known.
+        typical_words: words with the largest share of their difference from the average word in this sense.
+        neighbours: for each probe word, the words whose vectors of this sense have the largest cosine to its own.
+        raising: words of documents that raise scores most through this sense, mean contribution per occurrence.
+        lowering: words of documents that lower scores most through it.
+        mean_contribution: mean contribution to the score of documents of each group.
+        word_contribution: mean contribution per occurrence of the lexicon's words of each group.
+    """
+
+    index: int
+    sensitivity: float | None
+    typical_words: tuple[RelatedWord, ...]
+    neighbours: Mapping[str, tuple[RelatedWord, ...]]
+    raising: tuple[RelatedWord, ...]
+    lowering: tuple[RelatedWord, ...]
+    mean_contribution: Mapping[str, float]
+    word_contribution: Mapping[str, float]
+
+
+def print_explanation(row: Explanation, console: Console | None = None, strongest: int = 10) -> None:
+    """Print the score, the text in colours, the ``strongest`` words and all senses as tables."""
+    console = console or Console()
+    if row.title:
+        console.print(Text(row.title, style="bold"))
+    console.print(Text(score_sentence(row)))
+    for segment in ("query", "document"):
+        console.print(coloured_text(row, segment))
+    console.print(words_table(row, strongest))
+    console.print(senses_table(row))
+
+
+def score_sentence(row: Explanation) -> str:
+    """Score, empty score and their difference in words; what was cut, and the change by the control."""
+    parts = [
+        f"Score {row.score:.4f} = {row.empty_score:.4f} (empty mix) {row.score - row.empty_score:+.4f} (contributions)."
+    ]
+    if row.score_before is not None:
+        parts.append(f"Without the control: {row.score_before:.4f}, a change of {row.score - row.score_before:+.4f}.")
+    if row.cut:
+        parts.append(f"The last {row.cut} tokens of the document did not fit and had no part in it.")
+    return " ".join(parts)
+
+
+def coloured_text(row: Explanation, segment: str) -> Text:
+    """The words of a segment: blue raises the score, orange lowers it; words of the lexicon underlined."""
+    text = Text(f"{segment}: ", style="bold")
+    scale = _scale(row)
+    for index, word in enumerate(words := _of(row, segment)):
+        if word.space and index:
+            text.append(" ", style=Style(bold=False))
+        strength = abs(word.contribution) / scale
+        style = Style(bold=False, underline=bool(word.group))
+        if strength >= 0.05:
+            end = UP if word.contribution > 0 else DOWN
+            # On white, at least a little of the colour: terminals have no transparency.
+            red, green, blue = (round(255 + (channel - 255) * (0.2 + 0.8 * strength)) for channel in end)
+            style += Style.parse(f"black on rgb({red},{green},{blue})")
+        text.append(word.text, style=style)
+    if not words:
+        text.append("(empty)", style=Style(bold=False, italic=True))
+    return text
+
+
+def words_table(row: Explanation, strongest: int = 10) -> Table:
+    """The words with the largest contributions, equal spellings of a segment added up."""
+    sums: dict[tuple[str, str, str], list[float]] = {}
+    for word in row.words:
+        sums.setdefault((word.text, word.segment, word.group), []).append(word.contribution)
+    order = sorted(sums, key=lambda key: -abs(sum(sums[key])))[:strongest]
+    table = Table(title="Words with the largest contributions")
+    for name in ("word", "in", "group"):
+        table.add_column(name, overflow="fold")
+    for name in ("times", "contribution"):
+        table.add_column(name, justify="right")
+    for key in order:
+        cells = [Text(cell) for cell in key]
+        table.add_row(*cells, str(len(sums[key])), f"{sum(sums[key]):+.4f}")
+    return table
+
+
+def senses_table(row: Explanation) -> Table:
+    """All senses: contribution, change by the control where there is one, sensitivity and weight."""
+    table = Table(title="Senses", caption="low sensitivity: the sense tells the groups apart", caption_justify="left")
+    for name in _sense_columns(row):
+        table.add_column(name, justify="right")
+    for sense in row.senses:
+        table.add_row(*_sense_cells(sense, row.score_before is not None))
+    return table
+
+
+def profiles_table(profiles: Sequence[SenseProfile], words: int = 5) -> Table:
+    """What senses are about: typical words, and mean contributions to documents of each group."""
+    groups = list(dict.fromkeys(group for profile in profiles for group in profile.mean_contribution))
+    table = Table(title="Senses: typical words, and mean contribution to documents by group")
+    for name in ("sense", "sensitivity", *groups):
+        table.add_column(name, justify="right")
+    for name in ("typical words", "raise scores", "lower scores"):
+        table.add_column(name, overflow="fold")
+    for profile in profiles:
+        means = [profile.mean_contribution.get(group) for group in groups]
+        lists = (profile.typical_words, profile.raising, profile.lowering)
+        table.add_row(
+            str(profile.index),
+            _number(profile.sensitivity, "{:.3f}"),
+            *(_number(mean, "{:+.4f}") for mean in means),
+            *(Text(", ".join(related.word for related in part[:words])) for part in lists),
+        )
+    return table
+
+
+def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
+    """Write explanations as JSON with all digits, whole file or no file.
+
+    Layout: ``{"format": "backpack_rank explanations 1", "explanations": [{...}]}`` with the attributes of
+    :class:`Explanation`.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    write_text(path, dump_json({"format": FORMAT, "explanations": [asdict(row) for row in rows]}))
+
+
+def read_explanations(path: str | Path) -> list[Explanation]:
+    """Read what :func:`write_explanations` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or of another layout; names it.
+    """
+    with open_text(path) as handle:
+        try:
+            payload = json.load(handle)
+            if payload["format"] != FORMAT:
+                raise ValueError(f"its format is {payload['format']!r}")
+            return [_read_row(row) for row in payload["explanations"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is no file of explanations in the layout {FORMAT!r}: {error}") from error
+
+
+def write_profiles(path: str | Path, profiles: Sequence[SenseProfile]) -> None:
+    """Write profiles of senses as JSON with all digits, ``{"format": "backpack_rank senses 1", "senses": [{...}]}``.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    write_text(path, dump_json({"format": SENSES_FORMAT, "senses": [asdict(profile) for profile in profiles]}))
+
+
+EXPLANATION_CSS = """\
+.explanation{--explain-up:86 180 233;--explain-down:230 159 0;margin:1em 0}
+.explanation p{line-height:1.8;margin:.4em 0;overflow-wrap:anywhere}
+.explanation details{overflow-x:auto}
+.explanation span{border-radius:.2em;padding:.1em 0;-webkit-box-decoration-break:clone;box-decoration-break:clone;
+  -webkit-print-color-adjust:exact;print-color-adjust:exact}
+.explanation .up{background-color:rgb(var(--explain-up)/calc(var(--strength)*.6))}
+.explanation .down{background-color:rgb(var(--explain-down)/calc(var(--strength)*.6))}
+.explanation u{text-decoration-thickness:.12em;text-underline-offset:.2em}
+.explanation .explain-mark{font-size:.8em;opacity:.8}
+.explanation table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+.explanation th,.explanation td{padding:.1em .4em;text-align:right}
+"""
+"""Once per page; a page may set ``--explain-up`` and ``--explain-down`` (red green blue) anew."""
+
+
+def explanation_html(row: Explanation) -> str:
+    """One explanation as an HTML fragment, styled by :data:`EXPLANATION_CSS`.
+
+    A ``span`` per word has its strength, 0 to 1, in the custom property ``--strength`` and its number in ``title``.
+    Backgrounds are transparent colours over the page's own, so it serves light and dark pages. All text is escaped.
+    """
+    scale = _scale(row)
+    lines = ['<div class="explanation">']
+    if row.title:
+        lines.append(f"<h4>{escape(row.title)}</h4>")
+    lines.append(f"<p>{escape(score_sentence(row))}</p>")
+    for segment in ("query", "document"):
+        words = _of(row, segment)
+        spans = "".join((" " if word.space and i else "") + _span(word, scale) for i, word in enumerate(words))
+        lines.append(f"<p><b>{segment}</b> {spans or '<i>(empty)</i>'}</p>")
+    marks = " ".join(_span(word, scale) for word in row.words if word.segment not in ("query", "document"))
+    lines.append(
+        f'<p class="explain-mark">marks: {marks} · <span class="up" style="--strength:1">raises the score</span>'
+        ' <span class="down" style="--strength:1">lowers it</span></p>'
+    )
+    lines += [_senses_html(row), "</div>"]
+    return "\n".join(lines)
+
+
+def _senses_html(row: Explanation) -> str:
+    header = "".join(f'<th scope="col">{name}</th>' for name in _sense_columns(row))
+    changes = row.score_before is not None
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{cell}</td>" for cell in _sense_cells(sense, changes)) + "</tr>" for sense in row.senses
+    )
+    table = f"<table><thead><tr>{header}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f"<details><summary>Contribution of each sense</summary>\n{table}\n</details>"
+
+
+def _span(word: ExplainedWord, scale: float) -> str:
+    note = f"{word.contribution:+.4f}"
+    if word.change is not None:
+        note += f", changed by {word.change:+.4f}"
+    if word.group:
+        note += f", {word.group} word"
+    text = f"<u>{escape(word.text)}</u>" if word.group else escape(word.text)
+    side = "up" if word.contribution > 0 else "down"
+    strength = abs(word.contribution) / scale
+    return f'<span class="{side}" style="--strength:{strength:.3f}" title="{escape(note)}">{text}</span>'
+
+
+def _sense_columns(row: Explanation) -> list[str]:
+    change = ["change"] if row.score_before is not None else []
+    return ["sense", "contribution", *change, "sensitivity", "weight"]
+
+
+def _sense_cells(sense: ExplainedSense, changes: bool) -> list[str]:
+    change = [_number(sense.change, "{:+.4f}")] if changes else []
+    numbers = (_number(sense.sensitivity, "{:.3f}"), f"{sense.weight:g}")
+    return [str(sense.index), f"{sense.contribution:+.4f}", *change, *numbers]
+
+
+def _number(value: float | None, layout: str) -> str:
+    return "-" if value is None else layout.format(value)
+
+
+def _of(row: Explanation, segment: str) -> list[ExplainedWord]:
+    return [word for word in row.words if word.segment == segment]
+
+
+def _scale(row: Explanation) -> float:
+    """The largest contribution of a word, which has the full colour."""
+    return max((abs(word.contribution) for word in row.words), default=0.0) or 1.0
+
+
+def _read_row(row: dict) -> Explanation:
+    words = tuple(ExplainedWord(**word) for word in row["words"])
+    senses = tuple(ExplainedSense(**sense) for sense in row["senses"])
+    return Explanation(**{**row, "words": words, "senses": senses})

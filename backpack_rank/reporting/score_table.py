@@ -1,0 +1,107 @@
+"""Scores of a few documents under a dial: a table for people, and the same as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backpack_rank.files import write_text
+from backpack_rank.reporting.tables import csv_text
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One document of one query.
+
+    Attributes:
+        query_id: the query.
+        doc_id: the document.
+        group: its group, or empty.
+        scores: raw score at each alpha.
+        ranks: rank from 1 at each alpha.
+        other: rank by the other ranker, None without one.
+        recalibrated: rank after recalibration of the other ranker at each alpha.
+    """
+
+    query_id: str
+    doc_id: str
+    group: str
+    scores: Mapping[float, float]
+    ranks: Mapping[float, int]
+    other: int | None = None
+    recalibrated: Mapping[float, int] | None = None
+
+    def change(self, alpha: float) -> float:
+        """Change of the score against alpha = 1."""
+        return self.scores[alpha] - self.scores[1.0]
+
+
+def print_scores(
+    rows: Sequence[ScoreRow], other: str = "", notes: Sequence[str] = (), console: Console | None = None
+) -> None:
+    """Print score and rank per alpha, changes per group, and the recalibrated order of the other ranker."""
+    console = console or Console()
+    alphas = list(rows[0].scores)
+    table = Table(title="Scores (rank) by alpha")
+    for name in ("query", "document", "group"):
+        table.add_column(name)
+    for alpha in alphas:
+        table.add_column(f"alpha={alpha:g}", justify="right")
+    if other:
+        table.add_column(f"{other}\nrank", justify="right")
+        table.add_column(f"{other} recalibrated\nrank per alpha", justify="right")
+    for row in rows:
+        cells = [f"{row.scores[alpha]:+.4f} ({row.ranks[alpha]})" for alpha in alphas]
+        if other:
+            again = row.recalibrated or {}
+            cells += [str(row.other), " ".join(str(again[alpha]) for alpha in alphas if alpha in again)]
+        table.add_row(Text(row.query_id), Text(row.doc_id), Text(row.group), *cells)
+    console.print(table)
+    console.print(_changes(rows, alphas))
+    for note in notes:
+        console.print(Text(note))
+
+
+def write_scores(path: str | Path, rows: Sequence[ScoreRow]) -> None:
+    """Write one line per query, document and alpha, all digits."""
+    header = ("query_id", "doc_id", "group", "alpha", "score", "change", "rank", "other_rank", "recalibrated_rank")
+    lines = (
+        (
+            row.query_id,
+            row.doc_id,
+            row.group,
+            alpha,
+            score,
+            row.change(alpha),
+            row.ranks[alpha],
+            row.other,
+            (row.recalibrated or {}).get(alpha),
+        )
+        for row in rows
+        for alpha, score in row.scores.items()
+    )
+    write_text(path, csv_text(header, lines))
+
+
+def changes_by_group(rows: Sequence[ScoreRow], alpha: float) -> dict[str, float]:
+    """Mean change of the score against alpha = 1 in every group."""
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        groups.setdefault(row.group or "no group", []).append(row.change(alpha))
+    return {group: sum(changes) / len(changes) for group, changes in groups.items()}
+
+
+def _changes(rows: Sequence[ScoreRow], alphas: Sequence[float]) -> Table:
+    table = Table(title="Mean change of the score against alpha=1")
+    table.add_column("group")
+    others = [alpha for alpha in alphas if alpha != 1]
+    for alpha in others:
+        table.add_column(f"alpha={alpha:g}", justify="right")
+    for group in changes_by_group(rows, 1.0):
+        table.add_row(Text(group), *(f"{changes_by_group(rows, alpha)[group]:+.4f}" for alpha in others))
+    return table

@@ -1,0 +1,27 @@
+"""Texts in a configuration."""
+
+import pytest
+
+from backpack_rank.data.sources.inline import load_inline
+
+
+def test_every_document_is_a_candidate_in_the_order_given():
+    found = load_inline("demo", {"q": "who?"}, {"b": "one", "a": "two"}, {"q": {"a": 1}}, {"a": "female"})
+    assert found.candidates == {"q": {"b": 2.0, "a": 1.0}}
+    assert found.documents.get_many(["a"]) == {"a": "two"}
+    assert found.qrels == {"q": {"a": 1}} and found.groups == {"a": "female"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"queries": {}}, "demo: there are no queries"),
+        ({"documents": {"a": "  "}}, "the text of 'a' in documents is empty"),
+        ({"qrels": {"q": {"z": 1}}}, "qrels names 'z'"),
+        ({"groups": {"z": "female"}}, "groups names 'z'"),
+    ],
+)
+def test_mistakes_are_named(changed, message):
+    given = {"queries": {"q": "who?"}, "documents": {"a": "one"}}
+    with pytest.raises(ValueError, match=message):
+        load_inline("demo", **{**given, **changed})

@@ -1,0 +1,353 @@
+"""FaiRR, NFaiRR, exposure, parts of groups and lexicons of three groups, by hand and against obvious versions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from backpack_rank.data.collection import MemoryStore
+from backpack_rank.data.formats import ranking, read_run
+from backpack_rank.data.lexicon import Lexicon
+from backpack_rank.data.words import whitespace_tokens
+from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign
+from backpack_rank.evaluation.places import top_documents
+from backpack_rank.evaluation.presets import FAMILIES, FairnessMeasures
+from backpack_rank.evaluation.registry import parse_measures
+from backpack_rank.reporting.rows import About
+
+DATA = os.environ.get("BACKPACK_RANK_DATA")
+CONF = Path(__file__).resolve().parents[2] / "conf"
+GENDER = Lexicon("small", {"female": ("she", "her"), "male": ("he", "his")})
+FAITH = Lexicon("faith", {"a": ("mosque", "imam"), "b": ("church",), "c": ("temple",)})
+
+
+def magnitudes_of(texts: dict[str, str], lexicon: Lexicon = GENDER) -> GroupMagnitudes:
+    return GroupMagnitudes.of(texts, MemoryStore(texts), lexicon, whitespace_tokens)
+
+
+def values_of(run, magnitudes, names, background=None, **options):
+    return FairnessContext(magnitudes, background=background, **options).measure(run, parse_measures(names)).values
+
+
+def preset_of(name: str, attribute: str = "gender") -> FairnessMeasures:
+    parts = {"bias": CONF / "bias" / f"{name}.yaml", "attribute": CONF / "attribute" / f"{attribute}.yaml"}
+    config = OmegaConf.create({key: OmegaConf.load(path) for key, path in parts.items()})
+    return instantiate(config.bias, _convert_="all")
+
+
+def slow_neutrality(counts: list[int], threshold: int) -> float:
+    total = sum(counts)
+    if total <= threshold:
+        return 1.0
+    if total in counts:
+        return 0.0  # one group has everything; exact, where the sum below may leave 1e-16
+    groups = len(counts)
+    distance = 0.0
+    for count in counts:
+        distance += abs(count / total - 1 / groups)
+    return 1 - distance / (2 * (1 - 1 / groups))
+
+
+def slow_fairr(neutralities: list[float], cutoff: int) -> float:
+    return sum(value / math.log2(1 + place) for place, value in enumerate(neutralities[:cutoff], start=1))
+
+
+def slow_group(counts: dict[str, int]) -> str:
+    best = [group for group, count in counts.items() if count == max(counts.values())]
+    return best[0] if len(best) == 1 and max(counts.values()) > 0 else "neutral"
+
+
+def test_neutrality_of_two_groups_worked_by_hand():
+    texts = {"none": "", "one": "he", "two": "he he", "mixed": "he he he she", "even": "he she", "long": "she " * 9}
+    found = dict(zip(texts, magnitudes_of(texts).neutrality().tolist(), strict=True))
+    # mixed: 1 - |3/4 - 1/2| - |1/4 - 1/2| = 1/2; a single word counts as neutral
+    assert found == {"none": 1.0, "one": 1.0, "two": 0.0, "mixed": 0.5, "even": 1.0, "long": 0.0}
+
+
+def test_the_threshold_of_neutrality_can_be_moved():
+    texts = {"one": "he", "two": "he his", "three": "he he he"}
+    assert magnitudes_of(texts).neutrality(0).tolist() == [0.0, 0.0, 0.0]
+    assert magnitudes_of(texts).neutrality(2).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_neutrality_of_three_groups_runs_from_0_to_1():
+    texts = {"all": "mosque church temple", "one": "imam mosque", "two": "church temple"}
+    found = magnitudes_of(texts, FAITH).neutrality().tolist()
+    # two of three: distances 1/3, 1/6, 1/6, their sum 2/3 divided by 2 (1 - 1/3) = 4/3
+    assert found == pytest.approx([1.0, 0.0, 0.5])
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 6, 7])
+def test_a_background_of_one_sided_documents_has_the_ideal_0_exactly(groups):
+    lexicon = Lexicon("n", {f"g{n}": (f"w{n}",) for n in range(groups)})
+    texts = {f"d{n}": f"w{n % groups} " * (n + 2) for n in range(20)}
+    magnitudes = magnitudes_of(texts, lexicon)
+    assert set(magnitudes.neutrality().tolist()) <= {0.0, 1.0}
+    background = {"q": dict.fromkeys(texts, 1.0)}
+    assert values_of({"q": {"d0": 1.0}}, magnitudes, ["NFaiRR@10"], background, threshold=0)["NFaiRR@10"]["q"] == 1.0
+
+
+def test_fairr_and_nfairr_worked_by_hand():
+    texts = {"a": "he he", "b": "", "c": "he he he she"}  # neutrality 0, 1, 1/2
+    run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    names = ["FaiRR@1", "FaiRR@2", "FaiRR@10", "NFaiRR@1", "NFaiRR@2", "NFaiRR@10"]
+    found = values_of(run, magnitudes_of(texts), names, background=run)
+    second, third = 1 / math.log2(3), 1 / math.log2(4)
+    fairr = [0.0, second, second + 0.5 * third]
+    ideal = [1.0, 1 + 0.5 * second, 1 + 0.5 * second]  # sorted: 1, 1/2, 0
+    expected = fairr + [value / best for value, best in zip(fairr, ideal, strict=True)]
+    assert [found[name]["q"] for name in names] == pytest.approx(expected)
+
+
+def test_the_ideal_goes_on_where_the_list_is_shorter_than_the_background():
+    texts = dict.fromkeys("abcd", "")
+    found = values_of(
+        {"q": {"a": 1.0}}, magnitudes_of(texts), ["NFaiRR@2", "NFaiRR@9"], {"q": dict.fromkeys("abcd", 1.0)}
+    )
+    assert found["NFaiRR@2"]["q"] == pytest.approx(1 / (1 + 1 / math.log2(3)))
+    assert found["NFaiRR@9"]["q"] == pytest.approx(1 / sum(1 / math.log2(place) for place in (2, 3, 4, 5)))
+
+
+def test_only_the_head_of_the_background_counts():
+    texts = {"a": "he he", "b": ""}
+    background = {"q": {"a": 2.0, "b": 1.0}}
+    run = {"q": {"a": 1.0}}
+    magnitudes = magnitudes_of(texts)
+    # The neutral document is second in the background; within depth 1 nothing has any neutrality.
+    assert values_of(run, magnitudes, ["NFaiRR@1"], background)["NFaiRR@1"]["q"] == 0.0
+    assert values_of(run, magnitudes, ["NFaiRR@1"], background, background_depth=1)["NFaiRR@1"]["q"] == 1.0
+
+
+def test_the_ideal_order_has_nfairr_1_and_documents_from_elsewhere_may_exceed_it():
+    texts = {"a": "he he he she", "b": "", "c": "he he"}
+    magnitudes = magnitudes_of(texts)
+    best = {"q": {"b": 3.0, "a": 2.0, "c": 1.0}}
+    assert values_of(best, magnitudes, ["NFaiRR@2"], best)["NFaiRR@2"]["q"] == pytest.approx(1.0)
+    assert values_of({"q": {"b": 1.0}}, magnitudes, ["NFaiRR@1"], {"q": {"a": 1.0}})["NFaiRR@1"]["q"] == 2.0
+
+
+def test_exposure_worked_by_hand():
+    texts = {"a": "he he she", "b": "she", "c": "he she", "d": ""}
+    run = {"q": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}}
+    names = [f"Exposure({group})@{cutoff}" for cutoff in (2, 10) for group in ("female", "male", "neutral")]
+    found = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
+    weights = [1 / math.log2(1 + place) for place in (1, 2, 3, 4)]
+    at_two, at_four = sum(weights[:2]), sum(weights)
+    assert found == pytest.approx(
+        [weights[1] / at_two, 1 / at_two, 0.0, weights[1] / at_four, 1 / at_four, sum(weights[2:]) / at_four]
+    )
+
+
+def test_parts_of_the_example_list_of_the_published_code():
+    # Step 2 of the published code: (bias, female, male) of ten documents; 3 female words at place 2, 5 male ones at
+    # place 8 and 2 at place 10.
+    texts = {f"d{place:02}": "" for place in range(1, 11)} | {"d02": "she she her", "d08": "he " * 5, "d10": "his his"}
+    run = {"q": {doc_id: -float(doc_id[1:]) for doc_id in texts}}
+    names = ["RaB(tc)@10", "RaB(tc,female)@10", "RaB(tc,male)@10", "ARaB(tc,female)@10", "ARaB(tc,male)@10"]
+    found = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
+    female = sum(3 / place for place in range(2, 11)) / 10
+    male = (5 / 8 + 5 / 9 + 7 / 10) / 10
+    assert found == pytest.approx([0.7 - 0.3, 0.3, 0.7, female, male])
+
+
+def test_three_groups_take_the_sign_of_any_two():
+    magnitudes = magnitudes_of({"d": "mosque imam church temple temple temple"}, FAITH)
+    run = {"q": {"d": 1.0}}
+    assert magnitudes.groups == ("a", "b", "c")
+    names = ["RaB(tc)@5", "RaB(tc,b)@5", "RaB(tc,c_minus_b)@5"]
+    assert [v["q"] for v in values_of(run, magnitudes, names, sign="a_minus_c").values()] == [-1.0, 1.0, 2.0]
+    with pytest.raises(ValueError, match="b_minus_a or c_minus_a or a_minus_b or c_minus_b or a_minus_c or b_minus_c"):
+        values_of(run, magnitudes, names, sign="a_minus_d")
+
+
+def test_the_sign_without_a_choice():
+    assert default_sign(("male", "female")) == default_sign(("female", "male", "other")) == "male_minus_female"
+    assert default_sign(("a", "b", "c")) == "b_minus_a"
+
+
+def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
+    path = tmp_path / "faith.csv"
+    path.write_text("word,group\nmosque,a\nchurch,b\ntemple,c\n")
+    measures = FairnessMeasures(lexicon=str(path), families=FAMILIES, cutoffs=[5], kinds=["bool"])
+    documents = MemoryStore({"x": "mosque mosque", "y": "church", "z": "no"})
+    run, background = {"q": {"x": 2.0, "z": 1.0}}, {"q": {"x": 2.0, "y": 1.0}}
+    assert measures.documents([run], background) == ["x", "z", "y"]
+    found = measures.measure(run, measures.magnitudes(["x", "y", "z"], documents), background)
+    assert found.measures == (
+        *("RaB(bool)@5", "ARaB(bool)@5"),
+        *(f"{name}(bool,{group})@5" for group in "abc" for name in ("RaB", "ARaB")),
+        *("FaiRR@5", "NFaiRR@5", "Exposure(a)@5", "Exposure(b)@5", "Exposure(c)@5", "Exposure(neutral)@5"),
+    )
+    assert found.mean("RaB(bool)@5") == -0.5  # b minus a
+    about = measures.describe(About(notes=("first",)), "BM25")
+    assert about.sign == "b_minus_a"
+    assert about.lexicon == "faith (1 a + 1 b + 1 c words)"
+    assert about.notes[0] == "first"
+    assert "first 200 documents of BM25" in about.notes[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 100_000), st.sampled_from([GENDER, FAITH]), st.sampled_from([0, 1, 3]))
+def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_versions(seed, lexicon, threshold):
+    source = random.Random(seed)
+    vocabulary = [*lexicon.words, "tree", "house"]
+    texts = {f"d{n}": " ".join(source.choices(vocabulary, k=source.choice([0, 1, 2, 5, 20]))) for n in range(25)}
+    queries = ("q1", "q2", "q3")
+    run, background = (
+        {
+            q: {d: float(source.randint(0, 4)) for d in source.sample(sorted(texts), source.randint(1, 25))}
+            for q in queries
+        }
+        for _ in range(2)
+    )
+    cutoffs, depth = (1, 3, 10, 40), source.choice([2, 8, 200])
+    counts = {d: {g: sum(map(text.split().count, ws)) for g, ws in lexicon.groups.items()} for d, text in texts.items()}
+    groups = [*lexicon.groups, "neutral"]
+    names = [f"{name}@{c}" for c in cutoffs for name in ("FaiRR", "NFaiRR", *(f"Exposure({g})" for g in groups))]
+    options = {"background_depth": depth, "threshold": threshold}
+    found = values_of(run, magnitudes_of(texts, lexicon), names, background, **options)
+    neutral = {d: slow_neutrality(list(by_group.values()), threshold) for d, by_group in counts.items()}
+    for query in queries:
+        ranked = sorted(run[query], key=lambda d: (-run[query][d], d))
+        first = sorted(background[query], key=lambda d: (-background[query][d], d))[:depth]
+        for cutoff in cutoffs:
+            fairr = slow_fairr([neutral[d] for d in ranked], cutoff)
+            ideal = slow_fairr(sorted((neutral[d] for d in first), reverse=True), cutoff)
+            assert abs(found[f"FaiRR@{cutoff}"][query] - fairr) < 1e-12
+            assert abs(found[f"NFaiRR@{cutoff}"][query] - (fairr / ideal if ideal > 0 else 1.0)) < 1e-12
+            held = dict.fromkeys(groups, 0.0)
+            for place, doc_id in enumerate(ranked[:cutoff], start=1):
+                held[slow_group(counts[doc_id])] += 1 / math.log2(1 + place)
+            for group in groups:
+                share = held[group] / sum(held.values())
+                assert abs(found[f"Exposure({group})@{cutoff}"][query] - share) < 1e-12
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1.0, 2.0, 1e300]), max_size=12), st.integers(1, 14), st.booleans())
+def test_the_first_places_are_those_of_the_whole_ranking(scores, depth, in_order):
+    chosen = random.Random(len(scores)).sample(range(100), len(scores))
+    values = sorted(scores, reverse=True) if in_order else scores
+    run = {"q": {f"d{number}": score for number, score in zip(chosen, values, strict=True)}}
+    assert top_documents([run], depth) == ranking(run["q"])[:depth]
+
+
+def test_further_runs_over_the_same_background_give_the_same_values():
+    texts = {"a": "he he", "b": "", "c": "he he he she"}
+    background = {"q": {"a": 1.0, "b": 2.0, "c": 3.0}, "p": {"c": 1.0}}
+    runs = [{"q": {"a": 2.0, "b": 1.0}}, {"p": {"b": 1.0}, "q": {"c": 1.0, "a": 3.0}}]
+    magnitudes, measures = magnitudes_of(texts), parse_measures(["NFaiRR@2", "RaB@2"])
+    shared = FairnessContext(magnitudes, background=background)
+    for run in runs:
+        alone = FairnessContext(magnitudes, background=background).measure(run, measures)
+        assert shared.measure(run, measures) == alone
+
+
+def test_bad_input_is_named():
+    magnitudes = magnitudes_of({"a": "he"})
+    run = {"q": {"a": 1.0}}
+    with pytest.raises(ValueError, match="NFaiRR needs a background run"):
+        values_of(run, magnitudes, ["NFaiRR@5"])
+    with pytest.raises(KeyError, match="no documents for 1 queries: 'q'"):
+        values_of(run, magnitudes, ["NFaiRR@5"], {"p": {"a": 1.0}, "q": {}})
+    with pytest.raises(KeyError, match="1 documents of the background run have no magnitude: 'b'"):
+        values_of(run, magnitudes, ["NFaiRR@5"], {"q": {"b": 1.0}})
+    with pytest.raises(KeyError, match=r"7 documents of the run .*'x0', 'x1', 'x2', 'x3', 'x4' and 2 more"):
+        values_of({"q": {f"x{n}": -float(n) for n in range(7)}}, magnitudes, ["Exposure(male)@10"])
+    with pytest.raises(ValueError, match="none of the 0 queries"):
+        values_of({}, magnitudes, ["FaiRR@5"])
+    with pytest.raises(ValueError, match="unknown group 'young'; choose from female, male, neutral"):
+        values_of(run, magnitudes, ["Exposure(young)@5"])
+    with pytest.raises(ValueError, match="nDCG@5: no measure of fairness"):
+        values_of(run, magnitudes, ["nDCG@5", "FaiRR@5"])
+    with pytest.raises(ValueError, match="'q', document 'a' is nan"):
+        values_of({"q": {"a": math.nan}}, magnitudes, ["FaiRR@5"])
+
+
+def test_a_group_called_neutral_is_refused_for_exposure():
+    magnitudes = magnitudes_of({"d": "she"}, Lexicon("n", {"female": ("she",), "neutral": ("they",)}))
+    with pytest.raises(ValueError, match="rename it"):
+        values_of({"q": {"d": 1.0}}, magnitudes, ["Exposure(female)@5"])
+
+
+def test_empty_lists_are_left_out():
+    found = FairnessContext(magnitudes_of({"a": ""}), query_ids=["p", "q", "r"]).measure(
+        {"q": {"a": 1.0}, "p": {}}, parse_measures(["FaiRR@5"])
+    )
+    assert found.query_ids == ("q",)
+    assert found.left_out == ("p", "r")
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer", "words", "measures"),
+    [
+        ("default", "word", 32, {"RaB(tf)@40", "ARaB(tf-paper)@5", "NFaiRR@10"}),
+        ("rekabsaz2020", "whitespace", 32, {"RaB(tc)@40", "ARaB(bool,female)@5"}),
+        ("rekabsaz2021", "whitespace", 163, {"FaiRR@50", "NFaiRR@5"}),
+    ],
+)
+def test_presets_are_read_from_their_files(name, tokenizer, words, measures):
+    preset = preset_of(name)
+    assert (preset.preset, preset.tokenizer) == (name, tokenizer)
+    assert measures <= set(preset.measures)
+    assert f"({words} female + {words} male words)" in preset.describe(About()).lexicon
+    magnitudes = preset.magnitudes(["d"], MemoryStore({"d": "he, and she"}))
+    assert magnitudes.values["tc"].tolist() == ([[1.0, 1.0]] if tokenizer == "word" else [[1.0, 0.0]])
+
+
+def test_the_default_preset_of_the_class_is_the_one_of_the_file():
+    read, own = preset_of("default"), FairnessMeasures()
+    assert list(read.measures) == list(own.measures)
+    assert (read.threshold, read.background_depth) == (own.threshold, own.background_depth)
+    assert read.describe(About()) == own.describe(About())
+
+
+@pytest.mark.parametrize("attribute", ["age", "religion", "ethnicity"])
+def test_other_attributes_are_measured_with_their_own_groups(attribute):
+    preset = preset_of("default", attribute)
+    magnitudes = preset.magnitudes(["d"], MemoryStore({"d": "no such word"}))
+    found = preset.measure({"q": {"d": 1.0}}, magnitudes, {"q": {"d": 1.0}})
+    assert (found.mean("RaB(tf)@5"), found.mean("NFaiRR@5")) == (0.0, 1.0)
+    plus, minus = preset.describe(About()).sign.split("_minus_")
+    assert {plus, minus} <= set(magnitudes.groups)
+
+
+def test_nfairr_of_bm25_on_the_30_fairness_queries_agrees_with_the_published_algorithm():
+    if not DATA:
+        pytest.skip("set BACKPACK_RANK_DATA to the folder with dl19 and gender_bias_ir")
+    published: dict[str, set[str]] = {"f": set(), "m": set()}
+    with open(Path(DATA, "gender_bias_ir", "wordlist_gender_representative.txt")) as handle:
+        for word, group in csv.reader(handle):
+            published[group].add(word.lower())
+    lines = Path(DATA, "gender_bias_ir", "trecdeep19_passage.fair.tsv").read_text().splitlines()
+    wanted = [line.split("\t")[0] for line in lines]
+    with open(Path(DATA, "dl19", "corpus.jsonl")) as handle:
+        texts = {record["_id"]: record["text"] for record in map(json.loads, handle)}
+    run = read_run(Path(DATA, "dl19", "candidates", "bm25.trec"))
+    preset = preset_of("rekabsaz2021")
+    magnitudes = preset.magnitudes(preset.documents([run], run), MemoryStore(texts))
+    found = preset.measure(run, magnitudes, run, wanted)
+    assert len(found.query_ids) == len(wanted) == 30
+    slow: dict[int, list[float]] = {5: [], 10: [], 20: [], 50: []}
+    for query_id in wanted:
+        neutral = []
+        for doc_id in sorted(run[query_id], key=lambda d: (-run[query_id][d], d)):
+            tokens = texts[doc_id].lower().split(" ")
+            counts = [sum(token in words for token in tokens) for words in published.values()]
+            neutral.append(slow_neutrality(counts, 1))
+        for cutoff, values in slow.items():
+            values.append(slow_fairr(neutral, cutoff) / slow_fairr(sorted(neutral, reverse=True), cutoff))
+    for cutoff, values in slow.items():
+        assert list(found.values[f"NFaiRR@{cutoff}"].values()) == pytest.approx(values, abs=1e-12)
+    assert 0.8 < found.mean("NFaiRR@10") < 1

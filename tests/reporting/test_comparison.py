@@ -1,0 +1,311 @@
+"""The table of systems by measures: letters, bold figures, and what its files hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from backpack_rank.reporting.comparison import (
+    better_than,
+    describe_comparison,
+    distinct_labels,
+    grids,
+    print_comparison,
+    system_letters,
+    write_comparison,
+)
+from backpack_rank.reporting.latex import latex_escape
+from backpack_rank.reporting.rows import ComparedMeasure, Comparison, PairedTest
+
+THIRD = 1 / 3
+
+
+def compared(measure: str, goal, means: dict[str, float], significant: set[tuple[str, str]]) -> ComparedMeasure:
+    """A measure: p = .01 for the named pairs where figures are decided, .2 for others there, .001 elsewhere."""
+    averages = ("mean", "absolute_mean", "mean_absolute") if goal == "zero" else ("mean",)
+    tests = []
+    for average in averages:
+        for first, second in combinations(means, 2):
+            decides = average == ("absolute_mean" if goal == "zero" else "mean")
+            p_value = (0.01 if (first, second) in significant else 0.2) if decides else 0.001
+            difference = means[first] - means[second]
+            tests.append(
+                PairedTest(measure, average, first, second, 9, difference, p_value / 2, 0.3, p_value, THIRD, 0.5)
+            )
+    return ComparedMeasure(measure, goal, tuple(means.values()), tuple(tests))
+
+
+def sample() -> list[Comparison]:
+    quality = compared(
+        "nDCG@10",
+        "higher",
+        {"BM25": 0.25, "a_b & c": THIRD, "x|y": 0.25},
+        {("BM25", "a_b & c"), ("a_b & c", "x|y")},
+    )
+    bias = compared(
+        "RaB(tf)@10",
+        "zero",
+        {"BM25": -0.02, "a_b & c": 0.05, "x|y": 0.1},
+        {("BM25", "x|y"), ("a_b & c", "x|y")},
+    )
+    share = compared("Exposure(male)@10", "none", {"BM25": 0.5, "a_b & c": 0.5, "x|y": 0.7}, {("a_b & c", "x|y")})
+    systems = ("BM25", "a_b & c", "x|y")
+    return [
+        Comparison(systems, (quality,), 243, "wikiqa/test", {"x|y": ("q1", "q2")}),
+        Comparison(systems, (bias, share), 1765, "neutral_set"),
+    ]
+
+
+def printed(comparisons: list[Comparison], width: int = 100, **options) -> str:
+    buffer = io.StringIO()
+    print_comparison(comparisons, Console(file=buffer, width=width, **({"color_system": None} | options)))
+    return buffer.getvalue()
+
+
+def rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
+
+
+def test_letters_stand_behind_the_better_system():
+    quality, bias = sample()
+    assert better_than(quality, quality.measures[0]) == {"BM25": (), "a_b & c": ("BM25", "x|y"), "x|y": ()}
+    # Closer to 0 is better, from both sides; the other averages' tests do not count.
+    assert better_than(bias, bias.measures[0]) == {"BM25": ("x|y",), "a_b & c": ("x|y",), "x|y": ()}
+    # Where neither is better, both carry the letter.
+    assert better_than(bias, bias.measures[1]) == {"BM25": (), "a_b & c": ("x|y",), "x|y": ("a_b & c",)}
+
+
+def test_lower_is_better_where_the_goal_says_so():
+    lower = compared("|gap|/std", "lower", {"a": 0.1, "b": 0.2}, {("a", "b")})
+    comparison = Comparison(("a", "b"), (lower,), 5)
+    assert better_than(comparison, lower) == {"a": ("b",), "b": ()}
+    assert [line[2][0].best for line in grids([comparison])[0].lines] == [True, False]
+
+
+def test_a_p_value_at_the_level_is_not_significant():
+    measure = compared("nDCG@10", "higher", {"a": 0.1, "b": 0.2}, {("a", "b")})
+    assert better_than(Comparison(("a", "b"), (measure,), 5, level=0.0101), measure)["b"] == ("a",)
+    assert better_than(Comparison(("a", "b"), (measure,), 5, level=0.01), measure)["b"] == ()
+
+
+def test_systems_have_letters_in_order_also_beyond_z():
+    systems = tuple(f"system {number}" for number in range(705))
+    letters = list(system_letters([Comparison(systems, (), 1)]).values())
+    assert letters[:3] == ["a", "b", "c"]
+    assert letters[25:29] == ["z", "aa", "ab", "ac"]
+    assert letters[51:53] == ["az", "ba"]
+    assert letters[701:704] == ["zz", "aaa", "aab"]
+    assert len(set(letters)) == 705
+
+
+def test_letters_of_more_than_one_character_are_set_apart():
+    names = [f"s{number}" for number in range(28)]
+    means = {name: float(number) for number, name in enumerate(names)}
+    measure = compared("AP", "higher", means, {("s0", "s27"), ("s25", "s27"), ("s26", "s27"), ("s0", "s1")})
+    lines = grids([Comparison(tuple(names), (measure,), 5)])[0].lines
+    assert (lines[27][0], lines[27][2][0].raised) == ("ab", "a,z,aa")
+    assert lines[1][2][0].raised == "a"
+
+
+def test_the_terminal_shows_figures_letters_and_how_to_read_them():
+    text = printed(sample())
+    assert "wikiqa/test (243 queries)" in text
+    assert "neutral_set (1765 queries)" in text
+    assert rows(text) == [
+        ["a", "BM25", "0.2500"],
+        ["b", "a_b & c", "0.3333 ac"],
+        ["c", "x|y", "0.2500"],
+        ["a", "BM25", "-0.0200 c", "0.5000"],
+        ["b", "a_b & c", "0.0500 c", "0.5000 c"],
+        ["c", "x|y", "0.1000", "0.7000 b"],
+    ]
+    words = " ".join(text.split())
+    assert "significantly better than the system of that letter" in words
+    assert "Holm-corrected over all pairs of systems, p < 0.05" in words
+    assert "Higher is better: nDCG." in words
+    assert "Closer to 0 is better (absolute value of the mean): RaB(tf)." in words
+    assert "Neither high nor low is better: Exposure(male); a letter says that the systems differ." in words
+    assert "x|y has no value of 2 queries, left out for every system: q1, q2" in words
+
+
+def test_the_best_figure_is_bold_in_the_terminal_and_ties_are_all_bold():
+    text = printed(sample(), force_terminal=True, color_system="standard")
+    bold = re.findall(r"\x1b\[1m(-?\d\.\d{4})", text)
+    assert bold == ["0.3333", "-0.0200"]
+    tie = compared("AP", "higher", {"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}, set())
+    lines = grids([Comparison(("a", "b", "c"), (tie,), 5)])[0].lines
+    assert [line[2][0].best for line in lines] == [True, True, False]
+
+
+def test_one_system_is_shown_without_letters_or_bold():
+    one = Comparison(("only",), (compared("AP", "higher", {"only": 0.3}, set()),), 5)
+    (grid,) = grids([one])
+    assert not grid.lines[0][2][0].best
+    assert describe_comparison([one]) == ["Higher is better: AP."]
+
+
+def test_many_measures_are_shown_by_cut_off_within_100_columns():
+    measures = [
+        compared(f"{name}@{cutoff}", "zero", {"some/long/folder/run.trec": -0.1, "b": 0.2}, set())
+        for name in ("RaB(tf)", "ARaB(tf)", "RaB(tf-paper)", "ARaB(tf-paper)", "RaB(bool)", "ARaB(bool)", "gap")
+        for cutoff in (5, 10)
+    ]
+    comparison = Comparison(("some/long/folder/run.trec", "b"), tuple(measures), 5)
+    assert [len(grid.measures) for grid in grids([comparison])] == [6, 1, 6, 1]
+    assert {name.split("@")[1] for name in grids([comparison])[0].measures} == {"5"}
+    for width in (100, 80, 50):
+        text = printed([comparison], width)
+        assert max(len(line) for line in text.splitlines()) <= width
+        assert "…" not in text
+        assert text.count("-0.1000") == text.count("0.2000") == 14
+
+
+def test_all_four_files_are_written_and_named(tmp_path: Path):
+    paths = write_comparison(tmp_path / "new", sample())
+    assert [path.name for path in paths] == [
+        "comparison.csv",
+        "comparison.md",
+        "comparison.tex",
+        "significance.csv",
+    ]
+    assert all(path.is_file() for path in paths)
+
+
+def test_the_csv_is_the_table_with_all_digits(tmp_path: Path):
+    write_comparison(tmp_path, sample())
+    with open(tmp_path / "comparison.csv", newline="", encoding="utf-8") as handle:
+        lines = list(csv.reader(handle))
+    assert lines == [
+        ["letter", "system"]
+        + [f"{name}{part}" for name in ("nDCG@10", "RaB(tf)@10", "Exposure(male)@10") for part in ("", " letters")],
+        ["a", "BM25", "0.25", "", "-0.02", "c", "0.5", ""],
+        ["b", "a_b & c", repr(THIRD), "ac", "0.05", "c", "0.5", "c"],
+        ["c", "x|y", "0.25", "", "0.1", "", "0.7", "b"],
+    ]
+
+
+def test_a_measure_of_two_sets_says_in_the_csv_of_which_it_is(tmp_path: Path):
+    blocks = [
+        Comparison(tuple(means), (compared("AP", "higher", means, set()),), 5, where)
+        for where, means in (("dl19", {"a": 0.1, "b": 0.2}), ("dl20", {"b": 0.3}))
+    ]
+    write_comparison(tmp_path, blocks)
+    assert (tmp_path / "comparison.csv").read_text("utf-8").splitlines() == [
+        "letter,system,AP on dl19,AP on dl19 letters,AP on dl20,AP on dl20 letters",
+        "a,a,0.1,,,",
+        "b,b,0.2,,0.3,",
+    ]
+
+
+def test_significance_has_every_test_with_all_digits(tmp_path: Path):
+    comparisons = sample()
+    measure = comparisons[0].measures[0]
+    endless = PairedTest("nDCG@10", "mean", "BM25", "x|y", 9, 0.0, 1.0, 1.0, 1.0, math.inf, 1.0)
+    comparisons[0] = Comparison(
+        comparisons[0].systems,
+        (ComparedMeasure(measure.measure, measure.goal, measure.means, (*measure.tests, endless)),),
+        243,
+        "wikiqa/test",
+    )
+    write_comparison(tmp_path, comparisons)
+    with open(tmp_path / "significance.csv", newline="", encoding="utf-8") as handle:
+        lines = list(csv.DictReader(handle))
+    assert len(lines) == 4 + 9 + 3
+    assert lines[0] == {
+        "where": "wikiqa/test",
+        "measure": "nDCG@10",
+        "average": "mean",
+        "first": "BM25",
+        "second": "a_b & c",
+        "queries": "9",
+        "difference": repr(0.25 - THIRD),
+        "p_randomisation": "0.005",
+        "p_wilcoxon": "0.3",
+        "p_holm": "0.01",
+        "d_z": repr(THIRD),
+        "rank_biserial": "0.5",
+        "significant": "True",
+    }
+    assert (lines[3]["d_z"], lines[3]["significant"]) == ("", "False")
+
+
+def test_the_markdown_table_has_bold_figures_raised_letters_and_escaped_names(tmp_path: Path):
+    write_comparison(tmp_path, sample())
+    lines = (tmp_path / "comparison.md").read_text("utf-8").splitlines()
+    assert lines[:6] == [
+        "## wikiqa/test (243 queries)",
+        "",
+        "|  | system | nDCG@10 |",
+        "| --- | --- | ---: |",
+        "| a | BM25 | 0.2500 |",
+        r"| b | a\_b & c | **0.3333**<sup>ac</sup> |",
+    ]
+    assert r"| c | x\|y | 0.1000 | 0.7000<sup>b</sup> |" in lines
+    assert "| a | BM25 | **-0.0200**<sup>c</sup> | 0.5000 |" in lines
+    for line in lines:
+        if line.startswith("|"):
+            assert len(re.findall(r"(?<!\\)\|", line)) in (4, 5)
+
+
+def test_the_latex_tables_are_whole_environments_with_rows_of_equal_length(tmp_path: Path):
+    write_comparison(tmp_path, sample())
+    text = (tmp_path / "comparison.tex").read_text("utf-8")
+    assert text.startswith("% Needs \\usepackage{booktabs}")
+    for name in ("table", "tabular"):
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 2
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert text.count(f"\\{rule}") == 2
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    for name, start in zip((3, 4), body.split("\\begin{tabular}")[1:], strict=True):
+        columns = re.match(r"\{(l+)\}", start)
+        assert columns is not None
+        assert len(columns[1]) == name
+        cells = [re.split(r"(?<!\\)&", line) for line in start.splitlines() if line.endswith("\\\\")]
+        assert {len(row) for row in cells} == {name}
+        assert len(cells) == 4
+    depth = 0
+    for character in re.sub(r"\\[{}]", "", body):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+
+
+def test_latex_rows_show_best_letters_and_signs(tmp_path: Path):
+    write_comparison(tmp_path, sample())
+    lines = [line.strip() for line in (tmp_path / "comparison.tex").read_text("utf-8").splitlines()]
+    assert r"b & a\_b \& c & \textbf{0.3333}\textsuperscript{ac} \\" in lines
+    assert r"a & BM25 & \textbf{$-$0.0200}\textsuperscript{c} & 0.5000 \\" in lines
+    assert r"c & x\textbar{}y & \phantom{$-$}0.1000 & 0.7000\textsuperscript{b} \\" in lines
+    assert r"\caption{neutral\_set (1765 queries)}" in lines
+
+
+def test_every_special_character_of_latex_is_written_out():
+    assert latex_escape("a&b%c$d#e_f{g}") == r"a\&b\%c\$d\#e\_f\{g\}"
+    assert latex_escape("\\x~y^z|<u>\n v") == (
+        r"\textbackslash{}x\textasciitilde{}y\textasciicircum{}z\textbar{}\textless{}u\textgreater{} v"
+    )
+    assert latex_escape("naïve, 日本") == "naïve, 日本"
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["a.trec", "b.trec"], ["a.trec", "b.trec"]),
+        (["one/run.trec", "two/run.trec", "two/other.trec"], ["one/run.trec", "two/run.trec", "other.trec"]),
+        (["x/one/run", "y/one/run", "one/run"], ["x/one/run", "y/one/run", "one/run"]),
+        (["/run", "run"], ["/run", "run"]),
+        (["a/run", "a/run", "a/run"], ["a/run", "a/run (2)", "a/run (3)"]),
+        (["r", "r", "r (2)"], ["r", "r (3)", "r (2)"]),
+        ([], []),
+    ],
+)
+def test_runs_of_the_same_name_get_distinct_labels(names, labels):
+    assert distinct_labels(names) == labels
+    assert len(set(distinct_labels(names))) == len(names)

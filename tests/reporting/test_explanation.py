@@ -1,0 +1,217 @@
+"""Explanations as terminal output, JSON and HTML."""
+
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from backpack_rank.reporting.explanation import (
+    EXPLANATION_CSS,
+    ExplainedSense,
+    ExplainedWord,
+    Explanation,
+    RelatedWord,
+    SenseProfile,
+    explanation_html,
+    print_explanation,
+    profiles_table,
+    read_explanations,
+    write_explanations,
+    write_profiles,
+)
+
+WORDS = (
+    ExplainedWord("good", "query", 0.25),
+    ExplainedWord("nurse", "query", -0.5),
+    ExplainedWord("<|end|>", "separator", 0.125),
+    ExplainedWord("She", "document", 1.0, group="female"),
+    ExplainedWord("<b>", "document", -0.75),
+    ExplainedWord(",", "document", 0.0, space=False),
+    ExplainedWord('"[red]', "document", 0.0625),
+    ExplainedWord("She", "document", 0.5, group="female"),
+    ExplainedWord("<|end|>", "end", 0.0),
+)
+SENSES = (ExplainedSense(0, 0.9375, 0.25, 0.5), ExplainedSense(1, -0.25, None))
+ROW = Explanation("d7 & alpha=0.5", WORDS, SENSES, score=1.1875, empty_score=0.5, cut=3)
+CHANGED = replace(
+    ROW,
+    words=tuple(replace(word, change=0.125) for word in WORDS),
+    senses=tuple(replace(sense, change=-0.375) for sense in SENSES),
+    score_before=2.0,
+)
+
+
+class Page(HTMLParser):
+    """Spans with their attributes and text, all text, open tags that were never closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.spans, self.text, self.open, self.tags = [], "", [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.tags.append(tag)
+        if tag == "span":
+            self.spans.append([dict(attributes), ""])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if "span" in self.open:
+            self.spans[-1][1] += data
+
+
+def printed(row):
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    print_explanation(row, console)
+    return console.file.getvalue()
+
+
+def test_the_print_has_score_text_words_and_senses():
+    text = printed(ROW)
+    assert "d7 & alpha=0.5" in text
+    assert "Score 1.1875 = 0.5000 (empty mix) +0.6875 (contributions)." in text
+    assert "The last 3 tokens of the document did not fit" in text
+    assert "query: good nurse" in text
+    assert 'document: She <b>, "[red] She' in text
+    assert "Without the control" not in text
+
+
+def test_equal_words_are_added_up_and_the_strongest_stand_first():
+    lines = [line for line in printed(ROW).splitlines() if "│" in line]
+    words = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    first = next(cells for cells in words if len(cells) == 5)
+    assert first == ["She", "document", "female", "2", "+1.5000"]
+    values = [abs(float(cells[4])) for cells in words if len(cells) == 5 and cells[3].isdigit()]
+    assert len(values) == 8
+    assert values == sorted(values, reverse=True)
+
+
+def test_senses_show_contribution_sensitivity_and_weight():
+    text = printed(ROW)
+    assert re.search(r"0 │ +\+0\.9375 │ +0\.250 │ +0\.5 ", text)
+    assert re.search(r"1 │ +-0\.2500 │ +- │ +1 ", text)
+    assert "change" not in text
+
+
+def test_changes_by_a_control_are_shown_against_the_score_without_it():
+    text = printed(CHANGED)
+    assert "Without the control: 2.0000, a change of -0.8125." in text
+    assert re.search(r"0 │ +\+0\.9375 │ +-0\.3750 │ +0\.250 │", text)
+
+
+def test_colours_are_blue_for_up_and_orange_for_down_and_lexicon_words_are_underlined():
+    console = Console(file=io.StringIO(), width=200, color_system="truecolor", force_terminal=True)
+    print_explanation(ROW, console)
+    text = console.file.getvalue()
+    strongest = re.search(r"\x1b\[([\d;]+)mShe\x1b", text)[1]
+    assert "48;2;86;180;233" in strongest
+    assert strongest.split(";")[0] == "4"
+    red, _, blue = map(int, re.search(r"\x1b\[30;48;2;(\d+);(\d+);(\d+)m<b>", text).groups())
+    assert red > blue
+    red, _, blue = map(int, re.search(r"\x1b\[30;48;2;(\d+);(\d+);(\d+)mgood", text).groups())
+    assert blue > red
+
+
+def test_an_explanation_of_nothing_prints():
+    text = printed(Explanation("", (ExplainedWord("[END]", "end", 0.0),), (), 0.5, 0.5))
+    assert "document: (empty)" in text
+
+
+def test_every_word_is_a_span_with_its_strength_side_and_number():
+    page = Page(explanation_html(ROW))
+    assert page.open == []
+    spans = page.spans[: len(WORDS)]
+    shown = [word for word in WORDS if word.segment == "query"] + [word for word in WORDS if word.segment == "document"]
+    shown += [word for word in WORDS if word.segment in ("separator", "end")]
+    assert [text for _, text in spans] == [word.text for word in shown]
+    for (attributes, _), word in zip(spans, shown, strict=True):
+        assert attributes["style"] == f"--strength:{abs(word.contribution):.3f}"  # the largest is 1
+        assert attributes["title"].startswith(f"{word.contribution:+.4f}")
+        assert attributes["class"] == ("up" if word.contribution > 0 else "down")
+    assert spans[2][0]["title"] == "+1.0000, female word"
+    assert page.tags.count("u") == 2
+
+
+def test_texts_are_escaped():
+    row = replace(ROW, title="<script>alert(1)</script>")
+    words = (ExplainedWord('"><img src=x>', "document", 0.1, group='"<i>'), *WORDS)
+    text = explanation_html(replace(row, words=words))
+    page = Page(text)
+    assert not {"script", "img", "b>"} & set(page.tags)
+    assert "alert(1)" in page.text
+    assert page.tags.count("b") == 2, "the names of the two segments"
+    assert '"><img src=x>' in [text for _, text in page.spans]
+
+
+def test_spaces_stand_where_the_text_has_them():
+    page = Page(explanation_html(ROW))
+    assert 'document She <b>, "[red] She' in page.text
+
+
+def test_the_fragment_says_what_changed_and_lists_the_senses():
+    page = Page(explanation_html(CHANGED))
+    assert page.spans[0][0]["title"] == "+0.2500, changed by +0.1250"
+    assert "Without the control: 2.0000" in page.text
+    assert page.tags.count("tr") == 3
+    assert "-0.3750" in page.text
+
+
+def test_the_style_sheet_sets_the_colours_once_and_serves_both_modes():
+    assert "color:#" not in EXPLANATION_CSS
+    assert EXPLANATION_CSS.count("var(--strength)") == 2
+    assert EXPLANATION_CSS.count("{") == EXPLANATION_CSS.count("}")
+    assert "url(" not in EXPLANATION_CSS
+
+
+def test_explanations_are_read_as_they_were_written(tmp_path):
+    write_explanations(tmp_path / "a.json", [ROW, CHANGED])
+    assert read_explanations(tmp_path / "a.json") == [ROW, CHANGED]
+    (tmp_path / "b.json").write_text('{"format": "other"}')
+    with pytest.raises(ValueError, match=r"b\.json is no file of explanations"):
+        read_explanations(tmp_path / "b.json")
+    with pytest.raises(FileNotFoundError):
+        read_explanations(tmp_path / "none.json")
+
+
+def test_numbers_that_are_not_finite_are_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_explanations(tmp_path / "a.json", [replace(ROW, score=float("nan"))])
+    assert list(tmp_path.iterdir()) == []
+
+
+PROFILE = SenseProfile(
+    3,
+    0.125,
+    (RelatedWord("[nurse]", 0.5), RelatedWord("ward", 0.25)),
+    {"he": (RelatedWord("she", 0.75),)},
+    (RelatedWord("good", 0.5),),
+    (),
+    {"female": 0.25, "neutral": -0.5},
+    {"female": 0.0625},
+)
+
+
+def test_profiles_are_a_table_with_a_column_per_group():
+    other = replace(PROFILE, index=4, sensitivity=None, mean_contribution={"male": 1.0})
+    console = Console(file=io.StringIO(), width=140)
+    console.print(profiles_table([PROFILE, other]))
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.file.getvalue().splitlines()]
+    assert ["3", "0.125", "+0.2500", "-0.5000", "-", "[nurse], ward", "good", ""] in lines
+    assert ["4", "-", "-", "-", "+1.0000", "[nurse], ward", "good", ""] in lines
+
+
+def test_profiles_are_written_as_json(tmp_path):
+    import json
+
+    write_profiles(tmp_path / "senses.json", [PROFILE])
+    payload = json.loads((tmp_path / "senses.json").read_text())
+    assert payload["format"] == "backpack_rank senses 1"
+    assert payload["senses"][0]["neighbours"] == {"he": [{"word": "she", "value": 0.75}]}
+    assert payload["senses"][0]["mean_contribution"] == {"female": 0.25, "neutral": -0.5}
