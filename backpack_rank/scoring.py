@@ -16,8 +16,9 @@ from tqdm import tqdm
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length
 from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
+from backpack_rank.models.ranker import SenseRanking
 from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
 from backpack_rank.senses.control import UNTOUCHED, Control, applied, sources
 
@@ -54,7 +55,7 @@ class Scorer:
 
     def __init__(
         self,
-        ranker: BackpackForRanking | GPT2ForRanking,
+        ranker: Ranker,
         encoder: PairEncoder,
         settings: ScoringSettings | None = None,
     ) -> None:
@@ -141,7 +142,7 @@ class Scorer:
         return [pairs.to_run(self._controlled(pairs, control, cache)) for control in controls]
 
     def _controlled(self, pairs: Pairs, control: Control, cache: SenseCache | None) -> np.ndarray:
-        if cache is not None and isinstance(self.ranker, BackpackForRanking):
+        if cache is not None and isinstance(self.ranker, SenseRanking):
             parts = [(factor, self._cached_senses(pairs, source, cache)) for factor, source in sources(control)]
             if not any(senses is None for _, senses in parts):
                 return self.score_senses([(f, senses) for f, senses in parts if senses is not None], control.weights)
@@ -163,8 +164,8 @@ class Scorer:
         shape = (len(pairs), config.num_senses, config.n_embd)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, control))
 
-    def _backpack(self) -> BackpackForRanking:
-        if not isinstance(self.ranker, BackpackForRanking):
+    def _backpack(self) -> SenseRanking:
+        if not isinstance(self.ranker, SenseRanking):
             raise TypeError(
                 f"{type(self.ranker).__name__} has no sense vectors; alpha other than 1 needs a Backpack ranker"
             )
@@ -204,7 +205,11 @@ def _mixed(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
     ((factor, first), *others) = parts
     if not others and factor == 1:
         return np.array(first)
-    return sum((np.float32(f) * senses.astype(np.float32) for f, senses in others), np.float32(factor) * first)
+    # In float32 whatever the cache's format: numpy before 2 would multiply float16 arrays in float16.
+    mixed = factor * first.astype(np.float32)
+    for factor, senses in others:
+        mixed += factor * senses.astype(np.float32)
+    return mixed
 
 
 def _put(out: np.ndarray, rows: np.ndarray, values: Tensor) -> None:

@@ -144,7 +144,10 @@ def test_the_cached_path_equals_the_direct_path(backpack_scorer, tiny_collection
 def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(backpack_scorer, tiny_collection, tmp_path):
     ones = LowestSenses().weights(SENSITIVITY, 1.0)
     for cache in (None, SenseCache(tmp_path)):
-        one, none = (backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), cache) for weights in (ones, None))
+        one, none = (
+            backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), cache)
+            for weights in (ones, None)
+        )
         assert one == none
 
 
@@ -162,7 +165,9 @@ def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, 
 
 def test_an_array_that_does_not_fit_is_scored_directly(backpack_scorer, tiny_collection, tmp_path):
     weights = LowestSenses().weights(SENSITIVITY, 0.5)
-    found = backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), SenseCache(tmp_path, max_gb=100 / GB))
+    found = backpack_scorer.rank_controlled(
+        RUN, tiny_collection, Control(weights=weights), SenseCache(tmp_path, max_gb=100 / GB)
+    )
     assert found == backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights))
     assert not list(tmp_path.glob("*.npy"))
 
@@ -206,7 +211,9 @@ def test_a_ranker_without_senses_is_scored_without_weights_and_refused_with(
     make_gpt2, encoder, tiny_collection, tmp_path
 ):
     scorer = Scorer(make_gpt2(), encoder)
-    assert scorer.rank_controlled(RUN, tiny_collection, UNTOUCHED, SenseCache(tmp_path)) == scorer.rank(RUN, tiny_collection)
+    assert scorer.rank_controlled(RUN, tiny_collection, UNTOUCHED, SenseCache(tmp_path)) == scorer.rank(
+        RUN, tiny_collection
+    )
     for cache in (None, SenseCache(tmp_path)):
         with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
             scorer.rank_controlled(RUN, tiny_collection, Control(weights=torch.ones(8)), cache)

@@ -15,6 +15,7 @@ import backpack_rank
 from backpack_rank.files import open_text
 
 LEXICON_FOLDER = "lexicons"
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
@@ -204,9 +205,9 @@ def find_lexicon(path: str | Path) -> Path:
 
 
 def header_of(path: Path) -> list[str]:
-    """Names of the columns of a CSV file."""
+    """Names of the columns of a CSV file, without the byte order mark that spreadsheets put before the first."""
     with open_text(path) as handle:
-        return [name.strip() for name in next(csv.reader(handle), [])]
+        return [name.removeprefix(_BYTE_ORDER_MARK).strip() for name in next(csv.reader(handle), [])]
 
 
 def rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:

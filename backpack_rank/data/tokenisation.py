@@ -25,11 +25,13 @@ class PairEncoder:
 
     Attributes:
         tokenizer: any fast tokenizer of transformers.
-        max_length: limit of a joined text in tokens, separator and end included.
+        max_length: limit of a joined text in tokens, all added tokens included.
+        start_id: token before the query ([CLS] of an encoder), or None.
     """
 
     tokenizer: PreTrainedTokenizerBase
     max_length: int
+    start_id: int | None = None
 
     @property
     def separator_id(self) -> int:
@@ -41,11 +43,17 @@ class PairEncoder:
         return _first_id(self.tokenizer, "eos_token_id", "sep_token_id")
 
     @property
+    def start(self) -> np.ndarray:
+        """The token before the query, none for decoders. [0 or 1]"""
+        return np.array([] if self.start_id is None else [self.start_id], dtype=np.int32)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of everything that turns a pair of texts into token ids."""
         vocabulary = getattr(self.tokenizer, "backend_tokenizer", None)
         rules = vocabulary.to_str() if vocabulary is not None else repr(sorted(self.tokenizer.get_vocab().items()))
-        settings = f"{self.max_length} {self.separator_id} {self.end_id} {rules}"
+        start = "" if self.start_id is None else f"{self.start_id} "
+        settings = f"{start}{self.max_length} {self.separator_id} {self.end_id} {rules}"
         return hashlib.blake2b(settings.encode(), digest_size=16).hexdigest()
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -64,7 +72,7 @@ class PairEncoder:
         (ids,) = self.encode([text])
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
-        if len(ids) + 3 > self.max_length:
+        if len(self.start) + len(ids) + 3 > self.max_length:
             raise ValueError(
                 f"the query has {len(ids)} tokens and max_length={self.max_length} leaves no room for a "
                 f"document; raise max_length or shorten the query: {text[:80]!r}"
@@ -72,10 +80,10 @@ class PairEncoder:
         return ids
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
-        """[query, separator, document, end], the document cut to fit ``max_length``."""
-        room = self.max_length - len(query) - 2
+        """[start, query, separator, document, end], the document cut to fit ``max_length``."""
+        room = self.max_length - len(self.start) - len(query) - 2
         ends = np.array([self.separator_id, self.end_id], dtype=np.int32)
-        return np.concatenate([query, ends[:1], document[:room], ends[1:]])
+        return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
         """The joined texts of one query with each of its documents."""

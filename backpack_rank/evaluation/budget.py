@@ -230,6 +230,35 @@ def smallest_change(
     raise BudgetUnreachableError(_unreachable(budgets, tried, nearest), Found(nearest, tried[nearest], False, tried))
 
 
+def largest_change(
+    measure_at: Callable[[float], Measured], budgets: Sequence[Budget], grid: Sequence[float] = GRID
+) -> Found:
+    """The alpha farthest from 1 that loses no more than the budgets allow, for budgets that are all losses.
+
+    Such budgets are met at alpha = 1, so the smallest change would be none. The grid is tried from its smallest alpha
+    upwards; nothing is assumed about its order. Each alpha is measured once.
+
+    Args:
+        measure_at: as in :func:`smallest_change`.
+        budgets: losses.
+        grid: alphas in [0, 1]; 1 is always tried.
+
+    Raises:
+        ValueError: no budget, one that is no loss, or as :func:`smallest_change`.
+    """
+    alphas = _checked_grid(grid, RESOLUTION)
+    if not budgets or any(budget.kind != "loss" for budget in budgets):
+        raise ValueError(f"the largest change needs budgets that are losses, got {[str(budget) for budget in budgets]}")
+    tried: dict[float, Measured] = {1.0: dict(measure_at(1.0))}
+    _check_start(budgets, tried[1.0])
+    for alpha in reversed(alphas):
+        if alpha not in tried:
+            tried[alpha] = dict(measure_at(alpha))
+        if all(budget.met(tried[alpha], tried[1.0]) for budget in budgets):
+            return Found(alpha, tried[alpha], True, tried)
+    raise AssertionError("nothing is lost at alpha = 1")
+
+
 def _split(text: str) -> list[str]:
     """Parts between commas and semicolons that stand outside of brackets."""
     parts, depth = [""], 0

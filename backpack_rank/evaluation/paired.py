@@ -8,6 +8,11 @@ difference d_q, so the two-sided p value is the share of all patterns of signs e
 
 All 2^k patterns are counted where they are no more than the draws asked for and 65,536 (k queries with a
 difference); else m patterns are drawn and p = (b + 1) / (m + 1), b of them reaching the observed sum.
+
+Wilcoxon's test asks the same of ranks: R+ is the sum of the ranks of |d_q| over the positive differences, and under
+the hypothesis all patterns of signs are equally likely. Up to 50 differences they are counted, also with ties, for
+which the tables of scipy do not hold; a sum of ranks is reached by adding one rank or not, so no list of patterns is
+needed. Above, scipy's normal approximation (corrected for ties) is used.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from scipy import stats
 
 _CHUNK = 512  # patterns of signs held in memory at once
 _MOST_COUNTED = 2**16
+_MOST_RANKED = 50  # 2 ** 50 patterns are still counted exactly in float64
 _ROUNDING = 1e-13
 
 
@@ -83,9 +89,21 @@ def in_units(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def wilcoxon(differences: np.ndarray) -> float:
-    """Two-sided p value of Wilcoxon's signed-rank test; differences of 0 are left out, 1 when all are."""
+    """Two-sided p value of Wilcoxon's signed-rank test; differences of 0 are left out, 1 when all are.
+
+    Exact for up to 50 differences, the normal approximation for more; see the head of this module.
+    """
     changed = differences[differences != 0]
-    return float(stats.wilcoxon(changed).pvalue) if len(changed) else 1.0
+    if len(changed) > _MOST_RANKED:
+        return float(stats.wilcoxon(changed).pvalue)
+    # Tied ranks are halves: doubled, all are whole numbers.
+    ranks = np.rint(2 * stats.rankdata(np.abs(changed))).astype(np.int64)
+    patterns = np.zeros(ranks.sum() + 1)  # number of patterns by their sum of ranks
+    patterns[0] = 1.0
+    for rank in ranks:
+        patterns[rank:] += patterns[:-rank].copy()
+    smaller = min(ranks[changed > 0].sum(), ranks[changed < 0].sum())
+    return min(1.0, float(2 * patterns[: smaller + 1].sum() / patterns.sum()))
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:

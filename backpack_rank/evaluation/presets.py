@@ -156,10 +156,10 @@ class FairnessMeasures:
         lexicon = self._lexicon
         words = " + ".join(f"{len(words)} {group}" for group, words in lexicon.groups.items())
         sign = self._sign(lexicon.group_names)
+        source = f"the documents of {background or 'the background run'}, {self.background_depth} at most"
         note = (
-            f"NFaiRR: best is 1; its ideal is made of the first {self.background_depth} documents of "
-            f"{background or 'the background run'}; a document with at most {self.threshold} words of all groups "
-            "is neutral"
+            f"NFaiRR: best is 1; its ideal is made of {source}; a document with at most {self.threshold} words of all "
+            "groups is neutral"
         )
         return replace(
             about,

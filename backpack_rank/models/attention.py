@@ -1,4 +1,4 @@
-"""Causal attention within each text of a packed row, as an attention backend of transformers.
+"""Attention within each text of a packed row, causal or in both directions, as an attention backend of transformers.
 
 The trunk stays the library's own: it is called with one row of T tokens and hands queries, keys and values to
 :func:`packed_attention`, which keeps texts apart. Called without a :class:`PackedBatch` the backend is
@@ -35,7 +35,7 @@ def packed_attention(
     packed: PackedBatch | None = None,
     **options,
 ) -> tuple[Tensor, None]:
-    """Attention of each token to itself and the earlier tokens of its text.
+    """Attention of each token to the tokens of its text; of decoders, to itself and the earlier ones.
 
     Args:
         query, key, value: [1, heads, T, d / heads].
@@ -48,51 +48,55 @@ def packed_attention(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
-    if not getattr(module, "is_causal", True):
-        raise ValueError(f"packed attention is causal, {type(module).__name__} is not")
+    causal = bool(getattr(module, "is_causal", True))
     query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
     if dropout == 0.0 and _VARIABLE_LENGTH is not None and _flash_takes(query):
-        mixed = _VARIABLE_LENGTH(query, key, value, packed, scaling)
+        mixed = _VARIABLE_LENGTH(query, key, value, packed, scaling, causal)
     elif query.device.type == "cpu":
-        mixed = _attention_per_text(query, key, value, packed, scaling, dropout)
+        mixed = _attention_per_text(query, key, value, packed, scaling, dropout, causal)
     else:
-        mixed = _padded_attention(query, key, value, packed, scaling, dropout)
+        mixed = _padded_attention(query, key, value, packed, scaling, dropout, causal)
     return mixed[None], None
 
 
 def packed_trunk(trunk: nn.Module, batch: PackedBatch, **options) -> Tensor:
     """Hidden states of a transformers decoder over a packed row. [T, d]"""
-    output = trunk(
+    return packed_hidden(trunk, batch, use_cache=False, **options)
+
+
+def packed_hidden(backbone: nn.Module, batch: PackedBatch, **options) -> Tensor:
+    """Hidden states of any transformers model over a packed row. [T, d]"""
+    output = backbone(
         input_ids=batch.input_ids[None],
         position_ids=batch.position_ids[None],
         # A 4-D mask is passed through as it is, so the library builds none over T x T tokens.
         attention_mask=batch.input_ids.new_zeros((1, 1, 1, 1), dtype=torch.bool),
         packed=batch,
-        use_cache=False,
         **options,
     )
     return output.last_hidden_state[0]
 
 
 def _attention_per_text(
-    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float, causal: bool
 ) -> Tensor:
     """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads, -]"""
     lengths = packed.lengths
     queries, keys, values = (part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value))
     mixed = [
-        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scaling)
+        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling)
         for q, k, v in zip(queries, keys, values, strict=True)
     ]
     return torch.cat(mixed, dim=2)[0].transpose(0, 1)
 
 
 def _padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float, causal: bool
 ) -> Tensor:
-    """Exact without a mask: padding stands to the right, where causal attention does not look. [T, heads, -]"""
+    """Causal attention needs no mask: padding stands to the right, where it does not look. [T, heads, -]"""
     q, k, v = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
-    mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, scale=scaling)
+    mask = None if causal else packed.padding_mask()[:, None, None]
+    mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=causal, scale=scaling)
     return mixed.transpose(1, 2).flatten(0, 1)[packed.padded_rows]
 
 
@@ -108,11 +112,14 @@ def _variable_length() -> Callable[..., Tensor] | None:
         return None
     names = inspect.signature(varlen_attn).parameters
     # Torch 2.10 says is_causal, later versions say window_size; the scale came with the latter.
-    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    windows = "window_size" in names
 
-    def call(query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None) -> Tensor:
+    def call(
+        query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, causal: bool
+    ) -> Tensor:
         """[T, heads, d / heads], as the padded form gives it."""
         scale: dict[str, Any] = {"scale": scaling} if "scale" in names else {}
+        direction: dict[str, Any] = {"window_size": (-1, 0 if causal else -1)} if windows else {"is_causal": causal}
         if not scale and scaling is not None:
             query = query * (scaling * query.shape[-1] ** 0.5)
         return varlen_attn(  # type: ignore[return-value]
@@ -123,7 +130,7 @@ def _variable_length() -> Callable[..., Tensor] | None:
             packed.offsets,
             packed.max_length,
             packed.max_length,
-            **causal,
+            **direction,
             **scale,
         )
 

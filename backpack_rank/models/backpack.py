@@ -8,7 +8,7 @@ the published checkpoint ``stanfordnlp/backpack-gpt2``, so its files load as the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,11 @@ from backpack_rank.models.attention import BACKEND, packed_trunk
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as Mixin
+else:
+    Mixin = object  # what is mixed in stands before the model class and overrides none of its attributes
 
 
 @dataclass
@@ -87,21 +92,76 @@ class SenseWeightNetwork(nn.Module):
         queries, keys = self.c_attn(hidden).chunk(2, dim=-1)
         return queries.unflatten(-1, (self.num_senses, -1)), keys.unflatten(-1, (self.num_senses, -1))
 
-    def pooled(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """Weights at each text's last token: [T, d] -> [B, k, n], rows sum to 1, 0 at padding; at least fp32.
+    def pooled(self, hidden: Tensor, batch: PackedBatch, positions: Tensor | None = None) -> Tensor:
+        """Weights at one token of each text: [T, d] -> [B, k, n], rows sum to 1, 0 at padding; at least fp32.
+
+        ``positions`` [B] are row indices; None is each text's last token.
 
         q_l . (W_l e_j + b_l) = (W_l^T q_l) . e_j + q_l . b_l: keys are not projected for every token, and the
         last term is the same for all j, so it drops out of the softmax.
         """
         d = hidden.shape[-1]
         weight, bias = self.c_attn.weight, self.c_attn.bias
-        queries = F.linear(hidden[batch.last_positions], weight[:d], bias[:d])
+        pooled = hidden[batch.last_positions if positions is None else positions]
+        queries = F.linear(pooled, weight[:d], bias[:d])
         queries = queries.unflatten(-1, (self.num_senses, -1)).transpose(0, 1)  # [k, B, d / k]
         probes = torch.bmm(queries, weight[d:].unflatten(0, (self.num_senses, -1)))  # [k, B, d]
         logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
         # Half precision is too coarse for a softmax over hundreds of tokens.
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * (d / self.num_senses) ** -0.5
         return logits.masked_fill(~batch.padding_mask()[:, None], float("-inf")).softmax(dim=-1)
+
+
+class SenseMixing(Mixin):
+    """What every Backpack does with its networks, whatever the trunk that reads the text."""
+
+    config: Any
+    sense_network: SenseNetwork
+    sense_weight_net: SenseWeightNetwork
+    token_vectors: TokenVectors
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Word embeddings: what the trunk reads and what the sense network starts from."""
+        raise NotImplementedError
+
+    def hidden_states(self, batch: PackedBatch) -> Tensor:
+        """The trunk's last hidden states. [T, d]"""
+        raise NotImplementedError
+
+    def pooled_positions(self, batch: PackedBatch) -> Tensor:
+        """Row index of the token of each text whose weights mix the senses: the last one of decoders. [B]"""
+        return batch.last_positions
+
+    def pooled_weights(self, batch: PackedBatch) -> Tensor:
+        """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
+        return self.sense_weight_net.pooled(self.hidden_states(batch), batch, self.pooled_positions(batch))
+
+    def token_hidden(self, input_ids: Tensor) -> Tensor:
+        """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
+
+        Embeddings are read past the module that holds them: a hook on it concerns what the contextual network reads.
+        """
+        embeddings = F.embedding(input_ids, self.get_input_embeddings().weight)
+        return self.token_vectors(self.sense_network.hidden(embeddings), input_ids)
+
+    def senses(self, input_ids: Tensor) -> Tensor:
+        """C(x) of token ids, without context: [...] -> [..., k, d]."""
+        return self.sense_network.expand(self.token_hidden(input_ids))
+
+    def pooled_senses(self, batch: PackedBatch) -> Tensor:
+        """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k, d]
+
+        The trunk runs over the packed row, the sense network over the distinct token ids of the batch.
+        """
+        weights = self.pooled_weights(batch)
+        ids, inverse = batch.input_ids.unique(return_inverse=True)
+        hidden = self.token_hidden(ids)  # [U, f]
+        # Weights of equal tokens are added up, so pooling is one product over the distinct ids.
+        per_token = weights.transpose(1, 2)[batch.padding_mask()]  # [T, k]
+        per_id = per_token.new_zeros((len(batch) * ids.shape[0], per_token.shape[-1]))
+        per_id = per_id.index_add(0, batch.text_ids * ids.shape[0] + inverse, per_token)
+        per_id = per_id.unflatten(0, (len(batch), -1)).transpose(1, 2)  # [B, k, U]
+        return self.sense_network.project(per_id.to(hidden.dtype) @ hidden)
 
 
 class BackpackPreTrainedModel(CheckedLoading, GPT2PreTrainedModel):
@@ -113,7 +173,7 @@ class BackpackPreTrainedModel(CheckedLoading, GPT2PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
 
 
-class BackpackModel(BackpackPreTrainedModel):
+class BackpackModel(SenseMixing, BackpackPreTrainedModel):
     """Trunk, sense network and contextual weights.
 
     ``forward`` gives the mix at all positions (language modelling, tests); rankers use :meth:`pooled_senses`,
@@ -141,32 +201,9 @@ class BackpackModel(BackpackPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.gpt2_model.wte
 
-    def token_hidden(self, input_ids: Tensor) -> Tensor:
-        """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
-
-        Embeddings are read past the module ``wte``: a hook on it concerns what the contextual network reads.
-        """
-        embeddings = F.embedding(input_ids, self.gpt2_model.wte.weight)
-        return self.token_vectors(self.sense_network.hidden(embeddings), input_ids)
-
-    def senses(self, input_ids: Tensor) -> Tensor:
-        """C(x) of token ids, without context: [...] -> [..., k, d]."""
-        return self.sense_network.expand(self.token_hidden(input_ids))
-
-    def pooled_senses(self, batch: PackedBatch) -> Tensor:
-        """Sense vectors o^(l) of each text at its last token, sum_j a[l,j] C(x_j)_l. [B, k, d]
-
-        The trunk runs over the packed row, the sense network over the distinct token ids of the batch.
-        """
-        weights = self.sense_weight_net.pooled(packed_trunk(self.gpt2_model, batch), batch)
-        ids, inverse = batch.input_ids.unique(return_inverse=True)
-        hidden = self.token_hidden(ids)  # [U, f]
-        # Weights of equal tokens are added up, so pooling is one product over the distinct ids.
-        per_token = weights.transpose(1, 2)[batch.padding_mask()]  # [T, k]
-        per_id = per_token.new_zeros((len(batch) * ids.shape[0], per_token.shape[-1]))
-        per_id = per_id.index_add(0, batch.text_ids * ids.shape[0] + inverse, per_token)
-        per_id = per_id.unflatten(0, (len(batch), -1)).transpose(1, 2)  # [B, k, U]
-        return self.sense_network.project(per_id.to(hidden.dtype) @ hidden)
+    def hidden_states(self, batch: PackedBatch) -> Tensor:
+        """The trunk's last hidden states. [T, d]"""
+        return packed_trunk(self.gpt2_model, batch)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TypeAlias
 
-from transformers import GPT2Config, PreTrainedTokenizerBase
+from transformers import AutoModel, GPT2Config, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
 from backpack_rank.files import atomic_path
+from backpack_rank.models.backbone import EncoderBackpackConfig, EncoderBackpackForRanking, check_packing
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
 
-RANKERS = (BackpackForRanking, GPT2ForRanking)
+Ranker: TypeAlias = BackpackForRanking | GPT2ForRanking | EncoderBackpackForRanking
+RANKERS = (BackpackForRanking, GPT2ForRanking, EncoderBackpackForRanking)
 
 
 def new_backpack(
@@ -66,19 +69,52 @@ def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2For
     return ranker.train()
 
 
-def pair_encoder(
-    tokenizer: PreTrainedTokenizerBase, ranker: BackpackForRanking | GPT2ForRanking, max_length: int
-) -> PairEncoder:
+def backpack_on_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    senses: int = 16,
+    sense_intermediate_scale: int = 4,
+    dropout: float = 0.1,
+) -> EncoderBackpackForRanking:
+    """A Backpack ranker over a pretrained encoder (a hub id or folder): new senses, weights and head; training mode.
+
+    Raises:
+        ValueError: the tokenizer has more tokens than the encoder, or no separator token, or the encoder cannot read
+            texts without padding (see :func:`~backpack_rank.models.backbone.check_packing`).
+    """
+    # Dropout of attention weights would rule out torch's fast kernels.
+    encoder = AutoModel.from_pretrained(name, attention_probs_dropout_prob=0.0)
+    _check_vocabulary(tokenizer, encoder.config.vocab_size, name)
+    if tokenizer.sep_token_id is None or tokenizer.cls_token_id is None:
+        raise ValueError(f"the tokenizer of {name} has no first or no separator token; this model needs an encoder")
+    config = EncoderBackpackConfig(
+        backbone_config=encoder.config,
+        num_senses=senses,
+        sense_intermediate_scale=sense_intermediate_scale,
+        sense_dropout=dropout,
+        separator_id=tokenizer.sep_token_id,
+    )
+    ranker = EncoderBackpackForRanking(config)
+    own = ranker.backpack.backbone
+    weights = {key: value for key, value in encoder.state_dict().items() if not key.startswith("pooler.")}
+    own.load_state_dict(weights)
+    check_packing(ranker.backpack)
+    return ranker.train()
+
+
+def pair_encoder(tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_length: int) -> PairEncoder:
     """The encoder of a ranker's input. Raises ``ValueError`` when ``max_length`` exceeds the ranker's positions."""
     if max_length > ranker.config.n_positions:
         raise ValueError(
             f"max_length={max_length} exceeds the ranker's {ranker.config.n_positions} positions; "
             "lower max_length or give the model more positions"
         )
-    return PairEncoder(tokenizer, max_length)
+    start = tokenizer.cls_token_id if isinstance(ranker, EncoderBackpackForRanking) else None
+    return PairEncoder(tokenizer, max_length, start)
 
 
-def save_ranker(folder: str | Path, ranker: BackpackForRanking | GPT2ForRanking, encoder: PairEncoder) -> None:
+def save_ranker(folder: str | Path, ranker: Ranker, encoder: PairEncoder) -> None:
     """Write a folder that :func:`load_ranker` and ``from_pretrained`` read: weights, configuration, tokenizer.
 
     The folder is complete or absent; a previous one stays until the new one is whole.
@@ -90,7 +126,7 @@ def save_ranker(folder: str | Path, ranker: BackpackForRanking | GPT2ForRanking,
         encoder.tokenizer.save_pretrained(temporary)
 
 
-def load_ranker(folder: str | Path) -> tuple[BackpackForRanking | GPT2ForRanking, PairEncoder]:
+def load_ranker(folder: str | Path) -> tuple[Ranker, PairEncoder]:
     """Ranker and encoder from a folder that :func:`save_ranker` wrote.
 
     Raises:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel
 
 from backpack_rank.models.attention import packed_trunk
-from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel, use_fast_paths
+from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel, Mixin, SenseMixing, use_fast_paths
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
@@ -46,17 +46,14 @@ class SenseSum(nn.Module):
         return senses.sum(dim=-2)
 
 
-class BackpackForRanking(BackpackPreTrainedModel):
-    """Backpack with a ranking head on the mix of senses at the last token."""
+class SenseRanking(Mixin):
+    """A ranking head on the mix of senses: what all Backpack rankers share."""
 
+    config: Any
+    backpack: SenseMixing
+    sense_sum: SenseSum
+    head: RankingHead
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
-
-    def __init__(self, config: BackpackConfig) -> None:
-        super().__init__(config)
-        self.backpack = BackpackModel(config)
-        self.sense_sum = SenseSum()
-        self.head = RankingHead(config.n_embd, config.resid_pdrop)
-        self.post_init()
 
     def forward(self, batch: PackedBatch, return_senses: bool = False) -> RankerOutput:
         """Scores of the B texts of a packed batch; with ``return_senses`` also their sense vectors."""
@@ -66,6 +63,19 @@ class BackpackForRanking(BackpackPreTrainedModel):
     def score_senses(self, senses: Tensor) -> Tensor:
         """Scores from sense vectors: the part of the forward pass that depends on alpha. [B, k, d] -> [B]"""
         return self.head(self.sense_sum(senses))
+
+
+class BackpackForRanking(SenseRanking, BackpackPreTrainedModel):
+    """Backpack with a ranking head on the mix of senses at the last token."""
+
+    backpack: BackpackModel
+
+    def __init__(self, config: BackpackConfig) -> None:
+        super().__init__(config)
+        self.backpack = BackpackModel(config)
+        self.sense_sum = SenseSum()
+        self.head = RankingHead(config.n_embd, config.resid_pdrop)
+        self.post_init()
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
         """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up."""

@@ -56,8 +56,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value: give {error.full_key}=..."
     if isinstance(error, OmegaConfBaseException):
-        # The lines after the first are about OmegaConf's own nodes.
-        first = str(error).splitlines()[0]
+        # The lines after the first are about OmegaConf's own nodes, as is what it says before its cause.
+        first = str(error).splitlines()[0].partition("resolving interpolation: ")[2] or str(error).splitlines()[0]
         return f"{error.full_key}: {first}" if error.full_key else first
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])  # str() of a KeyError is its argument in quotes

@@ -18,7 +18,7 @@ from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.page import write_evaluation_page
 from backpack_rank.pipelines.runs import run_systems, run_workload
 from backpack_rank.pipelines.turned import System, TurnedRanker
-from backpack_rank.pipelines.workload import Workload, load_workload
+from backpack_rank.pipelines.workload import Workload, bias_set_in_words, load_workload
 from backpack_rank.pipelines.yardstick import BIAS, EFFECTIVENESS, Results, Yardstick
 from backpack_rank.reporting.comparison import print_comparison, write_comparison
 from backpack_rank.reporting.rows import About, Comparison, Report
@@ -42,8 +42,7 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
         The measures; None for a task that measures nothing (an explanation, a table of scores).
     """
     quiet_libraries()
-    if config.alpha != AUTO:
-        check_alpha(config.alpha)
+    _check_options(config)
     if config.get("task") is not None:
         return instantiate(config.task, _convert_="all").run(config, folder, quiet)
     if config.explain.query is not None or config.explain.document is not None:
@@ -54,8 +53,23 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
     return _evaluate_ranker(config, folder, quiet)
 
 
+def _check_options(config: DictConfig) -> None:
+    """Refuse what would be ignored."""
+    if config.alpha != AUTO:
+        check_alpha(config.alpha)
+        if config.budget is not None:
+            raise ValueError(f"budget={config.budget} is for alpha=auto: add it, or leave out the budget")
+    if config.get("task") is not None and config.alpha != 1:
+        raise ValueError(f"alpha={config.alpha}: this experiment has its own alphas; give task.alphas=[1,0.5] instead")
+    if config.run is not None and (config.explain.query is not None or config.explain.document is not None):
+        raise ValueError("an explanation is of a ranker's score, not of a run: leave out run=... or explain.*")
+
+
 def _evaluate_runs(config: DictConfig, folder: Path, quiet: bool) -> Report:
     """Anybody's runs side by side."""
+    if config.alpha != 1 or config.get("wordings") is not None:
+        option = "wordings=..." if config.alpha == 1 else f"alpha={config.alpha}"
+        raise ValueError(f"{option} needs a ranker and does nothing to run files: leave out it or run=...")
     if config.get("data") is None:
         raise ValueError("run=FILE needs the collection it ranks: add data=..., one of conf/data")
     yardstick = Yardstick.of(config, config.data)
@@ -103,13 +117,16 @@ def data_of(config: DictConfig, checkpoint: Path) -> DictConfig:
 
 
 def comparisons(results: Sequence[Results], work: Workload) -> list[Comparison]:
-    """Paired tests between all systems: effectiveness, bias, and what else all of them have."""
-    kinds = [kind for kind in results[0].kinds if all(kind in result.kinds for result in results)]
+    """Paired tests between all systems that have a kind of measure: a first stage, for example, takes no swaps."""
     places = {EFFECTIVENESS: work.test.name, BIAS: f"bias set of {work.bias.name}"}
-    return [
-        compare({result.system.label: result.kinds[kind] for result in results}, where=places.get(kind, kind))
-        for kind in kinds
-    ]
+    tests = []
+    for kind in dict.fromkeys(kind for result in results for kind in result.kinds):
+        systems = {result.system.label: result.kinds[kind] for result in results if kind in result.kinds}
+        first, *others = systems.values()
+        shared = [name for name in first.measures if all(name in other.values for other in others)]
+        if others and shared:
+            tests.append(compare(systems, shared, where=places.get(kind, kind)))
+    return tests
 
 
 def _report(
@@ -126,7 +143,7 @@ def _report(
     last = results[-1].system
     about = About(
         effectiveness_set=work.test.name,
-        bias_set=f"{work.bias.name}: {len(work.bias.queries)} gender-neutral queries",
+        bias_set=bias_set_in_words(config, work.bias),
         alpha=last.alpha,
         policy=turned.policy.name if turned is not None and last.alpha is not None else "",
         notes=tuple(notes),

@@ -12,7 +12,7 @@ from backpack_rank.data.formats import read_run
 from backpack_rank.pipelines.common import find_ranker, save_config
 from backpack_rank.pipelines.evaluate import data_of
 from backpack_rank.pipelines.turned import System, TurnedRanker
-from backpack_rank.pipelines.workload import Workload, load_workload, only
+from backpack_rank.pipelines.workload import Workload, bias_set_in_words, load_workload, only
 from backpack_rank.pipelines.yardstick import Yardstick
 from backpack_rank.reporting.paper_formats import print_paper_table, write_paper_table
 from backpack_rank.reporting.paper_tables import PaperTable, figure2, measured_of, table1, table2
@@ -56,7 +56,7 @@ class PaperFigures:
             systems += TurnedRanker(config, find_ranker(self.gpt2, config.output)).systems(work, [1.0])
         systems += turned.systems(work, [float(alpha) for alpha in self.alphas])
         rows = tuple(result.row() for result in yardstick.measure(systems, work))
-        about = About(work.test.name, f"{work.bias.name}: {len(work.bias.queries)} gender-neutral queries")
+        about = About(work.test.name, bias_set_in_words(config, work.bias))
         report = Report(rows, yardstick.fairness.describe(about, work.stage))
         resolved = OmegaConf.merge({"data": OmegaConf.to_container(data, resolve=True)}, config)
         assert isinstance(resolved, DictConfig)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def run_workload(config: DictConfig, data: DictConfig, yardstick: Yardstick) -> Workload:
     """Queries to measure runs on; candidates only where NFaiRR needs them as its background."""
     test = load_split(data, "test")
-    bias, separate = bias_set(data, test, yardstick.fairness.lexicon)
+    bias, separate = bias_set(config, data, test, yardstick.fairness.lexicon)
     if not yardstick.fairness.needs_background:
         return Workload(test, bias, separate, "", {}, {})
     stage, candidates = candidates_of(data, "bias" if separate else "test", bias if separate else test)
@@ -58,7 +58,9 @@ def _system(path: Path, label: str, work: Workload) -> System:
             "is data= the collection that this run ranks?"
         )
     if len(known) < len(run):
-        log.warning("%s: left out, as not in %s: %d of %d queries", path, work.test.name, len(run) - len(known), len(run))
+        log.warning(
+            "%s: left out, as not in %s: %d of %d queries", path, work.test.name, len(run) - len(known), len(run)
+        )
     bias = only(run, work.bias)
     _check_documents(path, bias, work)
     return System(label, None, only(run, work.test), bias)

@@ -17,7 +17,14 @@ from backpack_rank.evaluation.statistics import pairwise_against
 from backpack_rank.pipelines.errors import plain_errors
 from backpack_rank.pipelines.sweep_page import write_sweep_page
 from backpack_rank.reporting.rows import PairedTest, Summary
-from backpack_rank.reporting.sweep import MEASURES_FILE, SIGNIFICANCE, Sweep, SweepEntry, collect_sweep, write_sweep_report
+from backpack_rank.reporting.sweep import (
+    MEASURES_FILE,
+    SIGNIFICANCE,
+    Sweep,
+    SweepEntry,
+    collect_sweep,
+    write_sweep_report,
+)
 from backpack_rank.reporting.tables import read_per_query
 
 log = logging.getLogger(__name__)

@@ -98,10 +98,11 @@ def _job(folder: Path, entry: SweepEntry) -> _Job:
 
 def _turn(one: _Job, other: _Job) -> Turn:
     test = load_split(other.config.data, "test")
-    bias, separate = bias_set(other.config.data, test, other.config.bias.lexicon)
+    bias, separate = bias_set(other.config, other.config.data, test, other.config.bias.lexicon)
     name = (bias if separate else test).name.replace("/", "-")
     runs = [only(read_run(job.folder / "runs" / f"{_tag(job.entry.row)}__{name}.run"), bias) for job in (one, other)]
-    return Turn(one.entry.row.label, other.entry.row.label, (runs[0], runs[1]), bias)
+    before, after = (f"{job.entry.setting} {job.entry.row.label}".strip() for job in (one, other))
+    return Turn(before, after, (runs[0], runs[1]), bias)
 
 
 def _tag(row: SystemRow) -> str:

@@ -21,8 +21,7 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, Pairs
 from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.build import pair_encoder, save_ranker
-from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
+from backpack_rank.models.build import Ranker, pair_encoder, save_ranker
 from backpack_rank.pipelines.common import CONFIG, LAST, RANKER, candidates_of, load_split, quiet_libraries, save_config
 from backpack_rank.training.module import Optimisation, RankingModule
 from backpack_rank.training.warmup import LanguageModelModule, Warmup
@@ -79,7 +78,7 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     return _fit(config, folder, RankingModule(ranker, _optimisation(config), dev_pairs, config.seed), data, resumed)
 
 
-def build(config: DictConfig, collection: Collection) -> tuple[BackpackForRanking | GPT2ForRanking, PairEncoder]:
+def build(config: DictConfig, collection: Collection) -> tuple[Ranker, PairEncoder]:
     """Tokenizer (trained on the collection's text where the model asks for it) and ranker."""
     tokenizer = instantiate(config.model.tokenizer).build(texts_of(collection))
     ranker = instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all")
@@ -93,7 +92,7 @@ def texts_of(collection: Collection) -> Iterator[str]:
 
 def warm_up(
     config: DictConfig,
-    ranker: BackpackForRanking | GPT2ForRanking,
+    ranker: Ranker,
     encoder: PairEncoder,
     collection: Collection,
     folder: Path,
@@ -178,7 +177,7 @@ def _trainer_options(config: DictConfig) -> dict:
 
 def _optimisation(config: DictConfig) -> Optimisation:
     training = config.training
-    return Optimisation(training.learning_rate, training.weight_decay, training.warmup_share)
+    return Optimisation(training.learning_rate, training.weight_decay, training.warmup_share, training.new_rate)
 
 
 def _logger(config: DictConfig, folder: Path) -> Logger:

@@ -19,7 +19,7 @@ from backpack_rank.data.lexicon import load_pairs
 from backpack_rank.data.pairs import Pairs
 from backpack_rank.files import cache_dir, write_text
 from backpack_rank.models.build import load_ranker
-from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.models.ranker import SenseRanking
 from backpack_rank.pipelines.workload import Workload
 from backpack_rank.scoring import Scorer
 from backpack_rank.senses.cache import SenseCache
@@ -79,13 +79,13 @@ class TurnedRanker:
 
     @property
     def has_senses(self) -> bool:
-        return isinstance(self.scorer.ranker, BackpackForRanking)
+        return isinstance(self.scorer.ranker, SenseRanking)
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
         """s_l of the senses (eq. 4), None without senses."""
         ranker = self.scorer.ranker
-        if not isinstance(ranker, BackpackForRanking):
+        if not isinstance(ranker, SenseRanking):
             return None
         return sensitivity(ranker.backpack, self.scorer.encoder.tokenizer, self.pairs.pairs)
 
@@ -104,9 +104,16 @@ class TurnedRanker:
         if check_alpha(alpha) == 1:
             return UNTOUCHED
         try:
-            return self.policy.control(self._subject, alpha)
+            control = self.policy.control(self._subject, alpha)
         except TypeError as error:
             raise ValueError(f"alpha={alpha:g}, policy {self.policy.name}: {error}") from error
+        if control.tokens is not None and control.tokens.where != "weights" and not self.has_senses:
+            name = type(self.scorer.ranker).__name__
+            raise ValueError(
+                f"alpha={alpha:g}, policy {self.policy.name}: {name} has no sense vectors; "
+                "policy.where=weights moves what it reads"
+            )
+        return control
 
     def systems(self, work: Workload, alphas: Sequence[float]) -> list[System]:
         """The ranker at each alpha, over everything in the workload."""
@@ -214,7 +221,7 @@ class TurnedRanker:
 
     def _senses(self, pairs: Pairs) -> np.ndarray:
         ranker = self.scorer.ranker
-        assert isinstance(ranker, BackpackForRanking)
+        assert isinstance(ranker, SenseRanking)
         out = np.empty((len(pairs), ranker.config.num_senses, ranker.config.n_embd), dtype=np.float32)
         self.scorer.fill_senses(pairs, out)
         return out

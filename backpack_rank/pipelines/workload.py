@@ -51,7 +51,7 @@ class Workload:
 
     Attributes:
         test: queries with judgements.
-        bias: gender-neutral queries; part of ``test`` unless the data has a bias collection of its own.
+        bias: neutral queries; part of ``test`` unless the data has a bias collection of its own.
         separate: whether the bias set is of another collection than ``test``.
         stage: name of the first stage.
         candidates: of ``test``.
@@ -80,21 +80,24 @@ def load_workload(config: DictConfig, data: DictConfig, lexicon: str, split: str
     """
     test = load_split(data, split)
     separate = split == "test" and data.get("bias") is not None
-    bias = _bias_set(data, test, load_split(data, "bias") if separate else None, lexicon, split)
+    bias = _bias_set(config, data, test, load_split(data, "bias") if separate else None, lexicon, split)
     stage, candidates = candidates_of(data, split, test)
     bias_candidates = candidates_of(data, "bias", bias)[1] if separate else only(candidates, bias)
     work = Workload(test, bias, separate, stage, candidates, bias_candidates)
     if config.swap:
         work = replace(work, swapped=_swapped(config.attribute, bias, bias_candidates))
+    half = split if config.alpha == "auto" else None
     if config.get("wordings") is not None:
-        work = replace(work, worded=_worded(config.wordings, split if config.alpha == "auto" else None))
+        work = replace(work, worded=_worded(config.wordings, half))
+    elif data.get("wordings") is not None:
+        work = replace(work, worded=_worded(data, half))
     return work
 
 
-def bias_set(data: DictConfig, test: Collection, lexicon: str) -> tuple[Collection, bool]:
+def bias_set(config: DictConfig, data: DictConfig, test: Collection, lexicon: str) -> tuple[Collection, bool]:
     """The bias set of a test split, and whether it is of another collection."""
     separate = data.get("bias") is not None
-    return _bias_set(data, test, load_split(data, "bias") if separate else None, lexicon, "test"), separate
+    return _bias_set(config, data, test, load_split(data, "bias") if separate else None, lexicon, "test"), separate
 
 
 def only(run: Run, collection: Collection) -> Run:
@@ -102,12 +105,20 @@ def only(run: Run, collection: Collection) -> Run:
     return {query_id: run[query_id] for query_id in collection.queries if query_id in run}
 
 
-def _bias_set(data: DictConfig, test: Collection, own: Collection | None, lexicon: str, split: str) -> Collection:
+def bias_set_in_words(config: DictConfig, bias: Collection) -> str:
+    """Name and size of the bias set."""
+    count = f"{len(bias.queries)} {'query' if len(bias.queries) == 1 else 'queries'}"
+    return f"{bias.name}: {count.replace(' ', f' {config.attribute.name}-neutral ')}"
+
+
+def _bias_set(
+    config: DictConfig, data: DictConfig, test: Collection, own: Collection | None, lexicon: str, split: str
+) -> Collection:
     collection = own or test
     wanted: Iterable[str] = neutral_by_lexicon(collection.queries, load_lexicon(lexicon))
     why = f"every query of {collection.name} has a word of {lexicon}"
-    # The published sets of neutral queries are of test collections; a dev split has queries of its own.
-    if split == "test" and data.get("bias_queries") is not None:
+    # The published sets are of test collections, and neutral as to gender alone.
+    if split == "test" and data.get("bias_queries") is not None and config.attribute.name == "gender":
         wanted = load_neutral_queries(data.bias_queries)
         why = f"none of the queries of {data.bias_queries} is in {collection.name}"
     chosen = collection.only(wanted)

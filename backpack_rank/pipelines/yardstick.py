@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig
 
+from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.presets import FairnessMeasures
@@ -19,6 +21,7 @@ from backpack_rank.pipelines.turned import System
 from backpack_rank.pipelines.workload import Workload
 from backpack_rank.reporting.rows import SystemRow
 
+log = logging.getLogger(__name__)
 EFFECTIVENESS, BIAS, SWAP, CHANGED, WORDINGS = "effectiveness", "bias", "swap", "swapped documents", "wordings"
 _EPS = 1e-5
 """Gaps up to this share of the spread are rounding: scores of equal inputs differ by it between batches."""
@@ -77,8 +80,28 @@ class Yardstick:
         background = work.bias_candidates if self.fairness.needs_background else None
         wanted = self.fairness.documents([system.bias_run for system in systems], background)
         magnitudes = self.fairness.magnitudes(wanted, work.bias.documents)
+        if not magnitudes.values["tc"].any():
+            log.warning(
+                "none of the %d ranked documents has a word of %s: measures of bias have nothing to see here",
+                len(wanted),
+                self.fairness.lexicon,
+            )
         context = self.fairness.context(magnitudes, background, work.bias.queries)
         return [self._of(system, work, context) for system in systems]
+
+    def names(self, work: Workload) -> list[str]:
+        """Names of all measures of a ranker over this workload, found without one: the first stage stands in for it."""
+        bias, worded = _in_places(work.bias_candidates), work.worded
+        ranker = System(
+            work.stage,
+            None,
+            _in_places(work.candidates),
+            bias,
+            bias if work.swapped is not None else None,
+            _in_places(worded.candidates) if worded is not None else None,
+        )
+        (result,) = self.measure([ranker], work)
+        return [name for values in result.kinds.values() for name in values.measures]
 
     def _of(self, system: System, work: Workload, context: FairnessContext) -> Results:
         kinds: dict[str, PerQuery] = {}
@@ -98,3 +121,8 @@ class Yardstick:
             eps = _EPS if spread else 0.0
             kinds[WORDINGS] = score_gaps(system.worded_run, wordings, spread, eps=eps, groups=self.groups)
         return Results(system, kinds)
+
+
+def _in_places(run: Run) -> Run:
+    """The same order, by scores that differ."""
+    return {query_id: {doc_id: -float(place) for place, doc_id in enumerate(docs)} for query_id, docs in run.items()}

@@ -47,22 +47,17 @@ def print_scores(
     """Print score and rank per alpha, changes per group, and the recalibrated order of the other ranker."""
     console = console or Console()
     alphas = list(rows[0].scores)
-    table = Table(title="Scores (rank) by alpha")
-    for name in ("query", "document", "group"):
-        table.add_column(name)
-    for alpha in alphas:
-        table.add_column(f"alpha={alpha:g}", justify="right")
-    if other:
-        table.add_column(f"{other}\nrank", justify="right")
-        table.add_column(f"{other} recalibrated\nrank per alpha", justify="right")
-    for row in rows:
-        cells = [f"{row.scores[alpha]:+.4f} ({row.ranks[alpha]})" for alpha in alphas]
-        if other:
-            again = row.recalibrated or {}
-            cells += [str(row.other), " ".join(str(again[alpha]) for alpha in alphas if alpha in again)]
-        table.add_row(Text(row.query_id), Text(row.doc_id), Text(row.group), *cells)
-    console.print(table)
+    scores = {alpha: [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows] for alpha in alphas}
+    console.print(_table("Scores (rank) by alpha", rows, {f"alpha={alpha:g}": scores[alpha] for alpha in alphas}))
     console.print(_changes(rows, alphas))
+    if other:
+        again = {
+            f"alpha={alpha:g}": [str((row.recalibrated or {}).get(alpha, "")) for row in rows]
+            for alpha in alphas
+            if alpha != 1
+        }
+        title = f"Rank by {other}, and after recalibration by what alpha changes"
+        console.print(_table(title, rows, {other: [str(row.other) for row in rows], **again}))
     for note in notes:
         console.print(Text(note))
 
@@ -94,6 +89,20 @@ def changes_by_group(rows: Sequence[ScoreRow], alpha: float) -> dict[str, float]
     for row in rows:
         groups.setdefault(row.group or "no group", []).append(row.change(alpha))
     return {group: sum(changes) / len(changes) for group, changes in groups.items()}
+
+
+def _table(title: str, rows: Sequence[ScoreRow], columns: Mapping[str, Sequence[str]]) -> Table:
+    """One line per document; the query only where there are several."""
+    table = Table(title=title, collapse_padding=True)
+    several = len({row.query_id for row in rows}) > 1
+    for name in (["query"] if several else []) + ["document", "group"]:
+        table.add_column(name)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, row in enumerate(rows):
+        first = [Text(row.query_id)] if several else []
+        table.add_row(*first, Text(row.doc_id), Text(row.group), *(cells[number] for cells in columns.values()))
+    return table
 
 
 def _changes(rows: Sequence[ScoreRow], alphas: Sequence[float]) -> Table:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from backpack_rank.reporting.rows import About, Report, Summary
 
-_MAGNITUDE_TITLES = {"tf": "TF", "tf-paper": "TF eq. 6", "bool": "Boolean", "tc": "count"}
+_MAGNITUDE_TITLES = {"tf": "TF", "tf-paper": "TF eq.6", "bool": "Boolean", "tc": "count"}
 _NO_VALUE = "-"
 _SHARES = "Mean over queries; NFaiRR and FaiRR: higher is better; the exposures of all groups and neutral sum to 1"
 _KINDS = {
@@ -76,7 +76,7 @@ def describe(report: Report) -> list[str]:
     about = report.about
     lines = []
     if about.alpha is not None or about.policy:
-        lines.append(_joined(("alpha", about.alpha), ("policy", about.policy)))
+        lines.append(_joined(("alpha", None if about.alpha is None else f"{about.alpha:g}"), ("policy", about.policy)))
     if about.preset or about.lexicon:
         lines.append(
             "Bias measures: "
@@ -109,6 +109,7 @@ def _by_cutoff(table: Table, measures: Sequence[str], summaries: Sequence[tuple[
     """Systems by measures, one block of rows per cut-off."""
     split = {measure: _split(measure) for measure in measures}
     names = list(dict.fromkeys(name for name, _ in split.values()))
+    table.collapse_padding = True  # six columns of numbers fit 80 characters
     table.add_column("cut-off", justify="right")
     table.add_column("system", overflow="fold", min_width=min(12, max(len(label) for label, _ in summaries)))
     for name in names:
@@ -150,6 +151,8 @@ def _heading(name: str) -> str:
 
 def _title(what: str, where: str, queries: Sequence[int]) -> Text:
     number = _queries(min(queries)) if len(set(queries)) == 1 else f"{min(queries)} to {_queries(max(queries))}"
+    if re.search(r": \d+ [\w-]*\s?quer(y|ies)$", where):
+        return Text(f"{what} on {where}")  # the number is said already
     return Text(f"{what} on {where} ({number})" if where else f"{what} ({number})")
 
 

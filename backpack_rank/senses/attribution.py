@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,9 +32,9 @@ from transformers import PreTrainedModel
 from backpack_rank.data.lexicon import Lexicon
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.data.words import word_tokens
-from backpack_rank.models.attention import packed_trunk
+from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.models.ranker import SenseRanking
 from backpack_rank.reporting.explanation import ExplainedSense, ExplainedWord, Explanation
 from backpack_rank.senses.control import attach
 from backpack_rank.senses.pieces import Pieces, Word, joined_pieces
@@ -259,19 +258,8 @@ def explanation(
     )
 
 
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Without dropout for the length of a ``with`` block; the model's mode is put back."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
-def _check_has_senses(ranker: PreTrainedModel) -> BackpackForRanking:
-    if not isinstance(ranker, BackpackForRanking):
+def _check_has_senses(ranker: PreTrainedModel) -> SenseRanking:
+    if not isinstance(ranker, SenseRanking):
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors, so its score does not split into senses and tokens; "
             "use a Backpack ranker"
@@ -279,14 +267,13 @@ def _check_has_senses(ranker: PreTrainedModel) -> BackpackForRanking:
     return ranker
 
 
-def _attribute(ranker: BackpackForRanking, batch: PackedBatch) -> BatchAttribution:
+def _attribute(ranker: SenseRanking, batch: PackedBatch) -> BatchAttribution:
     """Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's number format.
 
     In the ranker's own format, sums over hundreds of tokens would miss the score difference by their rounding.
     """
     with torch.no_grad():
-        hidden = packed_trunk(ranker.backpack.gpt2_model, batch)
-        shares = ranker.backpack.sense_weight_net.pooled(hidden, batch).double()  # a [B, k, n]
+        shares = ranker.backpack.pooled_weights(batch).double()  # a [B, k, n]
         ids, inverse = batch.input_ids.unique(return_inverse=True)
         vectors = ranker.backpack.senses(ids).double().transpose(0, 1)  # C [k, U, d]
         columns = batch.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token

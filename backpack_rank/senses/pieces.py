@@ -8,7 +8,7 @@ import numpy as np
 
 from backpack_rank.data.tokenisation import PairEncoder
 
-QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = ("query", "separator", "document", "end")
+START, QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = ("start", "query", "separator", "document", "end")
 BLANK = "\N{OPEN BOX}"
 """Shown for a token that is nothing but white space."""
 
@@ -19,7 +19,7 @@ class Word:
 
     Attributes:
         text: as it is written in the text, without white space around it.
-        segment: ``query``, ``separator``, ``document`` or ``end``.
+        segment: of :data:`SEGMENTS`.
         space: whether white space stands before it.
         start: position of its first token.
         end: position after its last token.
@@ -37,7 +37,7 @@ class Pieces:
     """A joined text as tokens and words.
 
     Attributes:
-        ids: token ids, query, separator, document, end.
+        ids: token ids: start (of encoders), query, separator, document, end.
         tokens: the characters each token stands for. Tokens that are parts of one character all show it.
         segments: part of the text of each token, of :data:`SEGMENTS`.
         words: the words, in order; every token is in one.
@@ -69,17 +69,21 @@ def joined_pieces(encoder: PairEncoder, query: str, document: str) -> Pieces:
     """
     (ids,) = encoder.pairs(query, [document])
     parts = (_read(encoder, query), _read(encoder, document))
-    room = len(ids) - len(parts[0]) - 2
+    room = len(ids) - len(encoder.start) - len(parts[0]) - 2
     cut = len(parts[1]) - room
-    names = [str(encoder.tokenizer.convert_ids_to_tokens(i)) for i in (encoder.separator_id, encoder.end_id)]
+    start, separator, end = (
+        [_special(encoder, number) for number in numbers]
+        for numbers in (encoder.start.tolist(), [encoder.separator_id], [encoder.end_id])
+    )
     tokens: list[str] = []
     segments: list[str] = []
     words: list[Word] = []
     for segment, part in (
+        (START, start),
         (QUERY, parts[0]),
-        (SEPARATOR, [_Token(names[0], names[0], True, True)]),
+        (SEPARATOR, separator),
         (DOCUMENT, parts[1][:room]),
-        (END, [_Token(names[1], names[1], True, True)]),
+        (END, end),
     ):
         words += _words(part, segment, len(tokens))
         tokens += [token.text for token in part]
@@ -102,6 +106,11 @@ class _Token:
     so_far: str
     starts: bool
     space: bool
+
+
+def _special(encoder: PairEncoder, number: int) -> _Token:
+    name = str(encoder.tokenizer.convert_ids_to_tokens(number))
+    return _Token(name, name, True, True)
 
 
 def _read(encoder: PairEncoder, text: str) -> list[_Token]:

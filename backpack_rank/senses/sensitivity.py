@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.models.backpack import BackpackModel
+from backpack_rank.models.backpack import SenseMixing
+from backpack_rank.models.modes import evaluating
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Sensitivity:
 
 @torch.no_grad()
 def sensitivity(
-    backpack: BackpackModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
+    backpack: SenseMixing, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
 ) -> Sensitivity:
     """s_l = mean over pairs of cos(C(a)_l, C(b)_l) (eq. 4).
 
@@ -55,7 +55,7 @@ def sensitivity(
             continue
         if max(map(len, variants[0])) > 1:
             in_parts += [word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1]
-        with _evaluating(backpack):
+        with evaluating(backpack):
             values += [_cosines(backpack, *variant) for variant in variants]
     if unknown:
         log.warning("the tokenizer does not know %s; these pairs are left out", unknown)
@@ -84,18 +84,7 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return [] if unknown is not None and unknown in ids else list(ids)
 
 
-@contextmanager
-def _evaluating(backpack: BackpackModel) -> Iterator[None]:
-    """Without dropout; the model's mode is put back."""
-    training = backpack.training
-    backpack.eval()
-    try:
-        yield
-    finally:
-        backpack.train(training)
-
-
-def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
-    device = backpack.gpt2_model.wte.weight.device
+def _cosines(backpack: SenseMixing, first: list[int], second: list[int]) -> Tensor:
+    device = backpack.get_input_embeddings().weight.device
     a, b = (backpack.senses(torch.tensor(ids, device=device)).float().mean(dim=0) for ids in (first, second))
     return F.cosine_similarity(a, b, dim=-1).cpu()

@@ -12,8 +12,10 @@ nothing is trained, and alpha = 1 is the ranker itself.
 **Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping tokens within their
 classes leaves the score as it is, bit for bit, when the swapped text has the same number of tokens and every token
 that differs has its partner in the same token class (same case, same leading space), and both texts are scored in
-batches of the same composition. Proof: v_0(x) = v_bar depends on the class alone, so at every position both texts
-give both networks the same vector at the same position. Nothing else of a text enters the score.
+batches of the same composition by an arithmetic that repeats itself: on a CPU, or on a GPU with
+``torch.use_deterministic_algorithms(True)``, because a GPU otherwise adds the weights of equal tokens in any order and
+even one text twice may differ in the last bits. Proof: v_0(x) = v_bar depends on the class alone, so at every position
+both texts give both networks the same vector at the same position. Nothing else of a text enters the score.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.word_classes import WordClasses
+from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.models.ranker import SenseRanking
 
 PLACES = ("senses", "weights", "both")
 _CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
@@ -121,7 +124,7 @@ def moved_tokens(ranker: PreTrainedModel, move: TokenMove) -> Iterator[None]:
     Raises:
         TypeError: ``senses`` or ``both`` for a ranker without senses.
     """
-    senseless = not isinstance(ranker, BackpackForRanking)
+    senseless = not isinstance(ranker, SenseRanking)
     if senseless and move.where != "weights":
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors; policy.where=weights moves what it reads, "
@@ -157,9 +160,10 @@ def _move_embeddings(ranker: PreTrainedModel, move: TokenMove):
 
 def _move_hidden(ranker: PreTrainedModel, move: TokenMove):
     """Move the hidden vectors that sense vectors are linear in."""
-    assert isinstance(ranker, BackpackForRanking)
+    assert isinstance(ranker, SenseRanking)
     backpack = ranker.backpack
-    shift = _shift(move, backpack.gpt2_model.wte.weight, backpack.token_hidden)
+    with evaluating(ranker):  # the mean of a class is no place for dropout
+        shift = _shift(move, backpack.get_input_embeddings().weight, backpack.token_hidden)
 
     def moved(_module: nn.Module, inputs: tuple[Tensor, Tensor], output: Tensor) -> Tensor:
         return shift(output, inputs[1])

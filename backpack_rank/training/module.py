@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.pairs import Pairs
 from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
@@ -28,11 +28,13 @@ class Optimisation:
         learning_rate: highest learning rate.
         weight_decay: for matrices; biases and layer norms have none.
         warmup_share: share of all steps in which the rate rises.
+        new_rate: highest learning rate of everything but a pretrained backbone; None is ``learning_rate``.
     """
 
     learning_rate: float = 1e-5
     weight_decay: float = 0.01
     warmup_share: float = 0.1
+    new_rate: float | None = None
 
     def __post_init__(self) -> None:
         if not self.learning_rate > 0 or not 0 <= self.warmup_share < 1:
@@ -43,12 +45,24 @@ class Optimisation:
 
     def optimizer(self, model: nn.Module) -> torch.optim.AdamW:
         """AdamW over the model's trainable parameters, decay for matrices alone."""
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups = [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ]
+        groups = []
+        for rate, parameters in self._rates(model):
+            matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
+            others = [parameter for parameter in parameters if parameter.ndim < 2]
+            groups += [
+                {"params": matrices, "weight_decay": self.weight_decay, "lr": rate},
+                {"params": others, "weight_decay": 0.0, "lr": rate},
+            ]
         return torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98))
+
+    def _rates(self, model: nn.Module) -> list[tuple[float, list[nn.Parameter]]]:
+        """Trainable parameters by learning rate."""
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        if self.new_rate is None:
+            return [(self.learning_rate, [parameter for _, parameter in named])]
+        old = [parameter for name, parameter in named if ".backbone." in f".{name}"]
+        new = [parameter for name, parameter in named if ".backbone." not in f".{name}"]
+        return [(self.learning_rate, old), (self.new_rate, new)]
 
     def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
         """Learning rate by step: up over ``warmup_share`` of ``steps``, then down to 0."""
@@ -65,9 +79,7 @@ class Optimisation:
 class RankingModule(L.LightningModule):
     """Trains with the listwise softmax; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
 
-    def __init__(
-        self, ranker: BackpackForRanking | GPT2ForRanking, optimisation: Optimisation, dev: Pairs, seed: int = 0
-    ) -> None:
+    def __init__(self, ranker: Ranker, optimisation: Optimisation, dev: Pairs, seed: int = 0) -> None:
         super().__init__()
         self.ranker = ranker
         self.optimisation = optimisation

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
+from backpack_rank.models.backbone import EncoderBackpackForRanking
+from backpack_rank.models.build import Ranker
 from backpack_rank.training.module import Optimisation
 
 
@@ -76,8 +77,10 @@ class Warmup:
 class LanguageModelModule(L.LightningModule):
     """Trains a ranker's network on next-token prediction with the tied word embeddings as its head."""
 
-    def __init__(self, ranker: BackpackForRanking | GPT2ForRanking, optimisation: Optimisation) -> None:
+    def __init__(self, ranker: Ranker, optimisation: Optimisation) -> None:
         super().__init__()
+        if isinstance(ranker, EncoderBackpackForRanking):
+            raise ValueError("an encoder is no language model: set warmup.epochs=0")
         self.ranker = ranker
         self.optimisation = optimisation
 

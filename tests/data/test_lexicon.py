@@ -26,6 +26,14 @@ def test_groups_and_words_keep_the_order_of_the_file_and_are_lower_cased(tmp_pat
     assert lexicon.words == {"elder", "aged", "kid"}
 
 
+def test_a_file_that_a_spreadsheet_saved_with_a_byte_order_mark_is_read(tmp_path):
+    assert dict(load_lexicon(write(tmp_path, "\ufeffword,group\nshe,f\nhe,m\n")).groups) == {
+        "f": ("she",),
+        "m": ("he",),
+    }
+    assert load_pairs(write(tmp_path, "\ufefff,m\nshe,he\n"), None).sides == ("f", "m")
+
+
 def test_a_lexicon_survives_pickling(tmp_path):
     lexicon = load_lexicon("gender_words")
     assert pickle.loads(pickle.dumps(lexicon)) == lexicon

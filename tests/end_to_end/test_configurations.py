@@ -49,7 +49,8 @@ def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     config = composed("evaluate", f"experiment={name.as_posix()}")
     found = targets(OmegaConf.to_container(config, resolve=False))
-    assert "task" in config and config.task["_target_"] in found
+    assert "task" in config
+    assert config.task["_target_"] in found
     for target in found:
         assert callable(hydra.utils.get_object(target))
 

@@ -59,8 +59,8 @@ def test_evaluate_measures_the_last_trained_ranker_beside_bm25(trained: Workplac
 
 
 def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace) -> None:
-    cache = trained.folder / "cache" / "senses"
-    shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
+    cache = trained.folder / "own cache"
+    shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0", f"cache.folder='{cache}'").stdout
     entries = list(cache.glob("*.npy"))
     assert len(entries) == 2, "the candidates as they are, and in swapped wording"
     folder = trained.newest("sweep")

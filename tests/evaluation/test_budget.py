@@ -13,6 +13,7 @@ from backpack_rank.evaluation.budget import (
     Budget,
     BudgetUnreachableError,
     check_budgets,
+    largest_change,
     mean_values,
     parse_budgets,
     smallest_change,
@@ -252,3 +253,19 @@ def test_a_found_alpha_is_within_and_one_step_closer_to_one_is_not(bound, slope)
     found = smallest_change(measure_at, budgets)
     assert slope * found.alpha <= bound + 1e-9
     assert found.alpha == 1.0 or slope * (found.alpha + 0.01) > bound
+
+
+def test_losses_alone_ask_for_the_largest_change_that_they_allow():
+    values = {1.0: 0.5, 0.75: 0.497, 0.5: 0.4951, 0.25: 0.4949, 0.0: 0.4}
+    tried = []
+
+    def measure_at(alpha):
+        tried.append(alpha)
+        return {"nDCG@10": values[alpha]}
+
+    (budget,) = parse_budgets("nDCG@10 loss<=1%")  # at least 0.495
+    found = largest_change(measure_at, [budget], grid=(0.0, 0.25, 0.5, 0.75))
+    assert found.alpha == 0.5
+    assert tried == [1.0, 0.0, 0.25, 0.5]
+    with pytest.raises(ValueError, match="budgets that are losses"):
+        largest_change(measure_at, parse_budgets("nDCG@10>=0.2"))

@@ -194,7 +194,7 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
     assert about.sign == "b_minus_a"
     assert about.lexicon == "faith (1 a + 1 b + 1 c words)"
     assert about.notes[0] == "first"
-    assert "first 200 documents of BM25" in about.notes[1]
+    assert "documents of BM25, 200 at most" in about.notes[1]
 
 
 @settings(max_examples=60, deadline=None)

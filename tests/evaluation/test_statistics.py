@@ -219,7 +219,40 @@ def test_wilcoxon_is_scipys_and_sees_ties_that_rounding_hides():
     first, second = np.array([0.9, 0.4, 0.35, 0.8, 0.1, 0.5]), np.array([0.3, 0.1, 0.4, 0.1, 0.1, 0.45])
     found = paired_test(per_query(first), per_query(second), "nDCG@10")
     assert found.p_wilcoxon == pytest.approx(stats.wilcoxon([60, 30, -5, 70, 5]).pvalue)
+    # Ranks 4, 3, 1.5, 5, 1.5; R- is 1.5: of 32 patterns of signs, {}, {1.5} and {1.5} give no more.
+    assert found.p_wilcoxon == pytest.approx(2 * 3 / 32)
     assert wilcoxon(np.zeros(5)) == 1.0
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 13, 14, 37, 50])
+def test_wilcoxon_is_scipys_exact_test_where_nothing_ties(number):
+    differences = np.random.default_rng(number).normal(0.3, 1.0, number)
+    assert wilcoxon(differences) == pytest.approx(stats.wilcoxon(differences, method="exact").pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("number", [3, 8, 14, 16])
+def test_wilcoxon_with_ties_counts_all_patterns_of_signs(number):
+    rng = np.random.default_rng(number)
+    differences = rng.integers(1, 4, number) * np.where(rng.random(number) < 0.3, -1.0, 1.0)
+    magnitudes = np.abs(differences)
+    ranks = [(magnitudes < m).sum() + ((magnitudes == m).sum() + 1) / 2 for m in magnitudes]
+    expected = sum(ranks) / 2  # of R+ over all patterns
+    observed = abs(sum(rank for rank, d in zip(ranks, differences, strict=True) if d > 0) - expected)
+    patterns = np.arange(2**number)[:, None] >> np.arange(number) & 1
+    share = (np.abs(patterns @ np.array(ranks) - expected) >= observed).mean()
+    assert wilcoxon(differences) == pytest.approx(share, rel=1e-12)
+    assert wilcoxon(np.concatenate([differences, [0.0, 0.0]])) == wilcoxon(differences)
+
+
+def test_wilcoxon_of_more_than_fifty_differences_is_the_normal_approximation():
+    differences = np.round(np.random.default_rng(2).normal(0.1, 1.0, 120), 1)
+    changed = differences[differences != 0]
+    ranks = stats.rankdata(np.abs(changed))
+    number = len(changed)
+    _, ties = np.unique(ranks, return_counts=True)
+    variance = number * (number + 1) * (2 * number + 1) / 24 - (ties**3 - ties).sum() / 48
+    z = (ranks[changed > 0].sum() - number * (number + 1) / 4) / math.sqrt(variance)
+    assert wilcoxon(differences) == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-9)
 
 
 def test_effect_sizes_worked_by_hand():

@@ -142,8 +142,8 @@ def test_both_forms_of_packed_attention_are_equal():
     batch = PackedBatch.from_sequences(TEXTS)
     tokens = len(batch.input_ids)
     parts = [torch.randn(tokens, 4, 8, generator=generator, dtype=torch.float64) for _ in range(3)]
-    per_text = _attention_per_text(*parts, batch, 0.7, 0.0)
-    torch.testing.assert_close(_padded_attention(*parts, batch, 0.7, 0.0), per_text, atol=1e-12, rtol=0)
+    per_text = _attention_per_text(*parts, batch, 0.7, 0.0, causal=True)
+    torch.testing.assert_close(_padded_attention(*parts, batch, 0.7, 0.0, causal=True), per_text, atol=1e-12, rtol=0)
     query, key, value = (part[batch.offsets[2] : batch.offsets[3]] for part in parts)
     for i in (0, 4):
         shares = torch.softmax(torch.einsum("hd,jhd->hj", query[i], key[: i + 1]) * 0.7, dim=-1)

@@ -86,7 +86,7 @@ def test_bias_has_one_block_per_cutoff_with_all_conventions_within_100_columns()
     for cutoff, value in ((5, "-0.0050"), (10, "-0.0100"), (20, "-0.0200"), (30, "-0.0300"), (40, "-0.0400")):
         (line,) = [line for line in lines_with(text, "BM25", value) if str(cutoff) in line.split("│")[1]]
         assert line.replace("│", " ").split() == [str(cutoff), "BM25", *[value] * 6]
-    for heading in ("TF", "TF eq. 6", "Boolean"):
+    for heading in ("TF", "TF eq.6", "Boolean"):
         assert heading in text
 
 

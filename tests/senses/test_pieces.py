@@ -104,6 +104,20 @@ def test_words_of_a_word_piece_tokenizer_keep_their_spelling():
     assert found.tokens == ("she", "[END]", "step", "mother", ",", "she", "[END]")
 
 
+def test_the_start_token_of_an_encoder_is_a_part_of_its_own():
+    vocabulary = {name: i for i, name in enumerate(["[UNK]", "[CLS]", "[SEP]", "nurse", "she", "he"])}
+    inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    encoder = PairEncoder(tokenizer, 6, tokenizer.cls_token_id)
+    found = joined_pieces(encoder, "nurse", "she he she")
+    assert list(found.ids) == encoder.pairs("nurse", ["she he she"])[0].tolist()
+    assert found.tokens == ("[CLS]", "nurse", "[SEP]", "she", "he", "[SEP]")
+    assert found.segments == ("start", "query", "separator", "document", "document", "end")
+    assert [(word.start, word.end) for word in found.words] == [(i, i + 1) for i in range(6)]
+    assert found.cut == 1
+
+
 def test_an_empty_query_is_refused(encoder):
     with pytest.raises(ValueError, match="query is empty"):
         joined_pieces(encoder, " ", "text")

@@ -12,7 +12,7 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.tokenisation import PairEncoder, train_bpe
 from backpack_rank.data.word_classes import WordClass, WordClasses
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.scoring import Scorer
+from backpack_rank.scoring import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.control import Control, applied
 from backpack_rank.senses.tokens import TokenMove, token_classes
@@ -177,6 +177,37 @@ def test_swaps_within_classes_leave_scores_bit_identical_at_alpha_zero(
         assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_guarantee_holds_where_documents_are_cut_and_in_half_precision(tokenizer, classes, dtype):
+    ranker, encoder = _ranker("new_backpack", tokenizer, senses=8), PairEncoder(tokenizer, 24)
+    scorer = Scorer(ranker, encoder, ScoringSettings(dtype=dtype))
+    first = ["he saw the man and his soup " * 4, "the man"]
+    second = ["she saw the woman and hers soup " * 4, "the woman"]
+    assert [len(ids) for ids in encoder.encode(first)] == [len(ids) for ids in encoder.encode(second)]
+    assert len(encoder.encode(first)[0]) > 24
+    assert scorer.score("her", first).tobytes() != scorer.score("his", second).tobytes()
+    with applied(ranker, Control(tokens=TokenMove(classes, "both", 0.0))):
+        assert scorer.score("her", first).tobytes() == scorer.score("his", second).tobytes()
+
+
+@torch.no_grad()
+def test_means_of_classes_are_taken_without_dropout(tokenizer, classes):
+    from backpack_rank.models import build
+
+    torch.manual_seed(0)
+    ranker = build.new_backpack(
+        tokenizer, layers=1, hidden_size=32, heads=4, positions=64, senses=8, dropout=0.5, initializer_range=0.3
+    )
+    batch, control = batch_of(tokenizer, *TEXTS), Control(tokens=TokenMove(classes, "senses", 0.0))
+    scores = []
+    for training in (True, False):
+        ranker.train(training)
+        with applied(ranker, control):
+            assert ranker.training == training
+            scores.append(ranker.eval()(batch).scores)
+    assert torch.equal(*scores)
+
+
 def test_without_the_control_the_same_swaps_change_scores(backpack, tokenizer):
     """Otherwise the test above would show nothing."""
     scorer = Scorer(backpack, PairEncoder(tokenizer, 64))
@@ -206,9 +237,9 @@ def test_the_cached_path_equals_a_pass_of_its_own(backpack, tokenizer, classes, 
 
 def test_a_ranker_without_senses_reads_moved_tokens_only(gpt2, classes):
     for where in ("senses", "both"):
-        with pytest.raises(TypeError, match="policy.where=weights"):
-            with applied(gpt2, Control(tokens=TokenMove(classes, where, 0.0))):
-                pass
+        refused = pytest.raises(TypeError, match=r"policy\.where=weights")
+        with refused, applied(gpt2, Control(tokens=TokenMove(classes, where, 0.0))):
+            pass
 
 
 def test_an_unknown_place_is_named(classes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from backpack_rank.data.collection import Collection, MemoryStore
 
@@ -32,25 +32,21 @@ def load_inline(
         empty = [key for key, text in texts.items() if not str(text).strip()]
         if empty:
             raise ValueError(f"{name}: the text of {empty[0]!r} in {what} is empty")
-    judged = {str(key): {str(d): int(label) for d, label in labels.items()} for key, labels in (qrels or {}).items()}
-    _check(name, "qrels", judged, queries)
-    for labels in judged.values():
-        _check(name, "qrels", labels, documents)
-    _check(name, "groups", groups or {}, documents)
+    # YAML reads an id such as 7 as a number.
+    asked = {str(key): str(text) for key, text in queries.items()}
     texts = {str(key): str(text) for key, text in documents.items()}
+    judged = {str(key): {str(d): int(label) for d, label in labels.items()} for key, labels in (qrels or {}).items()}
+    grouped = {str(key): str(group) for key, group in (groups or {}).items()}
+    _check(name, "qrels", judged, asked)
+    for labels in judged.values():
+        _check(name, "qrels", labels, texts)
+    _check(name, "groups", grouped, texts)
     # Candidates in the order of the configuration.
     order = {doc_id: float(len(texts) - place) for place, doc_id in enumerate(texts)}
-    return Collection(
-        name,
-        MemoryStore(texts),
-        {str(key): str(text) for key, text in queries.items()},
-        judged,
-        {str(key): dict(order) for key in queries},
-        {str(key): str(group) for key, group in (groups or {}).items()},
-    )
+    return Collection(name, MemoryStore(texts), asked, judged, {key: dict(order) for key in asked}, grouped)
 
 
-def _check(name: str, where: str, given: Mapping, known: Mapping) -> None:
-    unknown = [key for key in given if key not in {str(known_key) for known_key in known}]
+def _check(name: str, where: str, given: Iterable[str], known: Container[str]) -> None:
+    unknown = [key for key in given if key not in known]
     if unknown:
         raise ValueError(f"{name}: {where} names {unknown[0]!r}, which is no id of this collection")

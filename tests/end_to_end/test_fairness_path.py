@@ -1,0 +1,356 @@
+"""Measures of fairness, policies, comparisons, explanations and reports as a user gets them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process import TEST_SPLIT, composed, evaluated, inline
+from workplace import ROOT, SMALL, Workplace
+
+from backpack_rank.data.formats import read_run
+from backpack_rank.pipelines.turned import TurnedRanker
+from backpack_rank.pipelines.workload import load_workload
+from backpack_rank.pipelines.yardstick import Yardstick
+from backpack_rank.reporting.rows import Report
+
+POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
+SIXTEEN = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1]"
+ALL_KINDS = ["swap", "swapped documents"]
+
+
+def of_policy(name: str) -> list[str]:
+    return [f"policy={name}", *([SIXTEEN] if name == "explicit" else [])]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path) as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.fixture(scope="module")
+def turned_off(trained: Workplace) -> tuple[Path, str]:
+    """Folder and output of ``evaluate.py alpha=0 policy=paired_tokens``."""
+    shown = trained.run("evaluate.py", "alpha=0", "policy=paired_tokens").stdout
+    return trained.newest("evaluate"), shown
+
+
+def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tuple[Path, str]) -> None:
+    folder, shown = turned_off
+    systems = json.loads((folder / "measures.json").read_text())["systems"]
+    assert [system["label"] for system in systems] == ["BM25", "alpha=1", "alpha=0"]
+    assert all(system["effectiveness"] and system["bias"] for system in systems)
+    assert [sorted(system["further"]) for system in systems] == [[], ALL_KINDS, ALL_KINDS]
+    assert f"Report: {folder / 'report.html'}" in shown
+    assert "tokens in 3 classes are moved" in shown
+    page = (folder / "report.html").read_text()
+    assert page.rstrip().endswith("</html>")
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "paired_tokens_both" in page
+    pictures = {path.suffix for path in (folder / "figures").iterdir()}
+    assert pictures == {".png", ".svg"}
+    for name in ("comparison.csv", "comparison.md", "comparison.tex"):
+        assert "alpha=0" in (folder / name).read_text()
+    tests = {(row["first"], row["second"], row["measure"]) for row in rows(folder / "significance.csv")}
+    assert ("alpha=1", "alpha=0", "nDCG@10") in tests
+    assert ("BM25", "alpha=0", "RaB(tf)@10") in tests
+    assert ("alpha=1", "alpha=0", "swap change/std") in tests
+
+
+def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -> None:
+    """Documents found by their token ids: as many after the swap, and partners where they differ."""
+    config = composed(trained, "policy=paired_tokens", *TEST_SPLIT)
+    turned = TurnedRanker(config, trained.newest("train") / "ranker")
+    work = load_workload(config, config.data, "gender_words")
+    assert work.swapped is not None
+    plain, moved = turned.systems(work, [1.0, 0.0])
+    assert plain.swapped_run
+    assert moved.swapped_run
+    tokens = turned.control(0.0).tokens
+    assert tokens is not None
+    class_of = {token: number for number, members in enumerate(tokens.classes.members) for token in members}
+
+    def within_classes(doc_id: str) -> bool:
+        texts = [store.get_many([doc_id])[doc_id] for store in (work.bias.documents, work.swapped.collection.documents)]
+        one, other = (turned.scorer.encoder.tokenizer(f" {text.strip()}")["input_ids"] for text in texts)
+        differing = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
+        partners = all(x in class_of and class_of[x] == class_of.get(y) for x, y in differing)
+        return len(one) == len(other) and bool(differing) and partners
+
+    changes = []
+    for query_id, scores in moved.bias_run.items():
+        for doc_id, score in scores.items():
+            if within_classes(doc_id):
+                before = plain.bias_run[query_id][doc_id] - plain.swapped_run[query_id][doc_id]
+                changes.append((abs(before), abs(score - moved.swapped_run[query_id][doc_id])))
+    assert len(changes) > 10
+    assert max(before for before, _ in changes) > 1e-4
+    assert max(after for _, after in changes) < 1e-6
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
+    trained: Workplace, tmp_path: Path, policy: str
+) -> None:
+    evaluated(trained, tmp_path / "plain")
+    evaluated(trained, tmp_path / "one", *of_policy(policy))
+    half = evaluated(trained, tmp_path / "half", "alpha=0.5", *of_policy(policy))
+    name = "alpha-1__embedded-test.run"
+    plain = (tmp_path / "plain" / "runs" / name).read_bytes()
+    assert (tmp_path / "one" / "runs" / name).read_bytes() == plain
+    turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__embedded-test.run")
+    original = read_run(tmp_path / "one" / "runs" / name)
+    assert {q: set(d) for q, d in turned.items()} == {q: set(d) for q, d in original.items()}
+    changes = [abs(score - original[q][d]) for q, scores in turned.items() for d, score in scores.items()]
+    assert max(changes) > 1e-6
+    assert half is not None
+    details = json.loads((tmp_path / "half" / "sensitivity.json").read_text())
+    assert details["policy"] == half.about.policy
+    weighted = any(weight != 1 for weight in details["weights"])
+    assert weighted is not policy.startswith("paired_tokens")
+    assert bool(details["moved_tokens"]) is policy.startswith("paired_tokens")
+    for block in half.rows[-1].blocks.values():
+        assert all(math.isfinite(figure.mean) for figure in block.figures.values())
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    place = Workplace(tmp_path_factory.mktemp("gpt2"))
+    place.run("train.py", "model=gpt2_tiny", *SMALL, "training.epochs=1", "warmup.epochs=0")
+    return place
+
+
+def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(gpt2: Workplace, tmp_path: Path) -> None:
+    weights = ["policy=paired_tokens", "policy.where=weights"]
+    report = evaluated(gpt2, tmp_path / "moved", "alpha=0", *weights, quiet=False)
+    assert report is not None
+    assert [row.label for row in report.rows] == ["BM25", "alpha=1", "alpha=0"]
+    one, none = (read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__embedded-test.run") for alpha in (1, 0))
+    assert one != none
+    assert (tmp_path / "moved" / "report.html").is_file()
+    for options in (["policy=lowest_senses"], ["policy=paired_tokens"]):
+        with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
+            evaluated(gpt2, tmp_path / "refused", "alpha=0", *options)
+    with pytest.raises(ValueError, match="does not split into senses"):
+        evaluated(gpt2, tmp_path / "refused", "explain.query=a question", "explain.document=an answer")
+
+
+def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
+    trained: Workplace, turned_off: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrote, _ = turned_off
+    files = [wrote / "runs" / f"{name}__embedded-test.run" for name in ("BM25", "alpha-1", "alpha-0")]
+    given = f"run=[{','.join(map(str, files))}]"
+    report = evaluated(trained, tmp_path, given, *TEST_SPLIT, quiet=False)
+    assert report is not None
+    assert [row.label for row in report.rows] == [file.name for file in files]
+    expected = json.loads((wrote / "measures.json").read_text())["systems"]
+    for row, system in zip(report.rows, expected, strict=True):
+        for kind in ("effectiveness", "bias"):
+            figures = {name: figure["mean"] for name, figure in system[kind]["figures"].items()}
+            assert {name: figure.mean for name, figure in row.blocks[kind].figures.items()} == pytest.approx(
+                figures, abs=1e-9
+            )
+    tests = [row for row in rows(tmp_path / "significance.csv") if row["measure"] == "nDCG@10"]
+    assert len(tests) == 3
+    ndcg = {row.label: row.effectiveness.figures["nDCG@10"].mean for row in report.rows if row.effectiveness}
+    for test in tests:
+        assert float(test["difference"]) == pytest.approx(ndcg[test["first"]] - ndcg[test["second"]], abs=1e-9)
+        assert float(test["p_holm"]) >= float(test["p_randomisation"])
+    shown = capsys.readouterr().out
+    assert "A letter behind a figure" in shown
+    assert r"\toprule" in (tmp_path / "comparison.tex").read_text()
+    assert "BM25" in (tmp_path / "report.html").read_text()
+
+
+def test_one_run_of_some_of_the_queries_says_what_is_missing(
+    trained: Workplace, turned_off: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (turned_off[0] / "runs" / "BM25__embedded-test.run").read_text().splitlines()
+    first = lines[0].split()[0]
+    path = tmp_path / "part.run"
+    path.write_text("\n".join([line for line in lines if line.split()[0] == first] + ["other Q0 d 1 1.0 t"]) + "\n")
+    report = evaluated(trained, tmp_path / "out", f"run={path}", *TEST_SPLIT, quiet=False)
+    assert report is not None
+    (row,) = report.rows
+    assert row.bias is not None
+    assert row.bias.queries == 1
+    assert "part.run: 11 queries missing from the run, counted as 0" in capsys.readouterr().out
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path) -> None:
+    measure = "swap change/std (swapped)"
+    config = composed(trained, "policy=paired_tokens", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
+    turned = TurnedRanker(config, trained.newest("train") / "ranker")
+    dev = load_workload(config, config.data, "gender_words", "dev")
+    yardstick = Yardstick.of(config, config.data)
+
+    def at(alpha: float) -> float:
+        (result,) = yardstick.measure(turned.systems(dev, [alpha]), dev)
+        return result.kinds["swapped documents"].mean(measure)
+
+    bound = round((at(1.0) + at(0.0)) / 2, 4)
+    report = evaluated(trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", "policy=paired_tokens")
+    assert report is not None
+    found = report.about.alpha
+    assert found is not None
+    assert 0 < found < 1
+    assert at(found) <= bound < at(found + 0.01)
+    assert [row.label for row in report.rows] == ["BM25", f"alpha={found:g}"]
+    assert any(f"alpha=auto: {found:g} is the smallest change within" in note for note in report.about.notes)
+
+
+def test_an_explanation_adds_up_to_the_score(trained: Workplace, tmp_path: Path) -> None:
+    texts = ["explain.query='who repairs engines?'", "explain.document='She repairs it, as he did.'"]
+    shown = trained.run("evaluate.py", *texts, "alpha=0", "policy=paired_tokens").stdout
+    (row,) = json.loads((trained.newest("evaluate") / "explanation.json").read_text())["explanations"]
+    for parts in (row["words"], row["senses"]):
+        total = sum(part["contribution"] for part in parts)
+        assert total + row["residual"] == pytest.approx(row["score"] - row["empty_score"], abs=1e-6)
+        changes = sum(part["change"] for part in parts)
+        assert changes == pytest.approx(row["score"] - row["score_before"], abs=1e-6)
+    groups = {word["text"]: word["group"] for word in row["words"]}
+    assert (groups["She"], groups["he"], groups["it"]) == ("female", "male", "")
+    assert "paired_tokens_both" in shown
+    assert f"{row['score']:.4f}" in shown
+
+
+def test_the_recruitment_example_gives_scores_ranks_and_changes(
+    trained: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated(trained, tmp_path, "experiment=recruitment", "policy=paired_tokens", quiet=False)
+    found = rows(tmp_path / "scores.csv")
+    assert len(found) == 3 * 5
+    at_one = {row["doc_id"]: float(row["score"]) for row in found if row["alpha"] == "1.0"}
+    for row in found:
+        assert float(row["change"]) == pytest.approx(float(row["score"]) - at_one[row["doc_id"]], abs=1e-9)
+        of_alpha = sorted(
+            (other for other in found if other["alpha"] == row["alpha"]), key=lambda o: -float(o["score"])
+        )
+        assert of_alpha[int(row["rank"]) - 1]["doc_id"] == row["doc_id"]
+    assert {row["group"] for row in found} == {"male", "female"}
+    assert "alpha=0.7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("table", ["table1", "table2", "figure2"])
+def test_the_tables_of_the_paper_stand_beside_measured_figures(trained: Workplace, tmp_path: Path, table: str) -> None:
+    evaluated(trained, tmp_path, f"experiment=fair_retrieval/{table}")
+    assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= {path.name for path in tmp_path.iterdir()}
+    text = (tmp_path / f"{table}.md").read_text()
+    report = json.loads((tmp_path / "measures.json").read_text())
+    (one,) = [system for system in report["systems"] if system["label"] == "alpha=1"]
+    measured = one["bias"]["figures"]["RaB(tf)@10"] if table != "table1" else one["effectiveness"]["figures"]["nDCG@5"]
+    assert f"{abs(measured['mean']):.4f}" in text
+    if table == "table1":
+        assert "0.3343" in text  # MRR@10 of the paper's Backpack at alpha = 1
+
+
+def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> None:
+    policies = "policy=paired_tokens,lowest_senses"
+    said = trained.fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
+    assert "Traceback" not in said
+    assert "2 of 6 jobs failed" in said
+    assert "alpha=-1 must be a finite number" in said
+    folder = trained.newest("sweep")
+    page = (folder / "report.html").read_text()
+    assert page.rstrip().endswith("</html>")
+    assert 'id="policies"' in page
+    assert "paired_tokens_both" in page
+    assert "lowest_2_senses" in page
+    assert f"Report: {folder / 'report.html'}" in said
+    swept = rows(folder / "sweep.csv")
+    assert {(row["setting"], row["alpha"]) for row in swept if row["alpha"]} == {
+        (f"policy={policy}", alpha) for policy in ("paired_tokens", "lowest_senses") for alpha in ("1.0", "0.5")
+    }
+    assert any("significan" in column or "p_" in column for column in swept[0])
+    assert "alpha--1_policy-paired_tokens" in (folder / "sweep.md").read_text()
+
+
+RELIGION = {
+    "mosque": "The muslims met at the mosque, and muslims from the village came.",
+    "church": "The church stood by the river.",
+    "river": "The river was low.",
+}
+
+
+def test_another_attribute_is_measured_with_its_own_words(trained: Workplace, tmp_path: Path) -> None:
+    data = inline({"q": "where did they meet?"}, RELIGION, qrels={"q": {"mosque": 1}})
+    report = evaluated(trained, tmp_path, "attribute=religion", data=data)
+    assert report is not None
+    assert report.rows[0].bias is not None
+    # Three words of one group, one of the other, over the three documents that there are.
+    expected = (math.log(1 + 3) - math.log(1 + 1)) / 3
+    assert report.rows[0].bias.figures["RaB(tf)@5"].mean == pytest.approx(expected, abs=1e-12)
+    assert report.about.bias_set == "inline: 1 religion-neutral query"
+    assert "muslim minus christian" in report.about.sign_in_words
+
+
+@pytest.mark.parametrize("attribute", ["religion", "age", "ethnicity"])
+def test_every_attribute_runs_through_and_says_when_no_document_has_its_words(
+    trained: Workplace, tmp_path: Path, attribute: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = {"a": "The engine stops.", "b": "The lamp is broken."}
+    data = inline({"q": "what is wrong?"}, documents, qrels={"q": {"a": 1}})
+    report = evaluated(trained, tmp_path, f"attribute={attribute}", "alpha=0.5", data=data)
+    assert report is not None
+    assert report.rows[-1].bias is not None
+    assert report.rows[-1].bias.figures["RaB(tf)@10"].mean == 0
+    assert f"none of the 2 ranked documents has a word of {attribute}_words" in caplog.text
+
+
+def test_the_published_presets_take_their_own_measures_and_words(trained: Workplace, tmp_path: Path) -> None:
+    reports: dict[str, Report] = {}
+    for preset in ("rekabsaz2020", "rekabsaz2021"):
+        report = evaluated(trained, tmp_path / preset, f"bias={preset}")
+        assert report is not None
+        reports[preset] = report
+        assert (report.about.preset, report.about.tokenizer) == (preset, "whitespace")
+    names = {preset: list(report.rows[-1].bias.figures) for preset, report in reports.items() if report.rows[-1].bias}
+    assert "RaB(tf,female)@10" in names["rekabsaz2020"]
+    assert "NFaiRR@10" not in names["rekabsaz2020"]
+    assert "NFaiRR(tf)@50" in names["rekabsaz2021"] or "NFaiRR@50" in names["rekabsaz2021"]
+    assert "163 female + 163 male" in reports["rekabsaz2021"].about.lexicon
+
+
+@pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder")
+def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(trained: Workplace, tmp_path: Path) -> None:
+    report = evaluated(trained, tmp_path / "whole", "wordings=grep_biasir", "alpha=0.5")
+    assert report is not None
+    whole = report.rows[-1].further["wordings"]
+    shares = [whole.figures[f"prefers {group}"].mean for group in ("male", "female", "neither")]
+    assert sum(shares) == pytest.approx(1)
+    assert whole.figures["|gap|/std"].mean > 0
+    options = ["wordings=grep_biasir", "alpha=auto", "budget='|gap|/std<=9'"]
+    half = evaluated(trained, tmp_path / "half", *options)
+    assert half is not None
+    assert half.about.alpha == 1
+    assert 0 < half.rows[-1].further["wordings"].queries < whole.queries
+
+
+def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Workplace) -> None:
+    before = set((trained.output / "evaluate").glob("*"))
+    process = trained.start("evaluate.py", "alpha=0.25")
+    try:
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            new = set((trained.output / "evaluate").glob("*")) - before
+            if any((folder / "significance.csv").exists() for folder in new):
+                break
+            time.sleep(0.005)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    (folder,) = set((trained.output / "evaluate").glob("*")) - before
+    assert (folder / "measures.json").is_file(), "killed too early to test anything"
+    assert json.loads((folder / "measures.json").read_text())["systems"]
+    assert not (folder / "report.html").exists() or (folder / "report.html").read_text().rstrip().endswith("</html>")
+    for path in (folder / "runs").glob("*.run"):
+        assert np.isfinite([score for scores in read_run(path).values() for score in scores.values()]).all()

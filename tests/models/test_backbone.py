@@ -1,0 +1,198 @@
+"""A Backpack over an encoder: equal to the library's own encoder, to the slow sum, and to itself after a round trip."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
+
+from backpack_rank.data.word_classes import WordClass, WordClasses
+from backpack_rank.models.attention import _attention_per_text, _padded_attention
+from backpack_rank.models.backbone import EncoderBackpackForRanking
+from backpack_rank.models.build import backpack_on_encoder, load_ranker, pair_encoder, save_ranker
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.scoring import Scorer
+from backpack_rank.senses.attribution import attribute
+from backpack_rank.senses.control import Control, applied
+from backpack_rank.senses.sensitivity import sensitivity
+from backpack_rank.senses.tokens import TokenMove, token_classes
+from backpack_rank.training.module import Optimisation
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "he",
+    "she",
+    "man",
+    "woman",
+    "saw",
+    "the",
+    "doctor",
+    "in",
+    "a",
+    "ward",
+    "soup",
+    "who",
+    "cooks",
+]
+DOCUMENTS = ["he saw the doctor in the ward", "she cooks", "", "the woman saw a man"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small BERT as the hub would give it."""
+    path = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=40, initializer_range=0.3, **shape)
+    BertModel(config).save_pretrained(path)
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def ranker(folder, tokenizer):
+    torch.manual_seed(1)
+    ranker = backpack_on_encoder(tokenizer, name=str(folder), senses=8).eval()
+    with torch.no_grad():
+        for name, parameter in ranker.named_parameters():
+            if ".backbone." not in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return ranker
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer, ranker):
+    return pair_encoder(tokenizer, ranker, 32)
+
+
+@pytest.fixture(scope="module")
+def batch(encoder):
+    return PackedBatch.from_sequences(encoder.pairs("who cooks soup", DOCUMENTS))
+
+
+@torch.no_grad()
+def test_hidden_states_are_those_of_the_library_with_padding_and_token_types(folder, ranker, tokenizer, batch):
+    assert tokenizer.convert_ids_to_tokens(batch.input_ids[:6].tolist()) == [
+        "[CLS]",
+        "who",
+        "cooks",
+        "soup",
+        "[SEP]",
+        "he",
+    ]
+    own = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    ids, mask = batch.pad(batch.input_ids), batch.padding_mask()
+    types = torch.zeros_like(ids)
+    types[:, 5:] = 1
+    expected = own(input_ids=ids, attention_mask=mask.long(), token_type_ids=types).last_hidden_state
+    found = batch.pad(ranker.backpack.hidden_states(batch))
+    torch.testing.assert_close(found, expected * mask[..., None], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_scores_are_the_head_over_the_sum_of_weighted_senses(ranker, batch):
+    """Weights of the first token, by the definition of attention; senses token by token."""
+    network = ranker.backpack
+    hidden = network.hidden_states(batch)
+    queries, keys = network.sense_weight_net.split(hidden)
+    scores = []
+    for text in range(len(batch)):
+        rows = range(int(batch.offsets[text]), int(batch.offsets[text + 1]))
+        mix = torch.zeros(32)
+        for sense in range(8):
+            logits = torch.stack([queries[rows[0], sense] @ keys[row, sense] for row in rows]) / 2  # sqrt(32 / 8)
+            for share, row in zip(torch.softmax(logits, dim=0), rows, strict=True):
+                mix += share * network.senses(batch.input_ids[row])[sense]
+        scores.append(ranker.head(mix))
+    torch.testing.assert_close(ranker(batch).scores, torch.stack(scores), atol=1e-5, rtol=1e-4)
+    assert ranker(batch).scores.std() > 1e-2
+
+
+def test_a_saved_ranker_is_loaded_with_its_encoder_and_start_token(ranker, encoder, batch, tmp_path):
+    save_ranker(tmp_path / "ranker", ranker, encoder)
+    again, other = load_ranker(tmp_path / "ranker")
+    assert isinstance(again, EncoderBackpackForRanking)
+    assert (other.start_id, other.max_length) == (WORDS.index("[CLS]"), 32)
+    state = again.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in ranker.state_dict().items())
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-6, rtol=0)
+
+
+def test_the_dial_of_tokens_is_exact_here_too(ranker, encoder, tokenizer):
+    classes = token_classes(
+        tokenizer, WordClasses("test", (WordClass("he", ("he", "she")), WordClass("man", ("man", "woman"))))
+    )
+    scorer = Scorer(ranker, encoder)
+    documents = ["he saw the woman", "she saw the man"]
+    plain = scorer.score("who cooks", documents)
+    assert abs(plain[0] - plain[1]) > 1e-3
+    with applied(ranker, Control(tokens=TokenMove(classes, "both", 0.0))):
+        first = scorer.score("who cooks", documents)
+        second = scorer.score("who cooks", documents[::-1])
+    assert first.tobytes() == second.tobytes()
+
+
+def test_sensitivity_and_attribution_know_encoders(ranker, encoder, tokenizer):
+    found = sensitivity(ranker.backpack, tokenizer, [("he", "she"), ("man", "woman")])
+    he, she, man, woman = (ranker.backpack.senses(torch.tensor(WORDS.index(w))) for w in ("he", "she", "man", "woman"))
+    cosines = [torch.cosine_similarity(a, b, dim=-1) for a, b in ((he, she), (man, woman))]
+    torch.testing.assert_close(found.values, torch.stack(cosines).mean(0).detach(), atol=1e-6, rtol=0)
+    explained = attribute(ranker, encoder, "who cooks", "she cooks soup")
+    total = explained.contributions.sum().item()
+    assert total == pytest.approx(explained.score - explained.empty_score, abs=1e-5)
+    assert explained.score == pytest.approx(
+        float(Scorer(ranker, encoder).score("who cooks", ["she cooks soup"])[0]), abs=1e-5
+    )
+
+
+def test_both_forms_of_attention_in_both_directions_are_equal(batch):
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(len(batch.input_ids), 4, 8, generator=generator, dtype=torch.float64) for _ in range(3)]
+    per_text = _attention_per_text(*parts, batch, None, 0.0, causal=False)
+    torch.testing.assert_close(_padded_attention(*parts, batch, None, 0.0, causal=False), per_text, atol=1e-12, rtol=0)
+    causal = _attention_per_text(*parts, batch, None, 0.0, causal=True)
+    assert (per_text - causal).abs().max() > 1e-3
+
+
+def test_gradients_reach_every_parameter_but_positions_that_no_text_has(ranker, batch):
+    ranker.zero_grad()
+    ranker(batch).scores.square().sum().backward()
+    without = {name for name, parameter in ranker.named_parameters() if parameter.grad is None}
+    assert without == set()
+    ranker.zero_grad()
+
+
+def test_new_parts_have_a_learning_rate_of_their_own(ranker):
+    optimizer = Optimisation(1e-4, new_rate=5e-4).optimizer(ranker)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    names = dict(ranker.named_parameters())
+    assert len(rates) == len(names)
+    assert rates[id(names["backpack.backbone.encoder.layer.0.output.dense.weight"])] == 1e-4
+    assert rates[id(names["backpack.sense_network.ln.weight"])] == 5e-4
+    assert rates[id(names["head.out.bias"])] == 5e-4
+
+
+def test_encoders_that_cannot_be_packed_are_refused(tokenizer, tmp_path):
+    from transformers import RobertaConfig, RobertaModel
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    RobertaModel(RobertaConfig(vocab_size=len(WORDS), max_position_embeddings=40, **shape)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="'roberta' cannot read texts without padding: hidden states differ"):
+        backpack_on_encoder(tokenizer, name=str(tmp_path), senses=8)
+
+
+def test_a_decoder_is_refused(tokenizer, folder):
+    bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]")
+    with pytest.raises(ValueError, match="needs an encoder"):
+        backpack_on_encoder(bare, name=str(folder))
