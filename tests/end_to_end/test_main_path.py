@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -59,8 +60,9 @@ def test_evaluate_measures_the_last_trained_ranker_beside_bm25(trained: Workplac
 
 
 def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace) -> None:
-    cache = trained.folder / "own cache"
-    shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0", f"cache.folder='{cache}'").stdout
+    cache = trained.folder / "cache" / "senses"
+    shutil.rmtree(cache, ignore_errors=True)  # other tests share it
+    shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
     entries = list(cache.glob("*.npy"))
     assert len(entries) == 2, "the candidates as they are, and in swapped wording"
     folder = trained.newest("sweep")
