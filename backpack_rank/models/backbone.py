@@ -15,7 +15,7 @@ from transformers import initialization as init
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.models.attention import BACKEND, packed_hidden
-from backpack_rank.models.backpack import SenseMixing, SenseNetwork, SenseWeightNetwork, TokenVectors
+from backpack_rank.models.backpack import SenseMixing, SenseNetwork, SenseWeightNetwork, TokenMarks, TokenVectors
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import RankingHead, SenseRanking, SenseSum
@@ -102,6 +102,7 @@ class EncoderBackpackModel(SenseMixing, _EncoderBackpackPreTrainedModel):
             self.backbone.pooler = None  # of no use here
         self.sense_network = SenseNetwork(config)  # type: ignore[arg-type]
         self.token_vectors = TokenVectors()
+        self.token_marks = TokenMarks()
         self.sense_weight_net = SenseWeightNetwork(config)  # type: ignore[arg-type]
         self.post_init()
 

@@ -74,9 +74,17 @@ class SenseNetwork(nn.Module):
 class TokenVectors(nn.Module):
     """Passes on what the sense network knows of each token. A module of its own so that a hook can move tokens."""
 
-    def forward(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        """h(x) [..., f] of token ids [...], unchanged."""
+    def forward(self, hidden: Tensor, ids: Tensor, marks: Tensor | None) -> Tensor:
+        """h(x) [..., f] of token ids [...] with or without a mark, unchanged."""
         return hidden
+
+
+class TokenMarks(nn.Module):
+    """Which tokens of a batch carry a mark: none. A module of its own so that a hook can tell equal tokens apart."""
+
+    def forward(self, input_ids: Tensor) -> Tensor | None:
+        """[T] -> bool [T], or None for no mark at all."""
+        return None
 
 
 class SenseWeightNetwork(nn.Module):
@@ -119,6 +127,7 @@ class SenseMixing(Mixin):
     sense_network: SenseNetwork
     sense_weight_net: SenseWeightNetwork
     token_vectors: TokenVectors
+    token_marks: TokenMarks
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Word embeddings: what the trunk reads and what the sense network starts from."""
@@ -136,17 +145,26 @@ class SenseMixing(Mixin):
         """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
         return self.sense_weight_net.pooled(self.hidden_states(batch), batch, self.pooled_positions(batch))
 
-    def token_hidden(self, input_ids: Tensor) -> Tensor:
+    def distinct_tokens(self, batch: PackedBatch) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Distinct token ids [U], their marks [U] or None, and the row of each token of the batch among them [T]."""
+        marks = self.token_marks(batch.input_ids)
+        if marks is None:
+            ids, inverse = batch.input_ids.unique(return_inverse=True)
+            return ids, None, inverse
+        keys, inverse = (2 * batch.input_ids + marks).unique(return_inverse=True)
+        return keys // 2, keys % 2 == 1, inverse
+
+    def token_hidden(self, input_ids: Tensor, marks: Tensor | None = None) -> Tensor:
         """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
 
         Embeddings are read past the module that holds them: a hook on it concerns what the contextual network reads.
         """
         embeddings = F.embedding(input_ids, self.get_input_embeddings().weight)
-        return self.token_vectors(self.sense_network.hidden(embeddings), input_ids)
+        return self.token_vectors(self.sense_network.hidden(embeddings), input_ids, marks)
 
-    def senses(self, input_ids: Tensor) -> Tensor:
+    def senses(self, input_ids: Tensor, marks: Tensor | None = None) -> Tensor:
         """C(x) of token ids, without context: [...] -> [..., k, d]."""
-        return self.sense_network.expand(self.token_hidden(input_ids))
+        return self.sense_network.expand(self.token_hidden(input_ids, marks))
 
     def pooled_senses(self, batch: PackedBatch) -> Tensor:
         """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k, d]
@@ -154,8 +172,8 @@ class SenseMixing(Mixin):
         The trunk runs over the packed row, the sense network over the distinct token ids of the batch.
         """
         weights = self.pooled_weights(batch)
-        ids, inverse = batch.input_ids.unique(return_inverse=True)
-        hidden = self.token_hidden(ids)  # [U, f]
+        ids, marks, inverse = self.distinct_tokens(batch)
+        hidden = self.token_hidden(ids, marks)  # [U, f]
         # Weights of equal tokens are added up, so pooling is one product over the distinct ids.
         per_token = weights.transpose(1, 2)[batch.padding_mask()]  # [T, k]
         per_id = per_token.new_zeros((len(batch) * ids.shape[0], per_token.shape[-1]))
@@ -194,6 +212,7 @@ class BackpackModel(SenseMixing, BackpackPreTrainedModel):
         self.position_embeddings = nn.Embedding(config.n_positions, config.n_embd)
         self.sense_network = SenseNetwork(config)
         self.token_vectors = TokenVectors()
+        self.token_marks = TokenMarks()
         self.sense_weight_net = SenseWeightNetwork(config)
         self.post_init()
         use_fast_paths(self.gpt2_model)

@@ -110,7 +110,7 @@ def write_with_texts(
 
 def comparison_tables(tests: Sequence[Comparison]) -> tuple[Table, ...]:
     """The tables with significance letters as the page takes them; what they mean stands below the last."""
-    tables = [comparison_table(grid) for grid in grids(tests)]
+    tables = [comparison_table(grid) for grid in grids(tests, width=8)]
     if not tables:
         return ()
     return (*tables[:-1], replace(tables[-1], notes=tuple(describe_comparison(tests))))

@@ -14,6 +14,7 @@ from backpack_rank.reporting.rows import About, Report, Summary
 
 _MAGNITUDE_TITLES = {"tf": "TF", "tf-paper": "TF eq.6", "bool": "Boolean", "tc": "count"}
 _NO_VALUE = "-"
+_WIDTH = 6
 _SHARES = "Mean over queries; NFaiRR and FaiRR: higher is better; the exposures of all groups and neutral sum to 1"
 _KINDS = {
     "swap": "All candidates of the bias set, scored again with every word of the lexicon swapped; std: of the scores",
@@ -44,9 +45,9 @@ def bias_tables(report: Report) -> list[Table]:
     counts = [summary.queries for _, summary in summaries]
     tables = []
     for what, names, caption in (("Bias", signed, _sign_caption(report.about)), ("Fairness", shares, _SHARES)):
-        if names:
+        for part in _parts(names):
             title = _title(what, report.about.bias_set, counts)
-            tables.append(_by_cutoff(Table(title=title, caption=caption, caption_justify="left"), names, summaries))
+            tables.append(_by_cutoff(Table(title=title, caption=caption, caption_justify="left"), part, summaries))
     return tables
 
 
@@ -120,6 +121,13 @@ def _by_cutoff(table: Table, measures: Sequence[str], summaries: Sequence[tuple[
             table.add_row(cutoff if index == 0 else "", Text(label), *_means(summary, at_cutoff))
         table.add_section()
     return table
+
+
+def _parts(measures: Sequence[str]) -> list[list[str]]:
+    """Measures of at most six names together, so that a table fits 80 characters."""
+    names = list(dict.fromkeys(_split(measure)[0] for measure in measures))
+    chunks = [set(names[start : start + _WIDTH]) for start in range(0, len(names), _WIDTH)]
+    return [[measure for measure in measures if _split(measure)[0] in chunk] for chunk in chunks]
 
 
 def _is_signed(measure: str) -> bool:

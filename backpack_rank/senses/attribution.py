@@ -274,8 +274,8 @@ def _attribute(ranker: SenseRanking, batch: PackedBatch) -> BatchAttribution:
     """
     with torch.no_grad():
         shares = ranker.backpack.pooled_weights(batch).double()  # a [B, k, n]
-        ids, inverse = batch.input_ids.unique(return_inverse=True)
-        vectors = ranker.backpack.senses(ids).double().transpose(0, 1)  # C [k, U, d]
+        ids, marks, inverse = ranker.backpack.distinct_tokens(batch)
+        vectors = ranker.backpack.senses(ids, marks).double().transpose(0, 1)  # C [k, U, d]
         columns = batch.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
         per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
         senses = torch.bmm(per_id.transpose(0, 1), vectors).transpose(0, 1)  # [B, k, d]

@@ -6,8 +6,9 @@ x_bar, every place where the token enters the network is moved towards the class
     v_alpha(x) = v_bar + alpha (v(x) - v_bar)
 
 ``senses``: v is h(x), the hidden layer that the sense vectors are linear in, so C(x)_l moves in the same way for every
-sense l. ``weights``: v is the embedding that the contextual network reads. ``both``: both. No other token changes,
-nothing is trained, and alpha = 1 is the ranker itself.
+sense l. ``weights``: v is the embedding that the contextual network reads. ``both``: both. Only whole words move: the
+token " she" does in "she saw", not in "sheets" (" she", "ets"). No other token changes, nothing is trained, and
+alpha = 1 is the ranker itself.
 
 **Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping tokens within their
 classes leaves the score as it is, bit for bit, when the swapped text has the same number of tokens and every token
@@ -28,12 +29,14 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.word_classes import WordClasses
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.senses.word_edges import WordEdges
 
 PLACES = ("senses", "weights", "both")
 _CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
@@ -46,12 +49,14 @@ class TokenClasses:
     Attributes:
         names: what each class is, such as ``" He"`` of class ``subject pronoun``.
         members: token ids of each class, two or more.
+        edges: tells words from pieces of words.
         in_parts: words of the lexicon that are no single token in any variant: they are left as they are.
         alone: words with a token but without a partner of the same case and spacing: left as they are too.
     """
 
     names: tuple[str, ...]
     members: tuple[tuple[int, ...], ...]
+    edges: WordEdges
     in_parts: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
 
@@ -83,7 +88,7 @@ class TokenMove:
     @property
     def key(self) -> str:
         """Differs when the moved vectors differ; part of the keys of cached sense vectors."""
-        return f"{self.classes.key}-{self.where}-{self.alpha!r}"
+        return f"{self.classes.key}-words-{self.where}-{self.alpha!r}"
 
 
 def token_classes(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> TokenClasses:
@@ -113,7 +118,11 @@ def token_classes(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> Tok
     every = [word for word_class in words.classes for word in word_class.words]
     alone = [word for word in every if word in known and not _variants(tokenizer, word) & vocabulary]
     return TokenClasses(
-        tuple(found.values()), tuple(found), tuple(word for word in every if word not in known), tuple(alone)
+        tuple(found.values()),
+        tuple(found),
+        WordEdges.of(tokenizer),
+        tuple(word for word in every if word not in known),
+        tuple(alone),
     )
 
 
@@ -133,46 +142,52 @@ def moved_tokens(ranker: PreTrainedModel, move: TokenMove) -> Iterator[None]:
     if move.alpha == 1:
         yield
         return
-    handles = []
+    handles: list[RemovableHandle] = []
     try:
         if move.where in ("weights", "both"):
-            handles.append(_move_embeddings(ranker, move))
+            handles += _move_embeddings(ranker, move)
         if move.where in ("senses", "both"):
-            handles.append(_move_hidden(ranker, move))
+            handles += _move_hidden(ranker, move)
         if move.where == "both" and move.alpha == 0:
-            handles.append(_merge_ids(ranker, move))
+            handles += _merge_ids(ranker, move)
         yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _move_embeddings(ranker: PreTrainedModel, move: TokenMove):
+def _move_embeddings(ranker: PreTrainedModel, move: TokenMove) -> list[RemovableHandle]:
     """Move what the contextual network reads."""
     embeddings = _embeddings(ranker)
     shift = _shift(move, embeddings.weight, lambda ids: embeddings.weight[ids])
 
     def moved(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        return shift(output, inputs[0])
+        ids = inputs[0]
+        return shift(output, ids, move.classes.edges.whole_words(ids.flatten()).view_as(ids))
 
-    return embeddings.register_forward_hook(moved)
+    return [embeddings.register_forward_hook(moved)]
 
 
-def _move_hidden(ranker: PreTrainedModel, move: TokenMove):
-    """Move the hidden vectors that sense vectors are linear in."""
+def _move_hidden(ranker: PreTrainedModel, move: TokenMove) -> list[RemovableHandle]:
+    """Move the hidden vectors that sense vectors are linear in; single tokens, without a text, count as words."""
     assert isinstance(ranker, SenseRanking)
     backpack = ranker.backpack
     with evaluating(ranker):  # the mean of a class is no place for dropout
         shift = _shift(move, backpack.get_input_embeddings().weight, backpack.token_hidden)
 
-    def moved(_module: nn.Module, inputs: tuple[Tensor, Tensor], output: Tensor) -> Tensor:
-        return shift(output, inputs[1])
+    def marked(_module: nn.Module, inputs: tuple[Tensor], _output: None) -> Tensor:
+        return move.classes.edges.whole_words(inputs[0])
 
-    return backpack.token_vectors.register_forward_hook(moved)
+    def moved(_module: nn.Module, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> Tensor:
+        _, ids, marks = inputs
+        return shift(output, ids, torch.ones_like(ids, dtype=torch.bool) if marks is None else marks)
+
+    handles = [backpack.token_marks.register_forward_hook(marked)]
+    return [*handles, backpack.token_vectors.register_forward_hook(moved)]
 
 
-def _merge_ids(ranker: PreTrainedModel, move: TokenMove):
-    """Give all tokens of a class the id of its first.
+def _merge_ids(ranker: PreTrainedModel, move: TokenMove) -> list[RemovableHandle]:
+    """Give all words of a class the id of its first.
 
     At alpha = 0 they have the same vectors, but sums over distinct ids would be taken in another order, which shows in
     the last bits.
@@ -184,10 +199,11 @@ def _merge_ids(ranker: PreTrainedModel, move: TokenMove):
     def merged(_module: nn.Module, inputs: tuple) -> tuple:
         batch = inputs[0]
         assert isinstance(batch, PackedBatch)
-        ids = table.to(batch.input_ids.device)[batch.input_ids]
-        return (replace(batch, input_ids=ids), *inputs[1:])
+        ids = batch.input_ids
+        whole = move.classes.edges.whole_words(ids)
+        return (replace(batch, input_ids=torch.where(whole, table.to(ids.device)[ids], ids)), *inputs[1:])
 
-    return ranker.register_forward_pre_hook(merged)
+    return [ranker.register_forward_pre_hook(merged)]
 
 
 def _embeddings(ranker: PreTrainedModel) -> nn.Embedding:
@@ -197,18 +213,18 @@ def _embeddings(ranker: PreTrainedModel) -> nn.Embedding:
 
 
 def _shift(move: TokenMove, weight: Tensor, vectors_of: Callable[[Tensor], Tensor]):
-    """A function (vectors [..., w], ids [...]) -> moved vectors."""
+    """A function (vectors [..., w], ids [...], whole words [...]) -> moved vectors."""
     class_of = move.classes.class_of(weight.shape[0]).to(weight.device)
     with torch.no_grad():
         means = torch.stack(
             [vectors_of(torch.tensor(ids, device=weight.device)).mean(dim=0) for ids in move.classes.members]
         )
 
-    def shift(vectors: Tensor, ids: Tensor) -> Tensor:
+    def shift(vectors: Tensor, ids: Tensor, whole: Tensor) -> Tensor:
         classes = class_of[ids]
         centre = means.to(vectors.dtype)[classes.clamp(min=0)]
         moved = centre + move.alpha * (vectors - centre)
-        return torch.where((classes >= 0)[..., None], moved, vectors)
+        return torch.where(((classes >= 0) & whole)[..., None], moved, vectors)
 
     return shift
 

@@ -14,6 +14,7 @@ from backpack_rank.models.packing import PackedBatch
 from backpack_rank.senses.attribution import attribute, attribute_batch, attribute_change, explanation
 from backpack_rank.senses.control import attach
 from backpack_rank.senses.tokens import TokenClasses, TokenMove, moved_tokens
+from backpack_rank.senses.word_edges import WordEdges
 
 QUERY = "doctor in the ward"
 DOCUMENT = "The doctor said he would see the patient, and he did: he said so."
@@ -201,7 +202,7 @@ def test_attached_weights_take_part_and_multiply_with_given_ones(ranker, encoder
 @pytest.mark.parametrize("where", ["senses", "weights", "both"])
 def test_moved_tokens_are_explained_as_they_are_scored(ranker, encoder, where):
     he, she = (int(encoder.encode([word])[0][0]) for word in ("he", "she"))
-    move = TokenMove(TokenClasses((" he",), ((he, she),)), where, 0.3)
+    move = TokenMove(TokenClasses((" he",), ((he, she),), WordEdges.of(encoder.tokenizer)), where, 0.3)
     plain = attribute(ranker, encoder, QUERY, DOCUMENT)
     with moved_tokens(ranker, move):
         expected = score_of(ranker, encoder)

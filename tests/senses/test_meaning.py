@@ -18,6 +18,7 @@ from backpack_rank.senses.meaning import (
     typical_words,
 )
 from backpack_rank.senses.tokens import TokenClasses, TokenMove, moved_tokens
+from backpack_rank.senses.word_edges import WordEdges
 
 LEXICON = Lexicon("toy", {"female": ("she", "her", "mother"), "male": ("he", "his", "father")})
 PAIRS = [
@@ -134,7 +135,9 @@ def test_predicted_words_have_the_largest_logits(ranker, encoder, vocabulary):
 
 def test_a_move_of_tokens_shows_in_the_neighbours(ranker, encoder, vocabulary):
     he, she = (int(encoder.encode([word])[0][0]) for word in ("he", "she"))
-    with moved_tokens(ranker, TokenMove(TokenClasses((" he",), ((he, she),)), "senses", 0.0)):
+    with moved_tokens(
+        ranker, TokenMove(TokenClasses((" he",), ((he, she),), WordEdges.of(encoder.tokenizer)), "senses", 0.0)
+    ):
         found = nearest_words(ranker.backpack, encoder, vocabulary, ["he"], count=1)
     assert all(words["he"][0].word == "she" for words in found)
     assert all(words["he"][0].value == pytest.approx(1, abs=1e-5) for words in found)

@@ -34,7 +34,8 @@ OTHERS = ["doctor", "ward", "bridge", "soup", "and", "the"]
 def tokenizer():
     cases = (str.lower, str.capitalize)
     text = " ".join(case(word) for word in WORDS + OTHERS for case in cases)
-    return train_bpe([text] * 4 + [f"{case(word)}" for word in WORDS for case in cases] * 4, vocab_size=480)
+    bare = [f"({case(word)})" for word in WORDS for case in cases]
+    return train_bpe([text] * 4 + [case(word) for word in WORDS for case in cases] * 4 + bare * 4, vocab_size=480)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,42 @@ def test_variants_of_case_and_space_are_classes_of_their_own(tokenizer, classes)
     assert by_id[lower] != by_id[upper]
     assert {"widower", "widow"} <= set(classes.in_parts)
     assert not set(ids_of(tokenizer, " the doctor and soup")) & set(by_id)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("where", ["senses", "weights", "both"])
+def test_a_piece_of_a_longer_word_stays_where_it_is(backpack, gpt2, tokenizer, classes, where):
+    """ " she" begins "sheward", and "he" ends "bridgehe": neither is a pronoun."""
+    (she,), (he,) = ids_of(tokenizer, " she"), ids_of(tokenizer, "he")
+    pieces = [[she, *ids_of(tokenizer, "ward")], [*ids_of(tokenizer, " bridge"), he]]
+    assert [tokenizer.decode(ids) for ids in pieces] == [" sheward", " bridgehe"]
+    assert {she, he} <= {token for ids in classes.members for token in ids}
+    words = [[she, *ids_of(tokenizer, " ward")], [*ids_of(tokenizer, " bridge"), *ids_of(tokenizer, "("), he]]
+    end = [tokenizer.eos_token_id]
+    rankers = [backpack] if where != "weights" else [backpack, gpt2]
+    for ranker in rankers:
+        for ids, moves in [(ids, False) for ids in pieces] + [(ids, True) for ids in words]:
+            batch = PackedBatch.from_sequences([ids + end, ids_of(tokenizer, " soup") + end])
+            plain = ranker(batch).scores
+            for alpha in (0.0, 0.5):
+                with applied(ranker, Control(tokens=TokenMove(classes, where, alpha))):
+                    assert torch.equal(ranker(batch).scores, plain) != moves
+
+
+@torch.no_grad()
+def test_a_word_and_the_same_token_as_a_piece_are_told_apart_in_one_text(backpack, tokenizer, classes):
+    (she,) = ids_of(tokenizer, " she")
+    both = [she, *ids_of(tokenizer, "ward"), she, *ids_of(tokenizer, " ward"), tokenizer.eos_token_id]
+    network, move = backpack.backpack, TokenMove(classes, "senses", 0.0)
+    vectors = network.senses(torch.arange(len(tokenizer)))
+    batch = PackedBatch.from_sequences([both])
+    shares = network.pooled_weights(batch)[0]
+    mix = torch.zeros(32)
+    for place, token in enumerate(both):
+        moved = edited(vectors, classes, 0.0) if place == both.index(she, 1) else vectors
+        mix += (shares[:, place, None] * moved[token]).sum(dim=0)
+    with applied(backpack, Control(tokens=move)):
+        assert float(backpack(batch).scores) == pytest.approx(float(backpack.head(mix)), abs=2e-5)
 
 
 def test_a_vocabulary_without_any_class_is_refused(tokenizer):
