@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 run: $(STAMP)
 	$(BIN)/python train.py
-	$(BIN)/python evaluate.py -m alpha=1,0.9,0.7,0.5,0.3,0
+	$(BIN)/python evaluate.py -m policy=lowest_senses,uniform,paired_tokens alpha=1,0.7,0.5,0.3,0
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
