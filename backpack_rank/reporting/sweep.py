@@ -202,6 +202,7 @@ def further_table(sweep: Sweep) -> Table | None:
 
 def _filled(table: Table, sweep: Sweep, titles: Mapping[str, str]) -> Table:
     several = any(entry.setting for entry in sweep.entries)
+    table.collapse_padding = True  # six columns of numbers and two of names fit 80 characters
     if several:
         table.add_column("setting", overflow="fold")
     table.add_column("system", overflow="fold", min_width=9)
@@ -213,7 +214,11 @@ def _filled(table: Table, sweep: Sweep, titles: Mapping[str, str]) -> Table:
         for measure in measures:
             below = _change(sweep, entry, measure)
             cells.append(_number(entry.row, measure, signed=measure in BIAS) + (below and f"\n{below}"))
-        table.add_row(*([Text(entry.setting)] if several else []), Text(entry.row.label), *cells)
+        table.add_row(
+            *([Text(entry.setting.removeprefix("policy=").replace("_", " "))] if several else []),
+            Text(entry.row.label),
+            *cells,
+        )
     return table
 
 
