@@ -14,8 +14,10 @@ from backpack_rank.data.formats import write_run
 from backpack_rank.evaluation.statistics import compare
 from backpack_rank.pipelines.auto import chosen_alpha
 from backpack_rank.pipelines.common import CONFIG, RANKER, find_ranker, quiet_libraries, save_config
+from backpack_rank.pipelines.details import swap_notes, write_class_counts, write_gaps_by
 from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.page import write_evaluation_page
+from backpack_rank.pipelines.recalibrated import recalibrated_systems
 from backpack_rank.pipelines.runs import run_systems, run_workload
 from backpack_rank.pipelines.turned import System, TurnedRanker
 from backpack_rank.pipelines.workload import Workload, bias_set_in_words, load_workload
@@ -93,10 +95,12 @@ def _evaluate_ranker(config: DictConfig, folder: Path, quiet: bool) -> Report:
     work = load_workload(config, data, yardstick.fairness.lexicon)
     # A sweep has the ranker as it is as a job of its own.
     alphas = [alpha] if quiet or alpha == 1 else [1.0, alpha]
-    systems = [System(work.stage, None, work.candidates, work.bias_candidates), *turned.systems(work, alphas)]
+    systems = [System(work.stage, None, work.candidates, work.bias_candidates)]
+    systems += [*recalibrated_systems(config, turned, work, alpha), *turned.systems(work, alphas)]
     turned.write_senses(folder / "sensitivity.json", control)
     results = yardstick.measure(systems, work)
-    notes = [*turned.notes(control), *notes]
+    write_class_counts(folder, turned.policy, control.tokens.classes if control.tokens else None, work)
+    notes = [*turned.notes(control), *swap_notes(work), *notes]
     return _report(config, data, folder, work, results, yardstick, notes, quiet, turned)
 
 
@@ -158,6 +162,7 @@ def _report(
         folder / "per_query.csv", [(r.system.label, values.values) for r in results for values in r.kinds.values()]
     )
     write_report(folder, report)
+    write_gaps_by(folder, results, work)
     if quiet:
         log.info("%s measured, see %s", last.label, folder)
         return report

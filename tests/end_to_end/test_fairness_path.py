@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from in_process import TEST_SPLIT, composed, evaluated, inline
 from workplace import ROOT, SMALL, Workplace
 
 from backpack_rank.data.formats import read_run
+from backpack_rank.data.sources.embedded import load_embedded
 from backpack_rank.pipelines.turned import TurnedRanker
 from backpack_rank.pipelines.workload import load_workload
 from backpack_rank.pipelines.yardstick import Yardstick
@@ -328,6 +330,13 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(traine
     shares = [whole.figures[f"prefers {group}"].mean for group in ("male", "female", "neither")]
     assert sum(shares) == pytest.approx(1)
     assert whole.figures["|gap|/std"].mean > 0
+    rows = list(csv.DictReader((tmp_path / "whole" / "gaps_by.csv").open()))
+    labels = {row["label"]: int(row["queries"]) for row in rows if row["attribute"] == "stereotype"}
+    assert labels == {"female": 20, "male": 9, "none": 88}
+    by_topic = [row for row in rows if row["attribute"] == "topic" and row["measure"] == "|gap|/std"]
+    own = [row for row in by_topic if row["system"] == "alpha=0.5"]
+    weighted = sum(float(row["mean"]) * int(row["queries"]) for row in own) / whole.queries
+    assert weighted == pytest.approx(whole.figures["|gap|/std"].mean)
     options = ["wordings=grep_biasir", "alpha=auto", "budget='|gap|/std<=9'"]
     half = evaluated(trained, tmp_path / "half", *options)
     assert half is not None
@@ -354,3 +363,37 @@ def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Wor
     assert not (folder / "report.html").exists() or (folder / "report.html").read_text().rstrip().endswith("</html>")
     for path in (folder / "runs").glob("*.run"):
         assert np.isfinite([score for scores in read_run(path).values() for score in scores.values()]).all()
+
+
+def test_words_of_the_classes_are_counted_in_the_candidates(trained: Workplace, tmp_path: Path) -> None:
+    report = evaluated(trained, tmp_path, "policy=paired_tokens", "alpha=0")
+    assert report is not None
+    rows = {row["word"]: row for row in csv.DictReader((tmp_path / "word_classes.csv").open())}
+    run = read_run(tmp_path / "runs" / "BM25__embedded-test.run")
+    documents = load_embedded("test", test_queries=12, documents=80).documents
+    texts = documents.get_many({doc_id for scores in run.values() for doc_id in scores})
+    for word in ("he", "her", "man"):
+        assert int(rows[word]["count"]) == sum(len(re.findall(rf"\b{word}\b", t.lower())) for t in texts.values())
+    assert int(rows["she"]["count"]) > 0
+    assert {row["token"] for row in rows.values()} <= {"yes", "no", "alone"}
+    assert any(re.fullmatch(r"Swap: \d+ of \d+ candidates change, .*", note) for note in report.about.notes)
+
+
+def test_another_run_is_recalibrated_by_the_changes_of_the_dial(trained: Workplace, tmp_path: Path) -> None:
+    evaluated(trained, tmp_path / "first", "alpha=1")
+    path = tmp_path / "first" / "runs" / "BM25__embedded-test.run"
+    options = [f"recalibrate.run='{path}'", "recalibrate.weight=0.5"]
+    evaluated(trained, tmp_path / "second", "policy=paired_tokens", "alpha=0", *options)
+    runs = {file.name: file for file in (tmp_path / "second" / "runs").iterdir()}
+    zero, bm25 = read_run(runs["alpha-0__embedded-test.run"]), read_run(path)
+    one = read_run(tmp_path / "first" / "runs" / "alpha-1__embedded-test.run")
+    (name,) = [name for name in runs if "change" in name]
+    found = read_run(runs[name])
+    for query_id, scores in bm25.items():
+        ids = list(scores)
+        change = np.array([zero[query_id][d] - one[query_id][d] for d in ids])
+        own = np.array([scores[d] for d in ids])
+        z = [(values - values.mean()) / (values.std() or 1) for values in (own, change)]
+        assert [found[query_id][d] for d in ids] == pytest.approx((z[0] + 0.5 * z[1]).tolist(), abs=2e-3)
+    with pytest.raises(ValueError, match="needs an alpha other than 1"):
+        evaluated(trained, tmp_path / "third", "alpha=1", *options)
