@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length
+from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length, start_worker
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
@@ -173,7 +173,8 @@ class Scorer:
 
     def _batches(self, pairs: Pairs) -> Iterator[tuple[np.ndarray, PackedBatch]]:
         chunks = PairChunks(pairs, self.encoder, self.tokens_per_batch)
-        loader = DataLoader(chunks, batch_size=None, num_workers=self.settings.workers)
+        workers = self.settings.workers
+        loader = DataLoader(chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker)
         with tqdm(total=len(pairs), desc=f"scoring {pairs.collection.name}", unit="doc", leave=False) as bar:
             for chunk in loader:
                 for rows, batch in chunk:

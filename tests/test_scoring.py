@@ -55,7 +55,10 @@ def test_the_size_of_batches_does_not_matter(make_backpack, encoder, tiny_collec
     assert flat(other) == pytest.approx(flat(backpack_scorer.rank(RUN, tiny_collection)), abs=1e-5)
 
 
-def test_worker_processes_give_the_same_scores(make_backpack, encoder, tiny_collection, backpack_scorer):
+def test_worker_processes_give_the_same_scores(make_backpack, encoder, tiny_collection, backpack_scorer, monkeypatch):
+    # The threads that the tokenizer starts here are not in a forked process: a worker that used them would hang.
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    encoder.encode(["the doctor in the ward"] * 64)
     with_workers = Scorer(make_backpack(), encoder, ScoringSettings(workers=1))
     assert with_workers.rank(RUN, tiny_collection) == backpack_scorer.rank(RUN, tiny_collection)
 

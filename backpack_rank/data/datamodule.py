@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import CPU_TOKENS, PairChunks, Pairs
+from backpack_rank.data.pairs import CPU_TOKENS, PairChunks, Pairs, start_worker
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.packing import PackedBatch
 
@@ -131,6 +131,7 @@ class RankingData(L.LightningDataModule):
             collate_fn=collate_lists,
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
+            worker_init_fn=start_worker,
         )
 
     def val_dataloader(self) -> DataLoader:
@@ -140,7 +141,9 @@ class RankingData(L.LightningDataModule):
         sampler: DistributedSampler | None = None
         if world_size > 1:
             sampler = DistributedSampler(chunks, world_size, rank, shuffle=False)
-        return DataLoader(chunks, batch_size=None, sampler=sampler, num_workers=self.workers)
+        return DataLoader(
+            chunks, batch_size=None, sampler=sampler, num_workers=self.workers, worker_init_fn=start_worker
+        )
 
     def _place(self) -> tuple[int, int]:
         """Rank of this process and the number of processes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,11 @@ CPU_TOKENS = 1500
 """Tokens per packed batch that keep a CPU's caches warm."""
 GPU_TOKENS = 65_536
 """Tokens per packed batch that keep a GPU busy."""
+
+
+def start_worker(_worker: int) -> None:
+    """For data loaders: a forked process must not wait for the tokenizer's threads, which it does not have."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 @dataclass(frozen=True)

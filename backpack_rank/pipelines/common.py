@@ -96,7 +96,6 @@ def candidates_of(data: DictConfig, split: str, collection: Collection) -> tuple
 
 def quiet_libraries() -> None:
     """Keep progress bars of loading, and advice that does not concern a user, out of the terminal."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("WANDB_SILENT", "true")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     logging.getLogger("bm25s").setLevel(logging.WARNING)
