@@ -100,17 +100,7 @@ def load_lexicon(path: str | Path) -> Lexicon:
             twice or in two groups, a word with white space; or the file has fewer than two groups.
     """
     found = find_lexicon(path)
-    groups: dict[str, list[str]] = {}
-    seen: dict[str, tuple[int, str]] = {}
-    for line, (raw, group) in rows(found, ("word", "group")):
-        word = raw.lower()
-        check_word(word, f"{found}, line {line}")
-        if word in seen:
-            first_line, first_group = seen[word]
-            what = "occurs twice" if group == first_group else f"is in two groups, {first_group!r} and {group!r}"
-            raise ValueError(f"{found}, line {line}: {word!r} {what} (first on line {first_line})")
-        seen[word] = (line, group)
-        groups.setdefault(group, []).append(word)
+    groups, _ = grouped_words(found, "group", "groups")
     if len(groups) < 2:
         raise ValueError(f"{found}: fewer than two groups in column 'group' (found: {', '.join(groups) or 'none'})")
     return Lexicon(found.stem, {group: tuple(words) for group, words in groups.items()}, found)
@@ -208,6 +198,33 @@ def header_of(path: Path) -> list[str]:
     """Names of the columns of a CSV file, without the byte order mark that spreadsheets put before the first."""
     with open_text(path) as handle:
         return [name.removeprefix(_BYTE_ORDER_MARK).strip() for name in next(csv.reader(handle), [])]
+
+
+def grouped_words(path: Path, column: str, plural: str) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Words of a CSV file by the values of a column, and the line where each value stands first.
+
+    Args:
+        path: has the columns ``word`` and ``column``.
+        column: such as ``group``.
+        plural: of it, for the sentence of an error.
+
+    Raises:
+        ValueError: names file and line of a word that occurs twice or is in two groups, or of a bad word or cell.
+    """
+    groups: dict[str, list[str]] = {}
+    first_lines: dict[str, int] = {}
+    seen: dict[str, tuple[int, str]] = {}
+    for line, (raw, group) in rows(path, ("word", column)):
+        word = raw.lower()
+        check_word(word, f"{path}, line {line}")
+        if word in seen:
+            first_line, first_group = seen[word]
+            what = "occurs twice" if group == first_group else f"is in two {plural}, {first_group!r} and {group!r}"
+            raise ValueError(f"{path}, line {line}: {word!r} {what} (first on line {first_line})")
+        seen[word] = (line, group)
+        first_lines.setdefault(group, line)
+        groups.setdefault(group, []).append(word)
+    return groups, first_lines
 
 
 def rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backpack_rank.data.lexicon import Lexicon, WordPairs, check_word, find_lexicon, rows
+from backpack_rank.data.lexicon import Lexicon, WordPairs, check_word, find_lexicon, grouped_words
 from backpack_rank.data.words import word_tokens
 
 POSSESSIVES = frozenset({"him", "his", "her", "hers"})
@@ -97,24 +97,12 @@ def load_classes(path: str | Path) -> WordClasses:
             or in two classes, a word with white space, a class of one word; or the file has no class.
     """
     found = find_lexicon(path)
-    words: dict[str, list[str]] = {}
-    seen: dict[str, tuple[int, str]] = {}
-    first_line: dict[str, int] = {}
-    for line, (name, raw) in rows(found, ("class", "word")):
-        word = raw.lower()
-        check_word(word, f"{found}, line {line}")
-        if word in seen:
-            first, before = seen[word]
-            what = "occurs twice" if before == name else f"is in two classes, {before!r} and {name!r}"
-            raise ValueError(f"{found}, line {line}: {word!r} {what} (first on line {first})")
-        seen[word] = (line, name)
-        first_line.setdefault(name, line)
-        words.setdefault(name, []).append(word)
+    words, first_lines = grouped_words(found, "class", "classes")
     if not words:
         raise ValueError(f"{found}: there is no row below the header")
     for name, members in words.items():
         if len(members) < 2:
-            raise ValueError(f"{found}, line {first_line[name]}: class {name!r} has one word only, {members[0]!r}")
+            raise ValueError(f"{found}, line {first_lines[name]}: class {name!r} has one word only, {members[0]!r}")
     return WordClasses(found.stem, tuple(WordClass(name, tuple(members)) for name, members in words.items()), found)
 
 

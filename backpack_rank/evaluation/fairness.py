@@ -127,6 +127,7 @@ class _Curves:
     known: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
 
     def of(self, measure: Measure) -> np.ndarray:
+        """Values of a measure at every cut-off; what measures share is computed once."""
         magnitudes, options = self.context.magnitudes, measure.params
         if measure.NAME == Exposure.NAME:
             return self._once(("Exposure", options["group"]), lambda: self._exposure(options["group"]))

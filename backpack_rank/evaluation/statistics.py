@@ -28,9 +28,8 @@ from backpack_rank.evaluation.paired import (
     wilcoxon,
 )
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.reporting.rows import Average, ComparedMeasure, Comparison, Goal, PairedTest
+from backpack_rank.reporting.rows import SIGNIFICANCE, Average, ComparedMeasure, Comparison, Goal, PairedTest
 
-SIGNIFICANCE = 0.05
 _SIGNED: tuple[Average, ...] = ("mean", "absolute_mean")
 _GOALS: tuple[tuple[str, Goal], ...] = (
     (r"A?RaB\b.*", "zero"),

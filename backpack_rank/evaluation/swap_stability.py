@@ -158,6 +158,7 @@ class _Compared:
 
     @classmethod
     def of(cls, before: Mapping[str, float], after: Mapping[str, float], changed: Container[str]) -> _Compared:
+        """Scores of one list before and after the swap, in the order of ``before``."""
         return cls(
             np.array(list(before.values()), dtype=np.float64),
             np.array([after[doc_id] for doc_id in before], dtype=np.float64),

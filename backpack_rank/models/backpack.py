@@ -121,7 +121,10 @@ class SenseWeightNetwork(nn.Module):
 
 
 class SenseMixing(Mixin):
-    """What every Backpack does with its networks, whatever the trunk that reads the text."""
+    """What every Backpack does with its networks, whatever the trunk that reads the text.
+
+    A model class says where its word embeddings and hidden states are; the rest is shared.
+    """
 
     config: Any
     sense_network: SenseNetwork

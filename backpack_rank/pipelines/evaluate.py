@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from hydra.utils import instantiate
@@ -86,6 +87,7 @@ def _evaluate_ranker(config: DictConfig, folder: Path, quiet: bool) -> Report:
     data = data_of(config, checkpoint)
     yardstick = Yardstick.of(config, data)
 
+    @cache  # for alpha=auto and for fitted policies
     def dev() -> Workload:
         return load_workload(config, data, yardstick.fairness.lexicon, "dev")
 

@@ -19,7 +19,7 @@ from backpack_rank.pipelines.turned import TurnedRanker
 from backpack_rank.pipelines.workload import Workload
 from backpack_rank.pipelines.yardstick import Results
 from backpack_rank.reporting.comparison import describe_comparison, grids
-from backpack_rank.reporting.explanation import explanation_html
+from backpack_rank.reporting.explanation import explanation_html, write_profiles
 from backpack_rank.reporting.page.build import comparison_table, page_of_rows, sense_panel
 from backpack_rank.reporting.page.data import (
     Attribution,
@@ -95,7 +95,7 @@ def write_with_texts(
     if turned is not None and control is not None and turned.has_senses and turn is not None:
         page = replace(
             page,
-            senses=senses_of(turned, control, turn.collection, turn.runs[0], lexicon),
+            senses=senses_of(folder, turned, control, turn.collection, turn.runs[0], lexicon),
             attribution=attributions(turned, control, turn, lexicon.name if lexicon.path is None else lexicon.path),
         )
     page = replace(
@@ -149,9 +149,9 @@ def changed_queries(turn: Turn, lexicon: Lexicon) -> Changes | Missing:
 
 
 def senses_of(
-    turned: TurnedRanker, control: Control, collection: Collection, run: Run, lexicon: Lexicon
+    folder: Path, turned: TurnedRanker, control: Control, collection: Collection, run: Run, lexicon: Lexicon
 ) -> SensePanel | Missing:
-    """What each sense is about, over the first documents of the rankings."""
+    """What each sense is about, over the first documents of the rankings; all of it goes to ``senses.json``."""
     pairs = _sample(collection, run)
     found = turned.sensitivity
     assert found is not None
@@ -162,6 +162,7 @@ def senses_of(
     except ValueError as error:
         return Missing(f"Senses could not be looked at: {error}.")
     counts = ", ".join(f"{count} {group}" for group, count in profiles.documents.items())
+    write_profiles(folder / "senses.json", profiles.senses)
     caption = f"Contributions at alpha=1 over {len(pairs)} documents of the rankings ({counts})."
     return sense_panel(profiles.senses, None if control.weights is None else control.weights.tolist(), caption)
 

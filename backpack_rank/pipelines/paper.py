@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from backpack_rank.data.formats import read_run
 from backpack_rank.pipelines.common import find_ranker, save_config
 from backpack_rank.pipelines.evaluate import data_of
+from backpack_rank.pipelines.runs import run_systems
 from backpack_rank.pipelines.turned import System, TurnedRanker
-from backpack_rank.pipelines.workload import Workload, bias_set_in_words, load_workload, only
+from backpack_rank.pipelines.workload import Workload, bias_set_in_words, load_workload
 from backpack_rank.pipelines.yardstick import Yardstick
 from backpack_rank.reporting.paper_formats import print_paper_table, write_paper_table
 from backpack_rank.reporting.paper_tables import PaperTable, figure2, measured_of, table1, table2
@@ -51,7 +51,7 @@ class PaperFigures:
         work = load_workload(config, data, yardstick.fairness.lexicon)
         turned = TurnedRanker(config, checkpoint)
         systems = [System(work.stage, None, work.candidates, work.bias_candidates)]
-        systems += [self._file(name, path, work) for name, path in self.runs.items()]
+        systems += [replace(run_systems(path, work)[0], label=name) for name, path in self.runs.items()]
         if self.gpt2 is not None:
             systems += TurnedRanker(config, find_ranker(self.gpt2, config.output)).systems(work, [1.0])
         systems += turned.systems(work, [float(alpha) for alpha in self.alphas])
@@ -78,8 +78,3 @@ class PaperFigures:
         if self.table == "table2":
             return table2(measured, about.bias_set, about.sign_in_words, names)
         return figure2(measured, f"{about.effectiveness_set}; {about.bias_set}", about.sign_in_words)
-
-    @staticmethod
-    def _file(name: str, path: str, work: Workload) -> System:
-        run = read_run(path)
-        return System(name, None, only(run, work.test), only(run, work.bias))

@@ -14,6 +14,7 @@ from backpack_rank.pipelines.common import candidates_of, load_split
 from backpack_rank.pipelines.turned import System
 from backpack_rank.pipelines.workload import Workload, bias_set, only
 from backpack_rank.pipelines.yardstick import Yardstick
+from backpack_rank.reporting.comparison import distinct_labels
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def run_systems(paths: str | Sequence[str], work: Workload) -> list[System]:
             raise FileNotFoundError(f"run={file}: there is no such file")
         if file.resolve() in [other.resolve() for other in files[:index]]:
             raise ValueError(f"run={file} is given twice; a system compared with itself shows nothing")
-    labels = _labels(files)
+    labels = distinct_labels([file.resolve() for file in files])
     return [_system(file, label, work) for file, label in zip(files, labels, strict=True)]
 
 
@@ -75,13 +76,3 @@ def _check_documents(path: Path, run: Run, work: Workload) -> None:
                 f"({len(unknown)} of {len(scores)} documents of this query are not); "
                 "is data= the collection that this run ranks?"
             )
-
-
-def _labels(files: Sequence[Path]) -> list[str]:
-    """File names, with as many folders before them as it takes to be different."""
-    parts = [file.resolve().parts for file in files]
-    for count in range(1, max(map(len, parts)) + 1):
-        labels = ["/".join(part[-count:]) for part in parts]
-        if len(set(labels)) == len(labels):
-            return labels
-    return ["/".join(part) for part in parts]

@@ -19,7 +19,6 @@ from backpack_rank.pipelines.sweep_page import write_sweep_page
 from backpack_rank.reporting.rows import PairedTest, Summary
 from backpack_rank.reporting.sweep import (
     MEASURES_FILE,
-    SIGNIFICANCE,
     Sweep,
     SweepEntry,
     collect_sweep,
@@ -115,7 +114,7 @@ def _against(
     for kind, reference in values[one].items():
         systems = {str(number): of[kind] for number, of in values.items() if kind in of}
         measures = [name for name in reference.measures if all(name in of.values for of in systems.values())]
-        for test in pairwise_against(str(one), systems, measures, level=SIGNIFICANCE):
+        for test in pairwise_against(str(one), systems, measures):
             number = int(test.first)
             named = replace(test, first=dial[number].row.label, second=dial[one].row.label)
             found[number] = (*found.get(number, ()), named)

@@ -74,6 +74,7 @@ class TurnedRanker:
         self.policy: Policy = instantiate(config.policy, _convert_="all")
         self.pairs = load_pairs(config.attribute.pairs, tuple(config.attribute.sides))
         self._fit_on = fit_on
+        self._controls: dict[float, Control] = {}
         folder = Path(config.cache.folder).expanduser() if config.cache.folder else cache_dir() / "senses"
         self.cache = SenseCache(folder, config.cache.max_gb) if self.has_senses else None
 
@@ -103,6 +104,11 @@ class TurnedRanker:
         """
         if check_alpha(alpha) == 1:
             return UNTOUCHED
+        if alpha not in self._controls:
+            self._controls[alpha] = self._new_control(alpha)
+        return self._controls[alpha]
+
+    def _new_control(self, alpha: float) -> Control:
         try:
             control = self.policy.control(self._subject, alpha)
         except TypeError as error:

@@ -115,12 +115,13 @@ def _bias_set(
     config: DictConfig, data: DictConfig, test: Collection, own: Collection | None, lexicon: str, split: str
 ) -> Collection:
     collection = own or test
-    wanted: Iterable[str] = neutral_by_lexicon(collection.queries, load_lexicon(lexicon))
-    why = f"every query of {collection.name} has a word of {lexicon}"
     # The published sets are of test collections, and neutral as to gender alone.
     if split == "test" and data.get("bias_queries") is not None and config.attribute.name == "gender":
-        wanted = load_neutral_queries(data.bias_queries)
+        wanted: Iterable[str] = load_neutral_queries(data.bias_queries)
         why = f"none of the queries of {data.bias_queries} is in {collection.name}"
+    else:
+        wanted = neutral_by_lexicon(collection.queries, load_lexicon(lexicon))
+        why = f"every query of {collection.name} has a word of {lexicon}"
     chosen = collection.only(wanted)
     if not chosen.queries:
         raise ValueError(f"the bias set is empty: {why}; set data.bias and data.bias_queries")

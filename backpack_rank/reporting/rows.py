@@ -9,6 +9,9 @@ from typing import Literal, TypeAlias
 Values: TypeAlias = Mapping[str, Mapping[str, float]]
 """``{measure: {query id: value}}``"""
 
+SIGNIFICANCE = 0.05
+"""Corrected p values below it are called significant."""
+
 Goal: TypeAlias = Literal["higher", "lower", "zero", "none"]
 """What is better: a higher or a lower mean, one closer to 0, or neither (then systems only differ)."""
 
@@ -206,7 +209,7 @@ class Comparison:
     queries: int
     where: str = ""
     lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    level: float = 0.05
+    level: float = SIGNIFICANCE
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from backpack_rank.files import write_text
 from backpack_rank.reporting.plots import tradeoff_plot
-from backpack_rank.reporting.rows import About, Figure, PairedTest, Report, SystemRow
+from backpack_rank.reporting.rows import SIGNIFICANCE, About, Figure, PairedTest, Report, SystemRow
 from backpack_rank.reporting.tables import (
     MEASURE_COLUMNS,
     csv_text,
@@ -44,7 +44,6 @@ BIAS = {
     "RaB(bool)@10": "RaB@10 Boolean",
     "ARaB(bool)@10": "ARaB@10 Boolean",
 }
-SIGNIFICANCE = 0.05
 TEST_COLUMNS = ("tested", "queries_tested", "p_randomisation", "p_holm", "p_wilcoxon", "d_z", "rank_biserial")
 _CHANGE_NOTE = "Changes in % are against alpha=1; for bias they are changes of the absolute value of the mean."
 _TEST_NOTE = (

@@ -52,6 +52,7 @@ def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tu
     assert [sorted(system["further"]) for system in systems] == [[], ALL_KINDS, ALL_KINDS]
     assert f"Report: {folder / 'report.html'}" in shown
     assert "tokens in 3 classes are moved" in shown
+    assert len(json.loads((folder / "senses.json").read_text())["senses"]) == 16
     page = (folder / "report.html").read_text()
     assert page.rstrip().endswith("</html>")
     assert "http://" not in page.replace("http://www.w3.org", "")
