@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle, islice
+from typing import Protocol
 
 import lightning as L
 import numpy as np
@@ -21,40 +22,115 @@ from backpack_rank.models.packing import PackedBatch
 
 
 @dataclass(frozen=True)
+class SwappedTexts:
+    """Counterfactuals of some texts of a batch: S packed texts, and the index of each one's original. [S]"""
+
+    texts: PackedBatch
+    rows: Tensor
+
+
+@dataclass(frozen=True)
 class ListBatch:
-    """L lists of at most m documents: the packed texts (list by list), labels [L, m] and mask [L, m]."""
+    """L lists of at most m documents.
+
+    Attributes:
+        texts: the packed texts, list by list.
+        labels: relevance; 0 where there is no document. [L, m]
+        mask: True where there is a document. [L, m]
+        teacher: a teacher's scores, nan where it has none; None without a teacher. [L, m]
+        swapped: the texts whose words can be swapped, in swapped wording; None without a swap or such a text.
+    """
 
     texts: PackedBatch
     labels: Tensor
     mask: Tensor
+    teacher: Tensor | None = None
+    swapped: SwappedTexts | None = None
 
     def to(self, device: torch.device | str) -> ListBatch:
         """The same batch on another device."""
-        return ListBatch(self.texts.to(device), self.labels.to(device), self.mask.to(device))
+        return self._each(lambda part: part.to(device))
 
     def pin_memory(self) -> ListBatch:
         """The same batch in page-locked memory (called by torch's data loader)."""
-        return ListBatch(self.texts.pin_memory(), self.labels.pin_memory(), self.mask.pin_memory())
+        return self._each(lambda part: part.pin_memory())
+
+    def _each(self, change: Callable) -> ListBatch:
+        teacher = None if self.teacher is None else change(self.teacher)
+        swapped = None
+        if self.swapped is not None:
+            swapped = SwappedTexts(change(self.swapped.texts), change(self.swapped.rows))
+        return ListBatch(change(self.texts), change(self.labels), change(self.mask), teacher, swapped)
+
+
+@dataclass(frozen=True)
+class EncodedList:
+    """One training list as token ids.
+
+    Attributes:
+        sequences: of each (query, document) text.
+        labels: relevance of each document.
+        teacher: a teacher's score of each document, nan where it has none; None without a teacher.
+        swapped: token ids of the texts that differ in swapped wording, by place in the list.
+    """
+
+    sequences: list[np.ndarray]
+    labels: tuple[int, ...]
+    teacher: np.ndarray | None = None
+    swapped: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+
+class Teacher(Protocol):
+    """Scores of another ranker for training documents."""
+
+    def scores(self, query_id: str, doc_ids: Sequence[str]) -> np.ndarray:
+        """One score per document, nan where there is none. [m]"""
+        ...
 
 
 class ListDataset(Dataset):
-    """Training lists by (epoch, query id), drawn and encoded when they are asked for."""
+    """Training lists by (epoch, query id), drawn and encoded when they are asked for.
 
-    def __init__(self, collection: Collection, lists: TrainingLists, encoder: PairEncoder) -> None:
+    ``swap`` gives a text's counterfactual (the same text where no word can be swapped); query and document are
+    swapped together.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        lists: TrainingLists,
+        encoder: PairEncoder,
+        teacher: Teacher | None = None,
+        swap: Callable[[str], str] | None = None,
+    ) -> None:
         self.collection = collection
         self.lists = lists
         self.encoder = encoder
+        self.teacher = teacher
+        self.swap = swap
 
-    def __getitem__(self, key: tuple[int, str]) -> tuple[list[np.ndarray], tuple[int, ...]]:
+    def __getitem__(self, key: tuple[int, str]) -> EncodedList:
         epoch, query_id = key
         item = self.lists.sample(query_id, epoch)
-        texts = self.collection.documents.get_many(item.doc_ids)
+        found = self.collection.documents.get_many(item.doc_ids)
+        texts = [found[doc_id] for doc_id in item.doc_ids]
         try:
             query = self.collection.queries[query_id]
-            sequences = self.encoder.pairs(query, [texts[doc_id] for doc_id in item.doc_ids])
+            sequences = self.encoder.pairs(query, texts)
+            swapped = self._swapped(query, texts)
         except ValueError as error:
             raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
-        return sequences, item.labels
+        teacher = None if self.teacher is None else self.teacher.scores(query_id, item.doc_ids)
+        return EncodedList(sequences, item.labels, teacher, swapped)
+
+    def _swapped(self, query: str, texts: Sequence[str]) -> dict[int, np.ndarray]:
+        if self.swap is None:
+            return {}
+        other_query, others = self.swap(query), [self.swap(text) for text in texts]
+        places = [place for place, text in enumerate(texts) if other_query != query or others[place] != text]
+        if not places:
+            return {}
+        return dict(zip(places, self.encoder.pairs(other_query, [others[place] for place in places]), strict=True))
 
 
 class EpochSampler(Sampler[tuple[int, str]]):
@@ -83,16 +159,27 @@ class EpochSampler(Sampler[tuple[int, str]]):
         return ((self.epoch, query_id) for query_id in islice(shared, self.rank, None, self.world_size))
 
 
-def collate_lists(items: list[tuple[list[np.ndarray], tuple[int, ...]]]) -> ListBatch:
+def collate_lists(items: list[EncodedList]) -> ListBatch:
     """Pack the texts of several lists into one row; shorter lists are masked."""
-    size = max(len(labels) for _, labels in items)
+    size = max(len(item.labels) for item in items)
     labels = torch.zeros((len(items), size))
     mask = torch.zeros((len(items), size), dtype=torch.bool)
-    for row, (_, values) in enumerate(items):
-        labels[row, : len(values)] = torch.tensor(values, dtype=torch.float32)
-        mask[row, : len(values)] = True
-    texts = PackedBatch.from_sequences([sequence for sequences, _ in items for sequence in sequences])
-    return ListBatch(texts, labels, mask)
+    teacher = torch.full((len(items), size), float("nan")) if items[0].teacher is not None else None
+    swapped: list[np.ndarray] = []
+    rows: list[int] = []
+    before = 0
+    for row, item in enumerate(items):
+        count = len(item.labels)
+        labels[row, :count] = torch.tensor(item.labels, dtype=torch.float32)
+        mask[row, :count] = True
+        if teacher is not None and item.teacher is not None:
+            teacher[row, :count] = torch.from_numpy(item.teacher.astype(np.float32))
+        rows += [before + place for place in item.swapped]
+        swapped += item.swapped.values()
+        before += count
+    texts = PackedBatch.from_sequences([sequence for item in items for sequence in item.sequences])
+    others = SwappedTexts(PackedBatch.from_sequences(swapped), torch.tensor(rows)) if rows else None
+    return ListBatch(texts, labels, mask, teacher, others)
 
 
 class RankingData(L.LightningDataModule):
@@ -112,8 +199,12 @@ class RankingData(L.LightningDataModule):
         lists_per_batch: int = 8,
         workers: int = 0,
         tokens_per_batch: int = CPU_TOKENS,
+        teacher: Teacher | None = None,
+        swap: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
+        self.teacher = teacher
+        self.swap = swap
         self.lists = lists
         self.train = train
         self.dev = dev
@@ -125,7 +216,7 @@ class RankingData(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """Batches of :class:`ListBatch`, in an order drawn for each epoch."""
         return DataLoader(
-            ListDataset(self.train, self.lists, self.encoder),
+            ListDataset(self.train, self.lists, self.encoder, self.teacher, self.swap),
             batch_size=self.lists_per_batch,
             sampler=EpochSampler(self.lists, *self._place()),
             collate_fn=collate_lists,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import lightning as L
@@ -16,6 +17,7 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
+from backpack_rank.training.terms import Term
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
 
@@ -77,10 +79,13 @@ class Optimisation:
 
 
 class RankingModule(L.LightningModule):
-    """Trains with the listwise softmax; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
+    """Trains with the listwise softmax and further terms; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
 
-    def __init__(self, ranker: Ranker, optimisation: Optimisation, dev: Pairs, seed: int = 0) -> None:
+    def __init__(
+        self, ranker: Ranker, optimisation: Optimisation, dev: Pairs, seed: int = 0, terms: Sequence[Term] = ()
+    ) -> None:
         super().__init__()
+        self.terms = tuple(terms)
         self.ranker = ranker
         self.optimisation = optimisation
         self.dev = dev
@@ -96,9 +101,14 @@ class RankingModule(L.LightningModule):
 
     def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
         """Loss of a batch of lists."""
-        scores = scatter_lists(self.ranker(batch.texts).scores.float(), batch.mask)
+        output = self.ranker(batch.texts, return_senses=any(term.needs_senses for term in self.terms))
+        scores = scatter_lists(output.scores.float(), batch.mask)
         loss, skipped = listwise_softmax(scores, batch.labels, batch.mask)
         self.skipped_lists += skipped
+        for term in self.terms:
+            value = term.loss(self.ranker, batch, output, scores)
+            self.log(f"train/{term.name}", value, batch_size=len(batch.labels))
+            loss = loss + term.weight * value
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch.labels))
         return loss
 

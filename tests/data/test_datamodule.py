@@ -1,10 +1,12 @@
 """Batches of lists and of dev candidates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from backpack_rank.data.datamodule import EpochSampler, ListDataset, RankingData, collate_lists
+from backpack_rank.data.datamodule import EncodedList, EpochSampler, ListDataset, RankingData, collate_lists
 from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import Pairs
 
@@ -26,7 +28,7 @@ def at_epoch(data, epoch):
 
 
 def test_short_lists_are_masked():
-    items = [([np.array([1, 2]), np.array([3])], (2, 0)), ([np.array([4, 4, 4])], (1,))]
+    items = [EncodedList([np.array([1, 2]), np.array([3])], (2, 0)), EncodedList([np.array([4, 4, 4])], (1,))]
     batch = collate_lists(items)
     assert batch.labels.tolist() == [[2.0, 0.0], [1.0, 0.0]]
     assert batch.mask.tolist() == [[True, True], [True, False]]
@@ -37,11 +39,37 @@ def test_short_lists_are_masked():
 def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, encoder):
     lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
     entry = lists.sample("q1", 3)
-    sequences, labels = ListDataset(tiny_collection, lists, encoder)[3, "q1"]
+    found = ListDataset(tiny_collection, lists, encoder)[3, "q1"]
     texts = dict(tiny_collection.documents)
     expected = encoder.pairs("doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids])
-    assert [ids.tolist() for ids in sequences] == [ids.tolist() for ids in expected]
-    assert labels == entry.labels
+    assert [ids.tolist() for ids in found.sequences] == [ids.tolist() for ids in expected]
+    assert found.labels == entry.labels
+
+
+def test_a_teacher_scores_the_documents_of_a_list_and_shorter_lists_are_filled_with_nan():
+    first = EncodedList([np.array([1]), np.array([2])], (1, 0), np.array([0.5, -2.0]))
+    batch = collate_lists([first, EncodedList([np.array([3])], (1,), np.array([7.0]))])
+    assert batch.teacher is not None
+    assert batch.teacher.nan_to_num(99.0).tolist() == [[0.5, -2.0], [7.0, 99.0]]
+    assert batch.to("cpu").teacher is not None
+
+
+def test_texts_whose_words_can_be_swapped_come_in_swapped_wording_too(tiny_collection, encoder):
+    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+    texts = dict(tiny_collection.documents)
+    marked = lists.sample("q2", 0).doc_ids[1]
+
+    def swap(text):
+        return "something else" if text == texts[marked] else text
+
+    items = [ListDataset(tiny_collection, lists, encoder, swap=swap)[0, query_id] for query_id in ("q1", "q2")]
+    items[0] = replace(items[0], swapped={})  # the document may stand in both lists
+    batch = collate_lists(items)
+    assert batch.swapped is not None
+    assert batch.swapped.rows.tolist() == [len(items[0].labels) + 1]
+    (expected,) = encoder.pairs(tiny_collection.queries["q2"], ["something else"])
+    assert batch.swapped.texts.input_ids.tolist() == expected.tolist()
+    assert collate_lists(items[:1]).swapped is None
 
 
 def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, encoder):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.data.datamodule import RankingData, collate_lists
+from backpack_rank.data.datamodule import EncodedList, RankingData, collate_lists
 from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import Pairs
 from backpack_rank.evaluation.effectiveness import effectiveness
@@ -109,7 +109,7 @@ def test_the_loss_of_lists_is_that_of_every_document_scored_alone(make_backpack,
         kept = slice(0, 5 - number)  # lists of different lengths
         doc_ids, labels = entry.doc_ids[kept], entry.labels[kept]
         texts = jobs.documents.get_many(doc_ids)
-        items.append((encoder.pairs(jobs.queries[entry.query_id], [texts[i] for i in doc_ids]), labels))
+        items.append(EncodedList(encoder.pairs(jobs.queries[entry.query_id], [texts[i] for i in doc_ids]), labels))
         scores = np.array([scorer.score(jobs.queries[entry.query_id], [texts[i]])[0] for i in doc_ids], dtype=float)
         shares = np.exp(scores) / np.exp(scores).sum()
         expected.append(-(np.array(labels) * np.log(shares)).sum())
@@ -180,7 +180,29 @@ def test_listwise_loss_is_used(make_backpack, encoder, jobs, candidates):
     """A batch without a relevant document trains nothing and is counted."""
     module = RankingModule(make_backpack(), Optimisation(), Pairs.from_run(candidates, jobs))
     module.log = lambda *args, **options: None
-    batch = collate_lists([(encoder.pairs("a doctor", ["one", "two"]), (0, 0))])
+    batch = collate_lists([EncodedList(encoder.pairs("a doctor", ["one", "two"]), (0, 0))])
     loss = module.training_step(batch, 0)
     assert loss.item() == 0 == listwise_softmax(torch.ones(1, 2), batch.labels, batch.mask)[0].item()
     assert module.skipped_lists == 1
+
+
+@torch.no_grad()
+def test_a_term_is_added_with_its_weight_and_sees_senses_when_it_asks(make_backpack, encoder, jobs, candidates):
+    class HalfTheLists:
+        name, weight, needs_senses = "lists", 3.0, True
+
+        def loss(self, ranker, batch, output, scores):
+            assert output.senses.shape[0] == batch.mask.sum()
+            assert scores.shape == batch.mask.shape
+            return scores.new_tensor(len(batch.labels) / 2)
+
+    batch = collate_lists([EncodedList(encoder.pairs("a doctor", ["one", "two"]), (1, 0))])
+    ranker, pairs = make_backpack(), Pairs.from_run(candidates, jobs)
+    logged = {}
+    losses = []
+    for terms in ((), (HalfTheLists(),)):
+        module = RankingModule(ranker, Optimisation(), pairs, terms=terms)
+        module.log = lambda name, value, **options: logged.update({name: float(value)})
+        losses.append(module.training_step(batch, 0).item())
+    assert losses[1] - losses[0] == pytest.approx(1.5)
+    assert logged["train/lists"] == 0.5
