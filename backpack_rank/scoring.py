@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.token_memory import remembering
 from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
 from backpack_rank.senses.control import UNTOUCHED, Control, applied, sources
 
@@ -161,7 +163,7 @@ class Scorer:
         texts = texts_fingerprint(pairs.texts(), self.encoder.fingerprint, config.to_json_string())
         moved = f"-{control.tokens.key}" if control.tokens is not None else ""
         key = f"{self._weights_key}-{texts}{moved}-{dtype}"
-        shape = (len(pairs), config.num_senses, config.n_embd)
+        shape = (len(pairs), config.num_senses, config.hidden_size)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, control))
 
     def _backpack(self) -> SenseRanking:
@@ -186,7 +188,8 @@ class Scorer:
         batches: Iterator[tuple[np.ndarray, PackedBatch]],
         work: Callable[[np.ndarray, PackedBatch], None],
     ) -> None:
-        with torch.inference_mode():
+        network = getattr(self.ranker, "backpack", None)
+        with torch.inference_mode(), remembering(network) if network is not None else nullcontext():
             for rows, batch in batches:
                 work(np.asarray(rows), batch.to(self.device))
 

@@ -29,7 +29,7 @@ class PublishedRanker(nn.Module):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
         self.backpack = PublishedBackpack(config)
-        self.head = RankingHead(config.n_embd, config.resid_pdrop)
+        self.head = RankingHead(config.hidden_size, config.dropout)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None, read_at: Tensor) -> Tensor:
         """Scores read at one position of each text. [B, n], [B, n] or None, [B] -> [B]"""
@@ -42,14 +42,14 @@ class PublishedBackpack(nn.Module):
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
-        self.gpt2_model = GPT2Model(config)
+        self.backbone = GPT2Model(config.backbone_config)
         self.sense_network = _SenseNetwork(config)
         self.sense_weight_net = _SenseWeights(config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """[B, n] -> [B, n, d]. A mask is 1 at tokens; padding stands to the right, so causal order hides it."""
-        senses = self.sense_network(self.gpt2_model.wte(input_ids))  # [B, k, n, d]
-        hidden = self.gpt2_model(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+        senses = self.sense_network(self.backbone.wte(input_ids))  # [B, k, n, d]
+        hidden = self.backbone(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return (self.sense_weight_net(hidden) @ senses).sum(dim=1)
 
 
@@ -69,7 +69,7 @@ class _SenseNetwork(nn.Module):
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
-        d = config.n_embd
+        d = config.hidden_size
         self.num_senses = config.num_senses
         self.dropout = nn.Dropout(config.embd_pdrop)
         self.ln = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
@@ -86,12 +86,12 @@ class _SenseNetwork(nn.Module):
 class _Block(nn.Module):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
-        d = config.n_embd
+        d = config.hidden_size
         self.ln_1 = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.ln_2 = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.mlp = _Mlp(d, 4 * d, d)
-        self.dropout_1 = nn.Dropout(config.resid_pdrop)
-        self.dropout_2 = nn.Dropout(config.resid_pdrop)
+        self.dropout_1 = nn.Dropout(config.dropout)
+        self.dropout_2 = nn.Dropout(config.dropout)
 
     def forward(self, inputs: Tensor, residual: Tensor) -> Tensor:
         residual = self.dropout_1(inputs) + residual
@@ -115,7 +115,7 @@ class _SenseWeights(nn.Module):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
         self.num_senses = config.num_senses
-        self.c_attn = nn.Linear(config.n_embd, 2 * config.n_embd)
+        self.c_attn = nn.Linear(config.hidden_size, 2 * config.hidden_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         queries, keys = self.c_attn(hidden).unflatten(-1, (2, self.num_senses, -1)).unbind(dim=2)

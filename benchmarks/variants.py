@@ -129,7 +129,7 @@ def _own_full_scores(bench: Workbench, texts: Sequences) -> Tensor:
 
 
 def _classifier(bench: Workbench) -> Forward:
-    shape = bench.size.config()
+    shape = bench.size.config().backbone_config
     config = GPT2Config(
         vocab_size=shape.vocab_size,
         n_positions=shape.n_positions,
@@ -143,7 +143,7 @@ def _classifier(bench: Workbench) -> Forward:
     classifier = GPT2ForSequenceClassification(config)
     nn.Module.to(classifier, device=bench.device, dtype=bench.ranker.dtype)
     classifier.eval()
-    _share(classifier, bench.ranker, {"backpack.gpt2_model.": "transformer."})
+    _share(classifier, bench.ranker, {"backpack.backbone.": "transformer."})
 
     def forward(texts: Sequences) -> Tensor:
         ids, mask = (part.to(bench.device) for part in pad_right(texts, bench.size.pad_id))

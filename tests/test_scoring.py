@@ -156,7 +156,7 @@ def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(backpack_score
 
 def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, tmp_path):
     passes = []
-    handle = backpack_scorer.ranker.backpack.gpt2_model.register_forward_pre_hook(lambda *_: passes.append(1))
+    handle = backpack_scorer.ranker.backpack.backbone.register_forward_pre_hook(lambda *_: passes.append(1))
     for alpha in (1.0, 0.9, 0.5, 0.0):
         weights = LowestSenses().weights(SENSITIVITY, alpha)
         backpack_scorer.rank_controlled(RUN, tiny_collection, Control(weights=weights), SenseCache(tmp_path))

@@ -1,38 +1,34 @@
 """The Backpack network: non-contextual sense vectors of tokens, mixed by contextual weights.
 
-Notation of the docstrings: B texts, T tokens of a packed row, n tokens of a text, d hidden size, k senses,
-f = ``sense_intermediate_scale`` * d. Paper 004 section 2 (eq. 1); Hewitt et al. 2023. Module names are those of
-the published checkpoint ``stanfordnlp/backpack-gpt2``, so its files load as they are.
+Notation of the docstrings: B texts, T tokens of a packed row, n tokens of a text, d hidden size, e size of word
+embeddings, k senses, f = ``sense_intermediate_scale`` * d. Paper 004 section 2 (eq. 1); Hewitt et al. 2023. Module
+names are those of the published checkpoint ``stanfordnlp/backpack-gpt2``; its ``gpt2_model`` is ``backbone`` here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GPT2Model, GPT2PreTrainedModel
-from transformers.activations import ACT2FN
+from transformers import PreTrainedModel
+from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutput
-from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.pytorch_utils import Conv1D
 
-from backpack_rank.models.attention import BACKEND, packed_trunk
+from backpack_rank.models.attention import fast_activation
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel as Mixin
-else:
-    Mixin = object  # what is mixed in stands before the model class and overrides none of its attributes
+from backpack_rank.models.reading import Reading, new_backbone
 
 
 @dataclass
 class BackpackOutput:
-    """Outputs at all positions: ``mixed`` [B, n, d] and the trunk's ``hidden`` [B, n, d]; 0 at padding."""
+    """Outputs at all positions: ``mixed`` [B, n, d] and the backbone's ``hidden`` [B, n, d]; 0 at padding."""
 
     mixed: Tensor
     hidden: Tensor
@@ -41,18 +37,21 @@ class BackpackOutput:
 class SenseNetwork(nn.Module):
     """C: token -> k sense vectors, from the token's embedding alone (no position, no context)."""
 
-    def __init__(self, config: BackpackConfig) -> None:
+    def __init__(self, config: BackpackConfig, embedding_size: int | None = None) -> None:
         super().__init__()
-        d, width = config.n_embd, config.sense_intermediate_scale * config.n_embd
+        d, width = config.hidden_size, config.sense_intermediate_scale * config.hidden_size
         self.num_senses = config.num_senses
-        self.dropout = nn.Dropout(config.embd_pdrop)
+        self.dropout = nn.Dropout(config.dropout)
+        # Some backbones have word embeddings narrower than their hidden states (ELECTRA, ALBERT).
+        narrow = embedding_size not in (None, d)
+        self.widen = nn.Linear(embedding_size, d) if narrow else nn.Identity()  # type: ignore[arg-type]
         self.ln = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.block = _SenseBlock(config)
         self.final_mlp = _TwoLayers(d, width, config.num_senses * d, config)
 
     def hidden(self, embeddings: Tensor) -> Tensor:
-        """h(x): the last hidden layer, which depends on the token alone. [..., d] -> [..., f]"""
-        embeddings = self.dropout(embeddings)
+        """h(x): the last hidden layer, which depends on the token alone. [..., e] -> [..., f]"""
+        embeddings = self.widen(self.dropout(embeddings))
         return self.final_mlp.hidden(self.block(self.ln(embeddings), embeddings))
 
     def expand(self, hidden: Tensor) -> Tensor:
@@ -88,12 +87,12 @@ class TokenMarks(nn.Module):
 
 
 class SenseWeightNetwork(nn.Module):
-    """Contextual weights a[l, i, j]: one attention head per sense, over the trunk's hidden states."""
+    """Contextual weights a[l, i, j]: one attention head per sense, over the backbone's hidden states."""
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
         self.num_senses = config.num_senses
-        self.c_attn = nn.Linear(config.n_embd, 2 * config.n_embd)
+        self.c_attn = nn.Linear(config.hidden_size, 2 * config.hidden_size)
 
     def split(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys of every sense: [..., d] -> two of [..., k, d / k]."""
@@ -120,29 +119,63 @@ class SenseWeightNetwork(nn.Module):
         return logits.masked_fill(~batch.padding_mask()[:, None], float("-inf")).softmax(dim=-1)
 
 
-class SenseMixing(Mixin):
-    """What every Backpack does with its networks, whatever the trunk that reads the text.
+class BackpackPreTrainedModel(CheckedLoading, PreTrainedModel):
+    """What all Backpack classes share: configuration, prefix and initialisation."""
 
-    A model class says where its word embeddings and hidden states are; the rest is shared.
+    config: BackpackConfig
+    config_class = BackpackConfig
+    base_model_prefix = "backpack"
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    supports_gradient_checkpointing = True
+    _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
+    # Published files call the backbone gpt2_model.
+    renamed_parts: ClassVar[dict[str, str]] = {
+        r"^gpt2_model\.": "backbone.",
+        r"^backpack\.gpt2_model\.": "backpack.backbone.",
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        std = self.config.initializer_range
+        if isinstance(module, Conv1D):
+            init.normal_(module.weight, mean=0.0, std=std)
+            init.zeros_(module.bias)
+
+
+class BackpackModel(Reading, BackpackPreTrainedModel):
+    """A backbone that weighs, a network of senses per token that speaks, and the contextual weights between them.
+
+    ``forward`` gives the mix at all positions (language modelling, tests); rankers use :meth:`pooled_senses`,
+    which is exact for the pooled token and never builds [n, k, d] senses or [k, n, n] weights. The published GPT-2
+    Backpack is the instance with a GPT-2 backbone.
     """
 
-    config: Any
-    sense_network: SenseNetwork
-    sense_weight_net: SenseWeightNetwork
-    token_vectors: TokenVectors
-    token_marks: TokenMarks
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Word embeddings: what the trunk reads and what the sense network starts from."""
-        raise NotImplementedError
+    def __init__(self, config: BackpackConfig) -> None:
+        super().__init__(config)
+        self.backbone = new_backbone(config)
+        embeddings = self.backbone.get_input_embeddings()
+        if config.backbone_config.model_type == "gpt2":
+            # Further names of the embeddings in published files. Modules of their own with shared parameters:
+            # of shared modules, transformers does not tell which keys a file lacks.
+            self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+            self.position_embeddings = nn.Embedding(config.n_positions, config.hidden_size)
+            self._tied_weights_keys = {
+                "word_embeddings.weight": "backbone.wte.weight",
+                "position_embeddings.weight": "backbone.wpe.weight",
+            }
+        self.sense_network = SenseNetwork(config, embeddings.embedding_dim)  # type: ignore[arg-type]
+        self.token_vectors = TokenVectors()
+        self.token_marks = TokenMarks()
+        self.sense_weight_net = SenseWeightNetwork(config)
+        self.token_memory: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
+        self.post_init()
 
     def hidden_states(self, batch: PackedBatch) -> Tensor:
-        """The trunk's last hidden states. [T, d]"""
-        raise NotImplementedError
-
-    def pooled_positions(self, batch: PackedBatch) -> Tensor:
-        """Row index of the token of each text whose weights mix the senses: the last one of decoders. [B]"""
-        return batch.last_positions
+        """The backbone's last hidden states, in the number format of the new parts. [T, d]"""
+        return self._as_new(super().hidden_states(batch))
 
     def pooled_weights(self, batch: PackedBatch) -> Tensor:
         """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
@@ -162,8 +195,9 @@ class SenseMixing(Mixin):
 
         Embeddings are read past the module that holds them: a hook on it concerns what the contextual network reads.
         """
-        embeddings = F.embedding(input_ids, self.get_input_embeddings().weight)
-        return self.token_vectors(self.sense_network.hidden(embeddings), input_ids, marks)
+        compute, memory = self._hidden_of_tokens, self.token_memory
+        hidden = compute(input_ids) if memory is None else memory(input_ids, compute)
+        return self.token_vectors(hidden, input_ids, marks)
 
     def senses(self, input_ids: Tensor, marks: Tensor | None = None) -> Tensor:
         """C(x) of token ids, without context: [...] -> [..., k, d]."""
@@ -172,60 +206,14 @@ class SenseMixing(Mixin):
     def pooled_senses(self, batch: PackedBatch) -> Tensor:
         """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k, d]
 
-        The trunk runs over the packed row, the sense network over the distinct token ids of the batch.
+        The backbone runs over the packed row, the sense network over the distinct token ids of the batch.
         """
         weights = self.pooled_weights(batch)
         ids, marks, inverse = self.distinct_tokens(batch)
         hidden = self.token_hidden(ids, marks)  # [U, f]
-        # Weights of equal tokens are added up, so pooling is one product over the distinct ids.
-        per_token = weights.transpose(1, 2)[batch.padding_mask()]  # [T, k]
-        per_id = per_token.new_zeros((len(batch) * ids.shape[0], per_token.shape[-1]))
-        per_id = per_id.index_add(0, batch.text_ids * ids.shape[0] + inverse, per_token)
-        per_id = per_id.unflatten(0, (len(batch), -1)).transpose(1, 2)  # [B, k, U]
-        return self.sense_network.project(per_id.to(hidden.dtype) @ hidden)
-
-
-class BackpackPreTrainedModel(CheckedLoading, GPT2PreTrainedModel):
-    """What all Backpack classes share: configuration, prefix and initialisation."""
-
-    config: BackpackConfig
-    config_class = BackpackConfig
-    base_model_prefix = "backpack"
-    _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
-
-
-class BackpackModel(SenseMixing, BackpackPreTrainedModel):
-    """Trunk, sense network and contextual weights.
-
-    ``forward`` gives the mix at all positions (language modelling, tests); rankers use :meth:`pooled_senses`,
-    which is exact for the last position and never builds [n, k, d] senses or [k, n, n] weights.
-    """
-
-    _tied_weights_keys = {
-        "word_embeddings.weight": "gpt2_model.wte.weight",
-        "position_embeddings.weight": "gpt2_model.wpe.weight",
-    }
-
-    def __init__(self, config: BackpackConfig) -> None:
-        super().__init__(config)
-        self.gpt2_model = GPT2Model(config)
-        # Further names of the trunk's embeddings in published files. Modules of their own with shared parameters:
-        # of shared modules, transformers does not tell which keys a file lacks.
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd)
-        self.position_embeddings = nn.Embedding(config.n_positions, config.n_embd)
-        self.sense_network = SenseNetwork(config)
-        self.token_vectors = TokenVectors()
-        self.token_marks = TokenMarks()
-        self.sense_weight_net = SenseWeightNetwork(config)
-        self.post_init()
-        use_fast_paths(self.gpt2_model)
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.gpt2_model.wte
-
-    def hidden_states(self, batch: PackedBatch) -> Tensor:
-        """The trunk's last hidden states. [T, d]"""
-        return packed_trunk(self.gpt2_model, batch)
+        # Padding gets the first token's vector, with a weight of 0.
+        vectors = F.embedding(batch.pad(inverse), hidden)  # [B, n, f]
+        return self.sense_network.project(weights.to(hidden.dtype) @ vectors)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
@@ -239,26 +227,43 @@ class BackpackModel(SenseMixing, BackpackPreTrainedModel):
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids.dtype)
         check_padding(mask)
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        hidden = self.gpt2_model(
-            input_ids=input_ids, attention_mask=mask, position_ids=positions, use_cache=False
-        ).last_hidden_state
+        causal = self.config.pooling == "last"
+        options: dict[str, Any] = {}
+        if causal:
+            options = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0), "use_cache": False}
+        hidden = self.backbone(input_ids=input_ids, attention_mask=mask, **options).last_hidden_state
+        hidden = self._as_new(hidden)
         queries, keys = (part.transpose(1, 2) for part in self.sense_weight_net.split(hidden))
         senses = self.senses(input_ids).transpose(1, 2)  # [B, k, n, d]
-        mixed = F.scaled_dot_product_attention(queries, keys, senses, **_causal(mask)).sum(dim=1)
+        mixed = F.scaled_dot_product_attention(queries, keys, senses, **_masking(mask, causal)).sum(dim=1)
         keep = mask[..., None].to(mixed.dtype)
         return BackpackOutput(mixed * keep, hidden * keep)
+
+    def _hidden_of_tokens(self, input_ids: Tensor) -> Tensor:
+        return self.sense_network.hidden(self._as_new(F.embedding(input_ids, self.get_input_embeddings().weight)))
+
+    def _as_new(self, values: Tensor) -> Tensor:
+        """Values of a backbone in half precision as the new parts compute; autocast does that by itself."""
+        if torch.is_autocast_enabled(values.device.type):
+            return values
+        return values.to(self.sense_weight_net.c_attn.weight.dtype)
 
 
 class BackpackLMHeadModel(BackpackPreTrainedModel):
     """Language model over a Backpack: softmax of E o_i with E tied to the word embeddings (eq. 2)."""
 
-    _tied_weights_keys = {"lm_head.weight": "backpack.gpt2_model.wte.weight"}
-
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
+        if config.pooling != "last":
+            name = config.backbone_config.model_type
+            raise ValueError(f"a backbone of type {name!r} reads in both directions, so it is no language model")
         self.backpack = BackpackModel(config)
-        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        table = self.backpack.get_input_embeddings()
+        if table.embedding_dim != config.hidden_size:
+            raise ValueError("word embeddings and hidden states differ in size, so the head cannot be tied to them")
+        own = next(name for name, module in self.backpack.backbone.named_modules() if module is table)
+        self._tied_weights_keys = {"lm_head.weight": f"backpack.backbone.{own}.weight"}
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
     def forward(
@@ -272,18 +277,6 @@ class BackpackLMHeadModel(BackpackPreTrainedModel):
         return CausalLMOutput(loss=loss, logits=logits)
 
 
-def use_fast_paths(trunk: GPT2Model) -> None:
-    """Packed attention, and torch's own tanh-gelu in place of the same function composed of seven operations."""
-    trunk.set_attn_implementation(BACKEND)
-    for block in cast("list[GPT2Block]", trunk.h):
-        block.mlp.act = fast_activation(trunk.config.activation_function)
-
-
-def fast_activation(name: str) -> nn.Module:
-    """The activation of that name; ``gelu_new`` as torch's fused ``gelu(approximate="tanh")``."""
-    return nn.GELU(approximate="tanh") if name in ("gelu_new", "gelu_pytorch_tanh") else ACT2FN[name]
-
-
 def check_padding(mask: Tensor) -> None:
     """Raise ``ValueError`` unless every row of a [B, n] mask is one run of ones with zeros around it."""
     if (mask.sum(dim=1) == 0).any():
@@ -294,12 +287,13 @@ def check_padding(mask: Tensor) -> None:
         raise ValueError(f"attention_mask row {row} has a hole inside the text; pad on the left or the right")
 
 
-def _causal(mask: Tensor) -> dict[str, Any]:
-    """Options of torch's attention for padded texts: causal, and no key at padding."""
+def _masking(mask: Tensor, causal: bool) -> dict[str, Any]:
+    """Options of torch's attention for padded texts: no key at padding and, of decoders, none behind the token."""
     if bool(mask.all()):
-        return {"is_causal": True}
+        return {"is_causal": causal}
     n = mask.shape[1]
-    allowed = torch.ones((n, n), dtype=torch.bool, device=mask.device).tril() & mask.bool()[:, None, None, :]
+    allowed = torch.ones((n, n), dtype=torch.bool, device=mask.device)
+    allowed = (allowed.tril() if causal else allowed) & mask.bool()[:, None, None, :]
     # A padding row sees itself, so that its softmax has something to sum to 1; its output is cleared later.
     return {"attn_mask": allowed | torch.eye(n, dtype=torch.bool, device=mask.device)}
 
@@ -322,12 +316,12 @@ class _SenseBlock(nn.Module):
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__()
-        d = config.n_embd
+        d = config.hidden_size
         self.ln_1 = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.ln_2 = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.mlp = _TwoLayers(d, 4 * d, d, config)
-        self.dropout_1 = nn.Dropout(config.resid_pdrop)
-        self.dropout_2 = nn.Dropout(config.resid_pdrop)
+        self.dropout_1 = nn.Dropout(config.dropout)
+        self.dropout_2 = nn.Dropout(config.dropout)
 
     def forward(self, inputs: Tensor, residual: Tensor) -> Tensor:
         residual = self.dropout_1(inputs) + residual

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from transformers import AutoModel, GPT2Config, PreTrainedTokenizerBase
+import torch
+from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
 from backpack_rank.files import atomic_path
-from backpack_rank.models.backbone import EncoderBackpackConfig, EncoderBackpackForRanking, check_packing
-from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
+from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
+from backpack_rank.models.number_format import number_format, set_format
+from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking
 
-Ranker: TypeAlias = BackpackForRanking | GPT2ForRanking | EncoderBackpackForRanking
-RANKERS = (BackpackForRanking, GPT2ForRanking, EncoderBackpackForRanking)
+Ranker: TypeAlias = BackpackForRanking | CrossEncoderForRanking | GPT2ForRanking
+RANKERS = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
+# What the families call the dropout of attention weights.
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 
 
 def new_backpack(
@@ -69,37 +72,58 @@ def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2For
     return ranker.train()
 
 
-def backpack_on_encoder(
+def backpack_on_backbone(
     tokenizer: PreTrainedTokenizerBase,
     *,
     name: str,
     senses: int = 16,
     sense_intermediate_scale: int = 4,
     dropout: float = 0.1,
-) -> EncoderBackpackForRanking:
-    """A Backpack ranker over a pretrained encoder (a hub id or folder): new senses, weights and head; training mode.
+    pooling: str | None = None,
+    attention: str | None = None,
+    dtype: str = "float32",
+) -> BackpackForRanking:
+    """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.
+
+    Args:
+        name: hub id or folder that ``AutoModel`` loads.
+        senses: k; must divide the backbone's hidden size.
+        dropout: in the new parts.
+        pooling: ``first`` or ``last`` token; None takes what fits the backbone.
+        attention: attention implementation of the backbone; None reads texts without padding where that is possible.
+        dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are in float32.
 
     Raises:
-        ValueError: the tokenizer has more tokens than the encoder, or no separator token, or the encoder cannot read
-            texts without padding (see :func:`~backpack_rank.models.backbone.check_packing`).
+        ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word embeddings, has an
+            encoder and a decoder, or ``senses`` does not divide its hidden size.
     """
-    # Dropout of attention weights would rule out torch's fast kernels.
-    encoder = AutoModel.from_pretrained(name, attention_probs_dropout_prob=0.0)
-    _check_vocabulary(tokenizer, encoder.config.vocab_size, name)
-    if tokenizer.sep_token_id is None or tokenizer.cls_token_id is None:
-        raise ValueError(f"the tokenizer of {name} has no first or no separator token; this model needs an encoder")
-    config = EncoderBackpackConfig(
-        backbone_config=encoder.config,
-        num_senses=senses,
-        sense_intermediate_scale=sense_intermediate_scale,
-        sense_dropout=dropout,
-        separator_id=tokenizer.sep_token_id,
-    )
-    ranker = EncoderBackpackForRanking(config)
-    own = ranker.backpack.backbone
-    weights = {key: value for key, value in encoder.state_dict().items() if not key.startswith("pooler.")}
-    own.load_state_dict(weights)
-    check_packing(ranker.backpack)
+    number_format(dtype)
+    backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
+    config = BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **options)
+    ranker = BackpackForRanking(config)
+    _take_weights(ranker.backpack.backbone, backbone)
+    set_format(ranker.backpack.backbone, dtype)
+    return ranker.train()
+
+
+def cross_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    dropout: float = 0.1,
+    pooling: str | None = None,
+    attention: str | None = None,
+    dtype: str = "float32",
+) -> CrossEncoderForRanking:
+    """A plain cross-encoder over any pretrained encoder or decoder: new head; in training mode.
+
+    Arguments and errors as of :func:`backpack_on_backbone`.
+    """
+    number_format(dtype)
+    backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
+    ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
+    _take_weights(ranker.backbone, backbone)
+    set_format(ranker.backbone, dtype)
     return ranker.train()
 
 
@@ -110,8 +134,7 @@ def pair_encoder(tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_length:
             f"max_length={max_length} exceeds the ranker's {ranker.config.n_positions} positions; "
             "lower max_length or give the model more positions"
         )
-    start = tokenizer.cls_token_id if isinstance(ranker, EncoderBackpackForRanking) else None
-    return PairEncoder(tokenizer, max_length, start)
+    return PairEncoder(tokenizer, max_length, _start_id(tokenizer, ranker))
 
 
 def save_ranker(folder: str | Path, ranker: Ranker, encoder: PairEncoder) -> None:
@@ -178,6 +201,50 @@ def _gpt2_options(
     }
 
 
+def _backbone(
+    tokenizer: PreTrainedTokenizerBase, name: str, dropout: float, pooling: str | None, attention: str | None
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The pretrained backbone in fp32, and the options of a configuration over it."""
+    own = AutoConfig.from_pretrained(name)
+    for option in _ATTENTION_DROPOUT:
+        if hasattr(own, option):
+            setattr(own, option, 0.0)  # it would rule out torch's fast kernels
+    options = {
+        "backbone_config": own,
+        "pooling": pooling,
+        "attention": attention,
+        "dropout": dropout,
+        "separator_id": tokenizer.sep_token_id,
+    }
+    _check_vocabulary(tokenizer, own.get_text_config().vocab_size, name)
+    if CrossEncoderConfig(**options).pooling == "first" and tokenizer.cls_token_id is None:
+        raise ValueError(f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at")
+    backbone = AutoModel.from_pretrained(name, config=own, dtype=torch.float32)
+    own.dtype = None
+    return backbone, options
+
+
+def _take_weights(own: PreTrainedModel, pretrained: PreTrainedModel) -> None:
+    weights = {key: value for key, value in pretrained.state_dict().items() if not key.startswith("pooler.")}
+    own.load_state_dict(weights)
+
+
+def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:
+    """The token before the query: [CLS] of encoders; of decoders what their tokenizer puts first, if anything."""
+    if getattr(ranker.config, "pooling", "last") == "first":
+        return tokenizer.cls_token_id
+    start = tokenizer.bos_token_id
+    if isinstance(ranker, GPT2ForRanking) or start is None:
+        return None
+    return start if list(tokenizer("a")["input_ids"][:1]) == [start] else None
+
+
 def _check_vocabulary(tokenizer: PreTrainedTokenizerBase, size: int, name: str) -> None:
+    """Embedding tables may be padded by some rows; far more rows than tokens are another model's."""
     if len(tokenizer) > size:
         raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}")
+    if len(tokenizer) < 0.9 * size:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}: "
+            "give the tokenizer that belongs to these weights (model.tokenizer.name)"
+        )

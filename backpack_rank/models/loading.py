@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import ClassVar
 
+import torch
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -16,9 +17,11 @@ class CheckedLoading:
 
     ``new_parts`` are key prefixes that a checkpoint may lack (a ranking head on a language model);
     ``unused_parts`` are prefixes that a checkpoint may have in excess (the language-model head).
+    ``renamed_parts`` are patterns of keys with other names in older files, and what they are called here.
     """
 
     new_parts: ClassVar[tuple[str, ...]] = ()
+    renamed_parts: ClassVar[dict[str, str]] = {}
     unused_parts: ClassVar[tuple[str, ...]] = ("lm_head.",)
 
     @classmethod
@@ -31,6 +34,9 @@ class CheckedLoading:
             OSError: there is no such folder or hub id.
         """
         wants_info = options.pop("output_loading_info", False)
+        # The library's own choice is that of the file's first weights, for all of them; files may mix formats.
+        if "torch_dtype" not in options:
+            options.setdefault("dtype", torch.float32)
         level = transformers_logging.get_verbosity()
         # Transformers prints the differences as a table and goes on; they are judged below.
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
@@ -40,6 +46,7 @@ class CheckedLoading:
                 *args,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
+                key_mapping=cls.renamed_parts or None,
                 **options,
             )
         finally:

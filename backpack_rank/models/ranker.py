@@ -1,4 +1,4 @@
-"""Rankers: one score per (query, document) text, for Backpack and for plain GPT-2 with the same head and inputs."""
+"""Rankers: one score per (query, document) text; plain cross-encoders have the same head and input as a Backpack."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel
+from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
 
-from backpack_rank.models.attention import packed_trunk
-from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel, Mixin, SenseMixing, use_fast_paths
-from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
+from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
+from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.reading import Mixin, Reading, new_backbone
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,10 @@ class SenseSum(nn.Module):
 
 
 class SenseRanking(Mixin):
-    """A ranking head on the mix of senses: what all Backpack rankers share."""
+    """A ranking head on a mix of senses, which alpha can turn."""
 
     config: Any
-    backpack: SenseMixing
+    backpack: BackpackModel
     sense_sum: SenseSum
     head: RankingHead
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
@@ -66,20 +67,49 @@ class SenseRanking(Mixin):
 
 
 class BackpackForRanking(SenseRanking, BackpackPreTrainedModel):
-    """Backpack with a ranking head on the mix of senses at the last token."""
-
-    backpack: BackpackModel
+    """Backpack with a ranking head on the mix of senses at the pooled token."""
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
         self.backpack = BackpackModel(config)
         self.sense_sum = SenseSum()
-        self.head = RankingHead(config.n_embd, config.resid_pdrop)
+        self.head = RankingHead(config.hidden_size, config.dropout)
         self.post_init()
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
         """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up."""
-        return F.linear(self.backpack(input_ids).mixed, self.backpack.gpt2_model.wte.weight)
+        return F.linear(self.backpack(input_ids).mixed, self.backpack.get_input_embeddings().weight)
+
+
+class CrossEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
+    """Any backbone with the same head on its last hidden state at the pooled token (monoBERT, BERT_CAT)."""
+
+    config: CrossEncoderConfig
+    config_class = CrossEncoderConfig
+    base_model_prefix = "backbone"
+    new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+    supports_gradient_checkpointing = True
+
+    def __init__(self, config: CrossEncoderConfig) -> None:
+        super().__init__(config)
+        self.backbone = new_backbone(config)
+        self.head = RankingHead(config.hidden_size, config.dropout)
+        self.post_init()
+
+    def forward(self, batch: PackedBatch, return_senses: bool = False) -> RankerOutput:
+        """Scores of the B texts of a packed batch. Raises ``ValueError`` when asked for sense vectors."""
+        if return_senses:
+            raise ValueError("a cross-encoder has no sense vectors, so alpha cannot turn it; use a Backpack ranker")
+        hidden = self.hidden_states(batch)[self.pooled_positions(batch)]
+        return RankerOutput(self.head(hidden.to(self.head.dense.weight.dtype)))
+
+    def lm_logits(self, input_ids: Tensor) -> Tensor:
+        """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up of decoders."""
+        hidden = self.backbone(input_ids=input_ids, use_cache=False).last_hidden_state
+        return F.linear(hidden, self.get_input_embeddings().weight)
 
 
 class GPT2ForRanking(CheckedLoading, GPT2PreTrainedModel):
@@ -95,7 +125,8 @@ class GPT2ForRanking(CheckedLoading, GPT2PreTrainedModel):
         self.transformer = GPT2Model(config)
         self.head = RankingHead(config.n_embd, config.resid_pdrop)
         self.post_init()
-        use_fast_paths(self.transformer)
+        self.transformer.set_attn_implementation(BACKEND)
+        use_fast_gelu(self.transformer)
 
     def forward(self, batch: PackedBatch, return_senses: bool = False) -> RankerOutput:
         """Scores of the B texts of a packed batch. Raises ``ValueError`` when asked for sense vectors."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import lightning as L
-import torch
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
-from lightning.pytorch.loggers import Logger, WandbLogger
-from omegaconf import DictConfig, OmegaConf, open_dict
+from lightning.pytorch.callbacks import Callback, EarlyStopping, TQDMProgressBar
+from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.datamodule import RankingData
@@ -22,8 +18,16 @@ from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, Pairs
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker, pair_encoder, save_ranker
-from backpack_rank.pipelines.common import CONFIG, LAST, RANKER, candidates_of, load_split, quiet_libraries, save_config
+from backpack_rank.pipelines.beginning import Beginning
+from backpack_rank.pipelines.common import CONFIG, RANKER, candidates_of, load_split, quiet_libraries, save_config
+from backpack_rank.pipelines.fitting import check_hardware, fit, less_advice, trainer_options
+from backpack_rank.pipelines.specialise import specialisation_of, specialised
+from backpack_rank.pipelines.teacher import TrainingMaterial, taught, teacher_source
+from backpack_rank.senses.specialised import Specialised
+from backpack_rank.training.adapter import Adapter, merged
+from backpack_rank.training.freezing import Freezing
 from backpack_rank.training.module import Optimisation, RankingModule
+from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.warmup import LanguageModelModule, Warmup
 
 log = logging.getLogger(__name__)
@@ -31,7 +35,7 @@ MONITOR = "val/nDCG@10"
 
 
 def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
-    """Train a ranker and save it to ``folder/ranker``.
+    """Train a ranker and save it to ``folder/ranker``, or do what another ``task`` says.
 
     Args:
         config: as composed from ``conf/train.yaml``.
@@ -39,7 +43,7 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
         changed: options of the command line, to refuse those that a resumed run cannot take.
 
     Returns:
-        The best nDCG@10 on the dev split.
+        The best nDCG@10 on the dev split; of another task what it gives.
     """
     quiet_libraries()
     resumed = bool(config.resume)
@@ -48,7 +52,14 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     L.seed_everything(config.seed, workers=True, verbose=False)
     if not resumed:
         save_config(folder, config)
+    if config.get("task") is not None and "_target_" in config.task:  # anything but ranking
+        return instantiate(config.task, _convert_="all").run(config, folder, changed, resumed)
 
+    source, ranking_loss = teacher_source(config), _ranking_loss(config)
+    specialisation = specialisation_of(config)
+    adapter: Adapter = instantiate(config.adapter, _convert_="all")
+    freezing = Freezing(config.training.frozen or (), config.training.frozen_epochs)
+    beginning = Beginning.of(config)
     collection = load_split(config.data, "train")
     _, candidates = candidates_of(config.data, "train", collection)
     lists = TrainingLists(
@@ -64,8 +75,14 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     dev_pairs = Pairs.from_run(candidates_of(config.data, "dev", dev)[1], dev)
 
     ranker, encoder = build(config, collection)
+    device = "cpu" if config.trainer.accelerator == "cpu" else "auto"
+    material = TrainingMaterial(collection, candidates, lists, config.training.epochs, folder, device)
+    # Before any trainer: further processes start with the first one and then find the teacher's scores.
+    teacher, terms = taught(source, material)
     if not resumed:
+        beginning.apply(config, ranker, encoder, collection, candidates, folder)
         warm_up(config, ranker, encoder, collection, folder)
+    terms += specialised(specialisation, config, folder, ranker, encoder, ranking_loss, terms)
     data = RankingData(
         lists,
         collection,
@@ -74,8 +91,13 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
         lists_per_batch=config.training.lists_per_batch,
         workers=config.loader.workers,
         tokens_per_batch=CPU_TOKENS if config.trainer.accelerator == "cpu" else GPU_TOKENS,
+        teacher=teacher,
+        swap=specialisation.swap,
     )
-    return _fit(config, folder, RankingModule(ranker, _optimisation(config), dev_pairs, config.seed), data, resumed)
+    adapter.apply(ranker)
+    callbacks = freezing.apply(ranker)
+    module = RankingModule(ranker, _optimisation(config), dev_pairs, config.seed, terms, ranking_loss)
+    return _fit(config, folder, module, data, callbacks, resumed)
 
 
 def build(config: DictConfig, collection: Collection) -> tuple[Ranker, PairEncoder]:
@@ -103,7 +125,7 @@ def warm_up(
         return
     sequences = warmup.sequences(texts_of(collection), encoder)
     module = LanguageModelModule(ranker, Optimisation(warmup.learning_rate, config.training.weight_decay))
-    options = _trainer_options(config)
+    options = trainer_options(config)
     if options["strategy"] == "ddp":
         options["strategy"] = "ddp_find_unused_parameters_true"  # the ranking head takes no part
     trainer = L.Trainer(
@@ -116,63 +138,40 @@ def warm_up(
         default_root_dir=folder,
     )
     log.info("warm-up: %d epochs over %d tokens of text", warmup.epochs, sequences.numel())
-    with _less_advice():
+    with less_advice():
         trainer.fit(module, warmup.loader(sequences, config.seed))
     log.info("warm-up: next-token loss %.3f", trainer.callback_metrics["warmup/loss"].item())
 
 
-def check_hardware(trainer: DictConfig) -> None:
-    """Raise ``ValueError`` when the trainer wants a GPU that is not there."""
-    if trainer.accelerator == "gpu" and not torch.cuda.is_available():
-        raise ValueError(
-            "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA build of torch "
-            "(`python -c 'import torch; print(torch.version.cuda)'` tells which build is installed)"
-        )
-
-
-def _fit(config: DictConfig, folder: Path, module: RankingModule, data: RankingData, resumed: bool) -> float:
-    checkpoint = ModelCheckpoint(
-        dirpath=folder / "checkpoints",
-        filename="step={step}-{val/nDCG@10:.4f}",
-        auto_insert_metric_name=False,
-        monitor=MONITOR,
+def _fit(
+    config: DictConfig,
+    folder: Path,
+    module: RankingModule,
+    data: RankingData,
+    callbacks: list[Callback],
+    resumed: bool,
+) -> float:
+    # By effectiveness alone an early epoch may be best, before senses are set apart: then the last epoch counts.
+    last = Specialised.of(module.ranker) is not None
+    stopping = [] if last else [EarlyStopping(MONITOR, mode="max", patience=config.training.patience)]
+    trainer, best = fit(
+        config,
+        folder,
+        module,
+        data,
+        monitor="epoch" if last else MONITOR,
         mode="max",
-        save_last=True,
+        epochs=config.training.epochs,
+        gradient_clip=config.training.gradient_clip,
+        callbacks=[*stopping, *callbacks],
+        resumed=resumed,
     )
-    callbacks: list[Callback] = [
-        checkpoint,
-        EarlyStopping(MONITOR, mode="max", patience=config.training.patience),
-        LearningRateMonitor("step"),
-        TQDMProgressBar(leave=True),
-    ]
-    logger = _logger(config, folder)
-    trainer = L.Trainer(
-        **_trainer_options(config),
-        max_epochs=config.training.epochs,
-        gradient_clip_val=config.training.gradient_clip,
-        logger=logger,
-        callbacks=callbacks,
-        default_root_dir=folder,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,  # the data module shares lists and dev pairs between processes
-        log_every_n_steps=10,
-        enable_model_summary=False,
-    )
-    with _less_advice():
-        trainer.fit(module, data, ckpt_path=folder / LAST if resumed else None, weights_only=False if resumed else None)
-    best = checkpoint.best_model_path
+    best = float(trainer.callback_metrics[MONITOR]) if last else best
     if trainer.is_global_zero:
-        state = torch.load(best, map_location="cpu", weights_only=False)["state_dict"]
-        module.load_state_dict(state)
-        save_ranker(folder / RANKER, module.ranker, data.encoder)
-        log.info("best %s %.4f; ranker saved to %s", MONITOR, checkpoint.best_model_score, folder / RANKER)
-    if isinstance(logger, WandbLogger):
-        logger.experiment.finish()
-    return float(checkpoint.best_model_score or 0.0)
-
-
-def _trainer_options(config: DictConfig) -> dict:
-    return OmegaConf.to_container(config.trainer, resolve=True)  # type: ignore[return-value]
+        with merged(module.ranker) as ranker:
+            save_ranker(folder / RANKER, ranker, data.encoder)
+        log.info("%s %s %.4f; ranker saved to %s", "last" if last else "best", MONITOR, best, folder / RANKER)
+    return best
 
 
 def _optimisation(config: DictConfig) -> Optimisation:
@@ -180,15 +179,9 @@ def _optimisation(config: DictConfig) -> Optimisation:
     return Optimisation(training.learning_rate, training.weight_decay, training.warmup_share, training.new_rate)
 
 
-def _logger(config: DictConfig, folder: Path) -> Logger:
-    with open_dict(config):
-        config.logger.save_dir = str(folder)
-    logger = instantiate(config.logger, _convert_="all")
-    plain = OmegaConf.to_container(config, resolve=True)
-    logger.log_hyperparams(
-        plain if isinstance(logger, WandbLogger) else {"seed": config.seed, "model": config.model.name}
-    )
-    return logger
+def _ranking_loss(config: DictConfig) -> RankingLoss:
+    training = config.training
+    return RankingLoss(training.loss, training.margin, training.loss_weight)
 
 
 def _resumed_config(folder: Path, changed: list[str]) -> DictConfig:
@@ -202,12 +195,3 @@ def _resumed_config(folder: Path, changed: list[str]) -> DictConfig:
     assert isinstance(saved, DictConfig)
     log.info("continuing %s", folder)
     return saved
-
-
-@contextmanager
-def _less_advice() -> Iterator[None]:
-    """Without Lightning's advice on worker counts and the like; its errors and our own warnings stay."""
-    with warnings.catch_warnings():
-        for message in (".*does not have many workers.*", ".*not a valid optimizer.*", ".*LeafSpec.*"):
-            warnings.filterwarnings("ignore", message=message)
-        yield

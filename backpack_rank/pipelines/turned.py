@@ -228,7 +228,7 @@ class TurnedRanker:
     def _senses(self, pairs: Pairs) -> np.ndarray:
         ranker = self.scorer.ranker
         assert isinstance(ranker, SenseRanking)
-        out = np.empty((len(pairs), ranker.config.num_senses, ranker.config.n_embd), dtype=np.float32)
+        out = np.empty((len(pairs), ranker.config.num_senses, ranker.config.hidden_size), dtype=np.float32)
         self.scorer.fill_senses(pairs, out)
         return out
 

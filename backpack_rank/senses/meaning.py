@@ -23,7 +23,7 @@ from backpack_rank.data.lexicon import Lexicon
 from backpack_rank.data.pairs import CPU_TOKENS, pack_by_length
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.data.words import Tokenizer, count_groups, word_tokens
-from backpack_rank.models.backpack import SenseMixing
+from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.ranker import SenseRanking
 from backpack_rank.reporting.explanation import RelatedWord, SenseProfile
@@ -102,7 +102,7 @@ def one_token_words(encoder: PairEncoder, texts: Iterable[str] | None = None, mi
 
 @torch.no_grad()
 def nearest_words(
-    backpack: SenseMixing, encoder: PairEncoder, vocabulary: Vocabulary, probes: Sequence[str], count: int = 8
+    backpack: BackpackModel, encoder: PairEncoder, vocabulary: Vocabulary, probes: Sequence[str], count: int = 8
 ) -> list[dict[str, tuple[RelatedWord, ...]]]:
     """Per sense and probe word x, the words y with the largest cos(C(x)_l, C(y)_l), the probe itself left out.
 
@@ -134,7 +134,7 @@ def nearest_words(
 
 @torch.no_grad()
 def predicted_words(
-    backpack: SenseMixing, encoder: PairEncoder, vocabulary: Vocabulary, probes: Sequence[str], count: int = 8
+    backpack: BackpackModel, encoder: PairEncoder, vocabulary: Vocabulary, probes: Sequence[str], count: int = 8
 ) -> list[dict[str, tuple[RelatedWord, ...]]]:
     """Per sense and probe word x, the words with the largest logits E C(x)_l (Hewitt et al. 2023, section 5).
 
@@ -152,7 +152,7 @@ def predicted_words(
 
 
 @torch.no_grad()
-def typical_words(backpack: SenseMixing, vocabulary: Vocabulary, count: int = 8) -> list[tuple[RelatedWord, ...]]:
+def typical_words(backpack: BackpackModel, vocabulary: Vocabulary, count: int = 8) -> list[tuple[RelatedWord, ...]]:
     """Per sense the words that it tells from others more than the other senses do, with their shares in [0, 1].
 
     The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean over the
@@ -304,13 +304,13 @@ def _is_word(text: str) -> bool:
     return text.isalpha() and (len(text) > 1 or text in ("a", "I", "i") or not text.isascii())
 
 
-def _senses_of(backpack: SenseMixing, ids: np.ndarray) -> Tensor:
+def _senses_of(backpack: BackpackModel, ids: np.ndarray) -> Tensor:
     """Mean sense vectors of some tokens. [k, d]"""
     with evaluating(backpack):
         return backpack.senses(torch.from_numpy(ids).to(backpack.device).long()).float().mean(dim=0)
 
 
-def _chunks(backpack: SenseMixing, vocabulary: Vocabulary) -> Iterator[tuple[int, Tensor]]:
+def _chunks(backpack: BackpackModel, vocabulary: Vocabulary) -> Iterator[tuple[int, Tensor]]:
     """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words at a time."""
     for start in range(0, len(vocabulary), CHUNK):
         with evaluating(backpack):
@@ -318,7 +318,7 @@ def _chunks(backpack: SenseMixing, vocabulary: Vocabulary) -> Iterator[tuple[int
         yield start, senses
 
 
-def _best(backpack: SenseMixing, vocabulary: Vocabulary, measure: _Measure, count: int) -> tuple[Tensor, Tensor]:
+def _best(backpack: BackpackModel, vocabulary: Vocabulary, measure: _Measure, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest values of ``measure`` and the rows of their words, each [k, p, count]."""
     values, rows = torch.zeros(0), torch.zeros(0)
     for start, senses in _chunks(backpack, vocabulary):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.models.backpack import SenseMixing
+from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.modes import evaluating
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Sensitivity:
 
 @torch.no_grad()
 def sensitivity(
-    backpack: SenseMixing, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
+    backpack: BackpackModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
 ) -> Sensitivity:
     """s_l = mean over pairs of cos(C(a)_l, C(b)_l) (eq. 4).
 
@@ -84,7 +84,7 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return [] if unknown is not None and unknown in ids else list(ids)
 
 
-def _cosines(backpack: SenseMixing, first: list[int], second: list[int]) -> Tensor:
+def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
     device = backpack.get_input_embeddings().weight.device
     a, b = (backpack.senses(torch.tensor(ids, device=device)).float().mean(dim=0) for ids in (first, second))
     return F.cosine_similarity(a, b, dim=-1).cpu()

@@ -16,7 +16,8 @@ from backpack_rank.data.pairs import Pairs
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.training.losses import listwise_softmax, scatter_lists
+from backpack_rank.training.losses import scatter_lists
+from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.terms import Term
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
@@ -46,7 +47,19 @@ class Optimisation:
             )
 
     def optimizer(self, model: nn.Module) -> torch.optim.AdamW:
-        """AdamW over the model's trainable parameters, decay for matrices alone."""
+        """AdamW over the model's trainable parameters, decay for matrices alone.
+
+        Raises:
+            ValueError: trainable parameters are in half precision.
+        """
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in trained):
+            raise ValueError(
+                "trained parameters are in half precision, in which AdamW's updates are lost where they are smaller "
+                "than about 0.3% of the weight. Train them in fp32 (model.ranker.dtype=float32; "
+                "trainer.precision=bf16-mixed still computes in bf16), or leave a backbone in bf16 as it is "
+                "(adapter=lora or training.frozen=[backbone])"
+            )
         groups = []
         for rate, parameters in self._rates(model):
             matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
@@ -55,7 +68,12 @@ class Optimisation:
                 {"params": matrices, "weight_decay": self.weight_decay, "lr": rate},
                 {"params": others, "weight_decay": 0.0, "lr": rate},
             ]
-        return torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98))
+        # One kernel over all parameters: on a CPU, an eighth of the time of torch's default.
+        fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trained)
+        optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98), fused=fused)
+        # Lightning clips no gradients of an optimiser that could undo loss scaling by itself; this one need not.
+        optimizer._step_supports_amp_scaling = False
+        return optimizer
 
     def _rates(self, model: nn.Module) -> list[tuple[float, list[nn.Parameter]]]:
         """Trainable parameters by learning rate."""
@@ -79,13 +97,22 @@ class Optimisation:
 
 
 class RankingModule(L.LightningModule):
-    """Trains with the listwise softmax and further terms; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
+    """Trains with a ranking loss and further terms; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
 
     def __init__(
-        self, ranker: Ranker, optimisation: Optimisation, dev: Pairs, seed: int = 0, terms: Sequence[Term] = ()
+        self,
+        ranker: Ranker,
+        optimisation: Optimisation,
+        dev: Pairs,
+        seed: int = 0,
+        terms: Sequence[Term] = (),
+        ranking_loss: RankingLoss | None = None,
     ) -> None:
         super().__init__()
         self.terms = tuple(terms)
+        self.ranking_loss = ranking_loss or RankingLoss()
+        if self.ranking_loss.weight == 0 and not self.terms:
+            raise ValueError("training.loss_weight=0 without a teacher or another term leaves nothing to train on")
         self.ranker = ranker
         self.optimisation = optimisation
         self.dev = dev
@@ -103,7 +130,8 @@ class RankingModule(L.LightningModule):
         """Loss of a batch of lists."""
         output = self.ranker(batch.texts, return_senses=any(term.needs_senses for term in self.terms))
         scores = scatter_lists(output.scores.float(), batch.mask)
-        loss, skipped = listwise_softmax(scores, batch.labels, batch.mask)
+        loss, skipped = self.ranking_loss(scores, batch.labels, batch.mask)
+        loss = self.ranking_loss.weight * loss
         self.skipped_lists += skipped
         for term in self.terms:
             value = term.loss(self.ranker, batch, output, scores)

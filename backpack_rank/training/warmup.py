@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import lightning as L
 import numpy as np
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from backpack_rank.data.token_rows import encoded_texts
 from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.backbone import EncoderBackpackForRanking
 from backpack_rank.models.build import Ranker
+from backpack_rank.training.language_model import NextTokenModule
 from backpack_rank.training.module import Optimisation
 
 
@@ -52,11 +51,9 @@ class Warmup:
         """
         parts: list[np.ndarray] = []
         total = 0
-        end = np.array([encoder.end_id], dtype=np.int32)
-        for chunk in _chunks(texts, 1024):
-            for ids in encoder.encode(chunk):
-                parts += [ids, end]
-                total += len(ids) + 1
+        for _, ids in encoded_texts(texts, encoder):
+            parts.append(np.append(ids, np.int32(encoder.end_id)))
+            total += len(parts[-1])
             if total >= self.max_tokens:
                 break
         tokens = np.concatenate(parts)[: self.max_tokens] if parts else np.empty(0, dtype=np.int32)
@@ -74,42 +71,23 @@ class Warmup:
         return DataLoader(TensorDataset(sequences), batch_size=self.batch_size, shuffle=True, generator=generator)
 
 
-class LanguageModelModule(L.LightningModule):
+class LanguageModelModule(NextTokenModule):
     """Trains a ranker's network on next-token prediction with the tied word embeddings as its head."""
 
-    def __init__(self, ranker: Ranker, optimisation: Optimisation) -> None:
-        super().__init__()
-        if isinstance(ranker, EncoderBackpackForRanking):
-            raise ValueError("an encoder is no language model: set warmup.epochs=0")
-        self.ranker = ranker
-        self.optimisation = optimisation
+    logged = "warmup/loss"
+    model: Ranker
 
-    def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
+    def __init__(self, ranker: Ranker, optimisation: Optimisation) -> None:
+        super().__init__(ranker, optimisation)
+        if getattr(ranker.config, "pooling", "last") != "last":
+            raise ValueError("an encoder is no language model: set warmup.epochs=0")
+
+    def mean_loss(self, rows: Tensor) -> Tensor:
         """Mean next-token loss of [B, n] token ids. Raises ``ValueError`` when n - 1 exceeds the positions."""
-        (input_ids,) = batch
-        if input_ids.shape[1] - 1 > self.ranker.config.n_positions:
+        if rows.shape[1] - 1 > self.model.config.n_positions:
             raise ValueError(
-                f"warmup.sequence_length={input_ids.shape[1]} exceeds the ranker's {self.ranker.config.n_positions} "
+                f"warmup.sequence_length={rows.shape[1]} exceeds the ranker's {self.model.config.n_positions} "
                 "positions by more than one; shorten it"
             )
-        logits = self.ranker.lm_logits(input_ids[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), input_ids[:, 1:].flatten())
-        self.log("warmup/loss", loss, prog_bar=True, batch_size=len(input_ids))
-        return loss
-
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """AdamW and its schedule over the trainer's estimated number of steps."""
-        optimizer = self.optimisation.optimizer(self.ranker)
-        schedule = self.optimisation.schedule(optimizer, int(self.trainer.estimated_stepping_batches))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-def _chunks(texts: Iterable[str], size: int) -> Iterable[list[str]]:
-    chunk: list[str] = []
-    for text in texts:
-        chunk.append(text)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+        logits = self.model.lm_logits(rows[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())

@@ -14,8 +14,8 @@ from backpack_rank.pipelines.common import register_resolvers
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name != "experiment"]
 EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
-OF_TRAINING = {"data", "model", "trainer", "logger"}
-WITHOUT_TARGET = {"trainer", "attribute"}
+OF_TRAINING = {"adapter", "specialise", "task", "teacher", "data", "model", "trainer", "logger"}
+WITHOUT_TARGET = {"trainer", "attribute", "task"}
 
 
 def composed(name: str, *overrides: str):

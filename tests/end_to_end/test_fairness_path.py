@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -28,8 +29,22 @@ SIXTEEN = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1]"
 ALL_KINDS = ["swap", "swapped documents"]
 
 
-def of_policy(name: str) -> list[str]:
+def of_policy(name: str, trained: Workplace, folder: Path) -> list[str]:
+    if name == "specialised":
+        return [f"policy={name}", f"checkpoint={said_to_be_specialised(trained, folder)}"]
     return [f"policy={name}", *([SIXTEEN] if name == "explicit" else [])]
+
+
+def said_to_be_specialised(trained: Workplace, folder: Path) -> Path:
+    """The trained run with the mark of sense specialisation, as if it had been trained with it."""
+    run = folder / "specialised"
+    if not run.exists():
+        shutil.copytree(trained.newest("train") / "ranker", run / "ranker")
+        shutil.copy(trained.newest("train") / "config.yaml", run)
+        file = run / "ranker" / "config.json"
+        mark = {"specialised": {"attribute": "gender", "senses": [0, 3]}}
+        file.write_text(json.dumps(json.loads(file.read_text()) | mark))
+    return run
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -103,8 +118,8 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     trained: Workplace, tmp_path: Path, policy: str
 ) -> None:
     evaluated(trained, tmp_path / "plain")
-    evaluated(trained, tmp_path / "one", *of_policy(policy))
-    half = evaluated(trained, tmp_path / "half", "alpha=0.5", *of_policy(policy))
+    evaluated(trained, tmp_path / "one", *of_policy(policy, trained, tmp_path))
+    half = evaluated(trained, tmp_path / "half", "alpha=0.5", *of_policy(policy, trained, tmp_path))
     name = "alpha-1__embedded-test.run"
     plain = (tmp_path / "plain" / "runs" / name).read_bytes()
     assert (tmp_path / "one" / "runs" / name).read_bytes() == plain

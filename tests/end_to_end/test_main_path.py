@@ -34,7 +34,7 @@ def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(trai
     assert {"config.yaml", "checkpoints", "ranker", "logs"} <= {path.name for path in folder.iterdir()}
     assert "${" not in (folder / "config.yaml").read_text()
     ranker, encoder = load_ranker(folder / "ranker")
-    assert ranker.config.n_embd == 32
+    assert ranker.config.hidden_size == 32
     assert encoder.max_length == 96
     with open(folder / "logs" / "metrics.csv") as handle:
         logged = [row["val/nDCG@10"] for row in csv.DictReader(handle) if row.get("val/nDCG@10")]

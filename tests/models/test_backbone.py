@@ -7,9 +7,9 @@ from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFa
 
 from backpack_rank.data.word_classes import WordClass, WordClasses
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
-from backpack_rank.models.backbone import EncoderBackpackForRanking
-from backpack_rank.models.build import backpack_on_encoder, load_ranker, pair_encoder, save_ranker
+from backpack_rank.models.build import backpack_on_backbone, load_ranker, pair_encoder, save_ranker
 from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.scoring import Scorer
 from backpack_rank.senses.attribution import attribute
 from backpack_rank.senses.control import Control, applied
@@ -62,7 +62,7 @@ def tokenizer(folder):
 @pytest.fixture(scope="module")
 def ranker(folder, tokenizer):
     torch.manual_seed(1)
-    ranker = backpack_on_encoder(tokenizer, name=str(folder), senses=8).eval()
+    ranker = backpack_on_backbone(tokenizer, name=str(folder), senses=8).eval()
     with torch.no_grad():
         for name, parameter in ranker.named_parameters():
             if ".backbone." not in name:
@@ -121,7 +121,7 @@ def test_scores_are_the_head_over_the_sum_of_weighted_senses(ranker, batch):
 def test_a_saved_ranker_is_loaded_with_its_encoder_and_start_token(ranker, encoder, batch, tmp_path):
     save_ranker(tmp_path / "ranker", ranker, encoder)
     again, other = load_ranker(tmp_path / "ranker")
-    assert isinstance(again, EncoderBackpackForRanking)
+    assert isinstance(again, BackpackForRanking)
     assert (other.start_id, other.max_length) == (WORDS.index("[CLS]"), 32)
     state = again.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in ranker.state_dict().items())
@@ -183,16 +183,7 @@ def test_new_parts_have_a_learning_rate_of_their_own(ranker):
     assert rates[id(names["head.out.bias"])] == 5e-4
 
 
-def test_encoders_that_cannot_be_packed_are_refused(tokenizer, tmp_path):
-    from transformers import RobertaConfig, RobertaModel
-
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
-    RobertaModel(RobertaConfig(vocab_size=len(WORDS), max_position_embeddings=40, **shape)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="'roberta' cannot read texts without padding: hidden states differ"):
-        backpack_on_encoder(tokenizer, name=str(tmp_path), senses=8)
-
-
-def test_a_decoder_is_refused(tokenizer, folder):
+def test_an_encoder_without_a_first_token_is_refused(tokenizer, folder):
     bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]")
-    with pytest.raises(ValueError, match="needs an encoder"):
-        backpack_on_encoder(bare, name=str(folder))
+    with pytest.raises(ValueError, match=r"has no first token \(\[CLS\]\)"):
+        backpack_on_backbone(bare, name=str(folder))

@@ -115,7 +115,7 @@ def test_gradients_of_both_paths_are_equal(make_backpack):
     for name, gradient in full.items():
         # Key biases cancel in the softmax, so theirs is 0 up to rounding.
         torch.testing.assert_close(pooled[name], gradient, atol=1e-11, rtol=1e-9, msg=name)
-    assert pooled["gpt2_model.wte.weight"].abs().max() > 0.1
+    assert pooled["backbone.wte.weight"].abs().max() > 0.1
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -153,5 +153,5 @@ def test_both_forms_of_packed_attention_are_equal():
 
 @pytest.mark.parametrize("senses", [0, 5, -4])
 def test_a_number_of_senses_that_does_not_divide_is_refused(senses):
-    with pytest.raises(ValueError, match=rf"num_senses={senses} must be at least 1 and divide n_embd=32"):
+    with pytest.raises(ValueError, match=rf"num_senses={senses} must be at least 1 and divide the hidden size 32"):
         BackpackConfig(n_embd=32, num_senses=senses)

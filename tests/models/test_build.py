@@ -23,7 +23,9 @@ def test_a_new_ranker_has_the_size_that_was_asked_for(tokenizer):
         tokenizer, layers=1, hidden_size=24, heads=3, senses=6, positions=40, sense_intermediate_scale=2
     )
     config = ranker.config
-    assert (config.n_layer, config.n_embd, config.n_head, config.num_senses, config.n_positions) == (1, 24, 3, 6, 40)
+    trunk = config.backbone_config
+    assert (trunk.n_layer, trunk.n_embd, trunk.n_head, config.num_senses, config.n_positions) == (1, 24, 3, 6, 40)
+    assert config.hidden_size == 24
     assert ranker.backpack.sense_network.final_mlp.c_proj.weight.shape == (48, 6 * 24)
     assert config.vocab_size == len(tokenizer)
     assert new_gpt2(tokenizer, layers=1, hidden_size=24, heads=3, positions=40).config.n_embd == 24
@@ -101,5 +103,5 @@ def test_a_folder_without_a_ranker_is_named(tmp_path):
 @pytest.mark.parametrize("architectures", [["BackpackGPT2LMHeadModel"], ["BertModel"], None])
 def test_the_folder_of_another_architecture_is_named(architectures, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": architectures}))
-    with pytest.raises(ValueError, match=r"is not a ranker; known are BackpackForRanking, GPT2ForRanking"):
+    with pytest.raises(ValueError, match=r"is not a ranker; known are BackpackForRanking, CrossEncoderForRanking"):
         load_ranker(tmp_path)

@@ -240,7 +240,7 @@ def test_a_ranker_takes_everything_but_its_head_from_a_language_model(state, tmp
     assert info["missing_keys"] == {"head.dense.weight", "head.dense.bias", "head.out.weight", "head.out.bias"}
     loaded = ranker.state_dict()
     for name, tensor in without(state, r"attn\.(masked_)?bias", "lm_head").items():
-        assert torch.equal(loaded[name], tensor), name
+        assert torch.equal(loaded[name.replace("gpt2_model", "backbone")], tensor), name
     assert loaded["head.dense.weight"].std() == pytest.approx(0.02, rel=0.2)
     assert not loaded["head.dense.bias"].any()
 
@@ -284,7 +284,7 @@ def test_word_embeddings_under_no_name_at_all_are_missing(state, tmp_path):
 
 def test_shared_weights_that_differ_are_named(state, tmp_path):
     write_bin(tmp_path, state | {"lm_head.weight": state["lm_head.weight"] + 1})
-    with pytest.raises(ValueError, match=r"must be equal: lm_head\.weight and backpack\.gpt2_model\.wte\.weight"):
+    with pytest.raises(ValueError, match=r"must be equal: lm_head\.weight and backpack\.backbone\.wte\.weight"):
         BackpackLMHeadModel.from_pretrained(tmp_path)
 
 

@@ -121,9 +121,9 @@ def test_next_token_logits_are_those_of_the_language_model(make_backpack, tmp_pa
 def test_embeddings_are_one_parameter_under_all_their_names(make_backpack):
     ranker = make_backpack().to(torch.bfloat16).to(torch.float32)
     backpack = ranker.backpack
-    assert backpack.word_embeddings.weight is backpack.gpt2_model.wte.weight
-    assert backpack.position_embeddings.weight is backpack.gpt2_model.wpe.weight
-    assert backpack.get_input_embeddings() is backpack.gpt2_model.wte
+    assert backpack.word_embeddings.weight is backpack.backbone.wte.weight
+    assert backpack.position_embeddings.weight is backpack.backbone.wpe.weight
+    assert backpack.get_input_embeddings() is backpack.backbone.wte
     names = [name for name, _ in ranker.named_parameters() if "embeddings" in name]
     assert not names
 

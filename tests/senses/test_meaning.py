@@ -125,7 +125,7 @@ def test_typical_words_have_the_largest_share_of_their_difference_in_a_sense(ran
 
 def test_predicted_words_have_the_largest_logits(ranker, encoder, vocabulary):
     table = senses_of(ranker.backpack, vocabulary)
-    embeddings = ranker.backpack.gpt2_model.wte.weight.double()
+    embeddings = ranker.backpack.backbone.wte.weight.double()
     found = predicted_words(ranker.backpack, encoder, vocabulary, ["nurse", "he"], count=3)
     for sense in range(8):
         words = zip(vocabulary.words, vocabulary.ids.tolist(), strict=True)

@@ -197,7 +197,7 @@ def test_the_fingerprint_of_weights_changes_with_any_of_them(make_backpack):
     assert weights_fingerprint(make_backpack()) == first
     assert weights_fingerprint(make_backpack(seed=1)) != first
     with torch.no_grad():
-        ranker.backpack.gpt2_model.ln_f.bias[-1] += 1e-6
+        ranker.backpack.backbone.ln_f.bias[-1] += 1e-6
     assert weights_fingerprint(ranker) != first
     assert len({weights_fingerprint(make_backpack(dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)}) == 2
 

@@ -170,14 +170,14 @@ def test_a_backpack_equals_the_slow_formula(backpack, tokenizer, classes, where,
     network = backpack.backpack
     reader = copy.deepcopy(network)
     if where != "senses":
-        reader.gpt2_model.wte.weight.copy_(edited(network.gpt2_model.wte.weight, classes, alpha))
+        reader.backbone.wte.weight.copy_(edited(network.backbone.wte.weight, classes, alpha))
     vectors = network.senses(torch.arange(len(tokenizer)))
     if where != "weights":
         vectors = edited(vectors, classes, alpha)
     batch = batch_of(tokenizer, *TEXTS)
     from backpack_rank.models.attention import packed_trunk
 
-    weights = reader.sense_weight_net.pooled(packed_trunk(reader.gpt2_model, batch), batch)
+    weights = reader.sense_weight_net.pooled(packed_trunk(reader.backbone, batch), batch)
     expected = []
     for row, text in enumerate(TEXTS):
         mix = torch.zeros(32)
@@ -261,7 +261,7 @@ def test_the_cached_path_equals_a_pass_of_its_own(backpack, tokenizer, classes, 
     weights = torch.linspace(0, 1, 8)
     controls = [Control(weights=weights, tokens=TokenMove(classes, where, alpha)) for alpha in (0.0, 0.25, 1.0, 1.5)]
     passes = []
-    handle = backpack.backpack.gpt2_model.register_forward_pre_hook(lambda *_: passes.append(1))
+    handle = backpack.backpack.backbone.register_forward_pre_hook(lambda *_: passes.append(1))
     cached = scorer.rank_controls(run, collection, controls, SenseCache(tmp_path))
     assert len(passes) == {"senses": 2, "weights": 4, "both": 4}[where]
     handle.remove()

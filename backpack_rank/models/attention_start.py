@@ -1,0 +1,243 @@
+"""Starts of the weight network: the last attention of a pretrained backbone, or random weights of a given sharpness.
+
+Notation: d hidden size, k senses, m = d / k dimensions of a sense's queries and keys, c width of an attention head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from backpack_rank.models.backpack import BackpackModel, SenseWeightNetwork
+from backpack_rank.models.packing import PackedBatch
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Queries and keys of one layer's heads, all in float64.
+
+    Head a scores token j from token i by ``scaling * (W_q[a] x_i + b_q[a]) . (W_k[a] x_j)``; a bias of the keys adds
+    the same to all j, so that it drops out of the softmax.
+
+    Attributes:
+        queries, keys: W_q and W_k. [heads, c, d]
+        biases: b_q. [heads, c]
+        scaling: of the products.
+    """
+
+    queries: Tensor
+    biases: Tensor
+    keys: Tensor
+    scaling: float
+
+
+def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel) -> None:
+    """Start c_attn from the attention of the backbone's last layer: sense l is head l mod heads.
+
+    The layer reads hidden states from before it, the weight network those behind it: x is replaced by the backbone's
+    last hidden state. Where the backbone has a norm in front of its attention and one at its end, both are of the
+    same vectors up to gain and shift, and these are put right (see :func:`behind_last_norm`). Rotary positions are
+    left out: a query looks for a key as if both stood at the same place.
+
+    A head wider than m is cut to the m strongest directions of W_q^T W_k (the closest matrix of that rank); a
+    narrower one is filled with queries of 0, whose keys keep their random start so that both can learn.
+
+    Raises:
+        ValueError: the backbone's attention is of a kind that is not known here.
+    """
+    found = last_attention(backbone)
+    senses, d = network.num_senses, network.c_attn.in_features
+    width = d // senses
+    # The weight network divides by sqrt(m), the head by its own factor: what is left goes to both sides alike.
+    factor = (found.scaling * width**0.5) ** 0.5
+    heads = found.queries.shape[0]
+    weight, bias = network.c_attn.weight, network.c_attn.bias
+    queries, keys = weight.unflatten(0, (2, senses, width))
+    query_bias, key_bias = bias.unflatten(0, (2, senses, width))
+    bias.zero_()
+    for sense in range(senses):
+        head = sense % heads
+        own_queries, own_bias, own_keys = truncated(found.queries[head], found.biases[head], found.keys[head], width)
+        rank = own_keys.shape[0]
+        queries[sense].zero_()
+        queries[sense, :rank] = (factor * own_queries).to(weight.dtype)
+        query_bias[sense, :rank] = (factor * own_bias).to(bias.dtype)
+        keys[sense, :rank] = (factor * own_keys).to(weight.dtype)
+    key_bias.zero_()
+
+
+def truncated(queries: Tensor, biases: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A head cut to ``rank`` dimensions so that [W_q, b_q]^T W_k changes least (Eckart and Young 1936).
+
+    Args:
+        queries, keys: [c, d].
+        biases: [c].
+
+    Returns:
+        Queries [r, d], biases [r] and keys [r, d] with r = min(rank, c); the same ones where nothing is cut.
+    """
+    if queries.shape[0] <= rank:
+        return queries, biases, keys
+    # The product has rank c at most: its singular vectors are those of a c x c matrix between two orthonormal bases.
+    left, left_factor = torch.linalg.qr(torch.cat([queries, biases[:, None]], dim=1).T)
+    right, right_factor = torch.linalg.qr(keys.T)
+    u, values, v = torch.linalg.svd(left_factor @ right_factor.T)
+    root = values[:rank].sqrt()
+    own = root[:, None] * (left @ u[:, :rank]).T
+    return own[:, :-1], own[:, -1], root[:, None] * (right @ v[:rank].T).T
+
+
+def start_sharp(backpack: BackpackModel, batch: PackedBatch, seed: int) -> None:
+    """Start c_attn from random weights whose softmax has half of its greatest entropy, on average over some texts.
+
+    Raises:
+        ValueError: no text has two tokens, or hidden states do not differ within the texts.
+    """
+    network = backpack.sense_weight_net
+    width = backpack.config.hidden_size // network.num_senses
+    weight = network.c_attn.weight
+    drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
+    weight.copy_(drawn * weight.shape[1] ** -0.5)
+    network.c_attn.bias.zero_()
+    queries, keys = (part.double() for part in network.split(backpack.hidden_states(batch)))
+    pooled = queries[backpack.pooled_positions(batch)]  # [B, k, d / k]
+    logits = [
+        torch.einsum("km,nkm->kn", query, key) * width**-0.5
+        for query, key in zip(pooled, keys.split(batch.lengths), strict=True)
+    ]
+    weight.mul_(sharpness(logits) ** 0.5)
+
+
+def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
+    """Factor of logits, [k, n] per text, that gives their softmax ``share`` of its greatest entropy log n on average.
+
+    Raises:
+        ValueError: there is none, because the logits of each text are equal or no text has two tokens.
+    """
+    logits = [part for part in logits if part.shape[-1] > 1]
+
+    def entropy(factor: float) -> float:
+        shares = []
+        for part in logits:
+            logs = (factor * part).log_softmax(dim=-1)
+            shares.append(-(logs.exp() * logs).sum(dim=-1) / math.log(part.shape[-1]))
+        return float(torch.cat(shares).mean())
+
+    low, high = 0.0, 1.0
+    while logits and entropy(high) > share and high < 1e12:
+        low, high = high, 2 * high
+    if not logits or entropy(high) > share:
+        raise ValueError("a sharp start needs texts of two and more tokens with hidden states that differ")
+    for _ in range(60):  # entropy falls as the factor grows
+        middle = (low + high) / 2
+        low, high = (middle, high) if entropy(middle) > share else (low, middle)
+    return high
+
+
+def knows_attention(backbone: PreTrainedModel) -> bool:
+    """Whether :func:`start_from_attention` knows backbones of this type."""
+    return backbone.config.model_type in _READERS
+
+
+def last_attention(backbone: PreTrainedModel) -> Attention:
+    """Queries and keys of a backbone's last layer, as functions of its last hidden states.
+
+    Raises:
+        ValueError: the backbone is of a type that is not known here; the known ones are named.
+    """
+    name = backbone.config.model_type
+    if not knows_attention(backbone):
+        raise ValueError(
+            f"weights=attention does not know the attention of a backbone of type {name!r}; "
+            f"known are {', '.join(sorted(_READERS))}. Use weights=random or weights=sharp"
+        )
+    return _READERS[name](backbone)
+
+
+def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
+    """The same attention on the vectors behind the backbone's last norm instead of those behind its own norm.
+
+    Both norms give gain * z + shift of a normed z (RMS norms have no shift), so with g the quotient of gains,
+    inner = g * last + (shift of inner - g * shift of last).
+    """
+    gain = last.weight.double()
+    # A gain near 0 hides its dimension: what is behind the norm tells nothing of what was in front.
+    hidden = gain.abs() < 1e-3 * gain.abs().mean()
+    quotient = torch.where(hidden, torch.zeros_like(gain), inner.weight.double() / gain.masked_fill(hidden, 1.0))
+    shift = _shift(inner, gain) - quotient * _shift(last, gain)
+    biases = found.biases + found.queries @ shift
+    return replace(found, queries=found.queries * quotient, biases=biases, keys=found.keys * quotient)
+
+
+def _shift(norm: Any, like: Tensor) -> Tensor:
+    bias = getattr(norm, "bias", None)
+    return torch.zeros_like(like) if bias is None else bias.double()
+
+
+def _heads(query: nn.Linear, key: nn.Linear, heads: int, key_heads: int, scaling: float) -> Attention:
+    """Heads from two linear layers; where several heads share keys, the keys are repeated."""
+    queries = query.weight.double().unflatten(0, (heads, -1))
+    biases = queries.new_zeros(queries.shape[:2])
+    if query.bias is not None:
+        biases = query.bias.double().unflatten(0, (heads, -1))
+    keys = key.weight.double().unflatten(0, (key_heads, -1)).repeat_interleave(heads // key_heads, dim=0)
+    return Attention(queries, biases, keys, scaling)
+
+
+def _bert(backbone: Any) -> Attention:
+    own = backbone.encoder.layer[-1].attention.self
+    return _heads(own.query, own.key, own.num_attention_heads, own.num_attention_heads, own.scaling)
+
+
+def _distilbert(backbone: Any) -> Attention:
+    own = backbone.transformer.layer[-1].attention
+    return _heads(own.q_lin, own.k_lin, own.n_heads, own.n_heads, own.scaling)
+
+
+def _gpt2(backbone: Any) -> Attention:
+    layer = backbone.h[-1]
+    own = layer.attn
+    # Conv1D: weights are [in, out], and queries, keys and values stand side by side.
+    queries, keys, _ = own.c_attn.weight.double().T.unflatten(0, (3, own.num_heads, -1))
+    biases = own.c_attn.bias.double().unflatten(0, (3, own.num_heads, -1))[0]
+    return behind_last_norm(Attention(queries, biases, keys, own.scaling), layer.ln_1, backbone.ln_f)
+
+
+def _llama(backbone: Any) -> Attention:
+    layer, config = backbone.layers[-1], backbone.config
+    own = layer.self_attn
+    heads = _heads(own.q_proj, own.k_proj, config.num_attention_heads, config.num_key_value_heads, own.scaling)
+    return behind_last_norm(heads, layer.input_layernorm, backbone.norm)
+
+
+def _modernbert(backbone: Any) -> Attention:
+    layer = backbone.layers[-1]
+    own = layer.attn
+    queries, keys, _ = own.Wqkv.weight.double().unflatten(0, (3, -1, own.head_dim))
+    biases = queries.new_zeros(queries.shape[:2])
+    if own.Wqkv.bias is not None:
+        biases = own.Wqkv.bias.double().unflatten(0, (3, -1, own.head_dim))[0]
+    found = Attention(queries, biases, keys, own.head_dim**-0.5)
+    if isinstance(layer.attn_norm, nn.Identity):  # a model of one layer
+        return found
+    return behind_last_norm(found, layer.attn_norm, backbone.final_norm)
+
+
+_READERS: dict[str, Callable[[Any], Attention]] = {
+    "bert": _bert,
+    "electra": _bert,
+    "roberta": _bert,
+    "xlm-roberta": _bert,
+    "distilbert": _distilbert,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mistral": _llama,
+    "qwen2": _llama,
+    "modernbert": _modernbert,
+}

@@ -1,0 +1,138 @@
+"""Parts of a ranker that training leaves as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy
+from torch import nn
+
+from backpack_rank.models.build import Ranker
+from backpack_rank.models.ranker import SenseRanking
+
+_LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True)
+class Freezing:
+    """What is frozen, and until when (``training.frozen`` and ``training.frozen_epochs`` in ``conf/train.yaml``).
+
+    Attributes:
+        frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``, ``senses``, ``weights``,
+            ``head``) or globs of parameter names. The sense network reads the backbone's word embeddings, so frozen
+            ``senses`` still change what they say while ``backbone.embeddings`` are trained.
+        epochs: of the training after which all of it is trained too; None keeps it frozen.
+    """
+
+    frozen: Sequence[str] = ()
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.frozen, str):
+            raise ValueError(f"training.frozen={self.frozen} must be a list: training.frozen=[{self.frozen}]")
+        if self.epochs is not None and (self.epochs < 1 or not self.frozen):
+            raise ValueError(
+                f"training.frozen_epochs={self.epochs} must be at least 1, and training.frozen must say what is "
+                "frozen for so long"
+            )
+
+    def apply(self, ranker: Ranker) -> list[Callback]:
+        """Freeze, and give what thaws again: a callback for the trainer where ``epochs`` is set, else nothing.
+
+        Call it behind an adapter, which freezes and adds parameters itself: ``backbone`` then means both, and what
+        the adapter keeps frozen is not thawed.
+
+        Raises:
+            ValueError: an entry names no part and matches no parameter, or nothing is left to train.
+        """
+        chosen = {id(parameter): parameter for entry in self.frozen for parameter in _matched(ranker, entry)}
+        chosen = {key: parameter for key, parameter in chosen.items() if parameter.requires_grad}
+        left = [name for name, own in ranker.named_parameters() if own.requires_grad and id(own) not in chosen]
+        if not left:
+            raise ValueError(f"training.frozen={list(self.frozen)} leaves no parameter to train; leave something out")
+        if self.epochs is not None:
+            # The optimiser has to know the parameters from the start, so they are frozen when training begins.
+            return [Thaw(chosen.values(), self.epochs)]
+        for parameter in chosen.values():
+            parameter.requires_grad_(False)
+        return []
+
+
+class Thaw(Callback):
+    """Keeps parameters frozen for the first epochs; a resumed run goes on where it was."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], epochs: int) -> None:
+        self.parameters = list(parameters)
+        self.epochs = epochs
+
+    def setup(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
+        """Raise ``ValueError`` where several processes would wait for gradients of what is frozen."""
+        strategy = trainer.strategy
+        if isinstance(strategy, DDPStrategy) and not strategy._ddp_kwargs.get("find_unused_parameters"):
+            raise ValueError(
+                "training.frozen_epochs in several processes needs trainer.strategy=ddp_find_unused_parameters_true"
+            )
+
+    def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Freeze or thaw; AdamW passes over parameters without a gradient."""
+        for parameter in self.parameters:
+            parameter.requires_grad_(trainer.current_epoch >= self.epochs)
+
+
+def backbone_of(ranker: Ranker) -> Any:
+    """The transformers model below a ranker."""
+    if isinstance(ranker, SenseRanking):
+        return ranker.backpack.backbone
+    return getattr(ranker, ranker.base_model_prefix)
+
+
+def parts(ranker: Ranker) -> dict[str, nn.Module]:
+    """Named parts of a ranker; single layers of the backbone are ``backbone.layers.N``."""
+    backbone = backbone_of(ranker)
+    found = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
+    found |= {f"backbone.layers.{number}": layer for number, layer in enumerate(_layers(backbone))}
+    if isinstance(ranker, SenseRanking):
+        found |= {"senses": ranker.backpack.sense_network, "weights": ranker.backpack.sense_weight_net}
+    return found | {"head": ranker.head}
+
+
+def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
+    known = parts(ranker)
+    names = [entry]
+    if (span := _LAYERS.fullmatch(entry)) and span[2]:
+        names = [f"backbone.layers.{number}" for number in range(int(span[1]), int(span[2]) + 1)]
+    if names and all(name in known for name in names):
+        return [parameter for name in names for parameter in known[name].parameters()]
+    # Tied parameters have several names, and each of them counts.
+    every = dict(ranker.named_parameters(remove_duplicate=False))
+    if matched := [parameter for name, parameter in every.items() if fnmatchcase(name, entry)]:
+        return matched
+    layers = sum(name.startswith("backbone.layers.") for name in known)
+    shown = [name for name in known if not name.startswith("backbone.layers.")]
+    if layers:
+        shown.insert(2, f"backbone.layers.0-{layers - 1}")
+    raise ValueError(
+        f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no parameter. "
+        f"Parts are {', '.join(shown)}; parameters have names such as {', '.join(_examples(list(every)))}"
+    )
+
+
+def _layers(backbone: Any) -> Sequence[nn.Module]:
+    """The backbone's layers: its first list of as many modules as its configuration has layers."""
+    number = getattr(backbone.config.get_text_config(), "num_hidden_layers", None)
+    for module in backbone.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == number:
+            return list(module)
+    return []  # ALBERT has one layer, run several times
+
+
+def _examples(names: list[str], number: int = 4) -> list[str]:
+    """Some names, from the first to the last."""
+    step = max(1, (len(names) - 1) // max(1, number - 1))
+    return names[::step][:number]

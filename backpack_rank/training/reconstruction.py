@@ -1,0 +1,194 @@
+"""A warm-up that distils a pretrained backbone into the mix of senses, on texts without labels.
+
+The sense network and the weight network learn to give the backbone's own pooled vector, which a ranking head on a plain
+cross-encoder reads. The backbone stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from backpack_rank.models.backpack import BackpackModel
+from backpack_rank.models.initialisation import senses_and_pooled
+from backpack_rank.models.modes import evaluating
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.training.module import Optimisation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """How long and on what (``reconstruct`` in ``conf/train.yaml``).
+
+    Attributes:
+        steps: of the optimiser; 0 leaves the warm-up out.
+        texts: (query, document) texts to learn from at most.
+        held_out: further texts that the explained variance is measured on.
+        batch_size: texts per step.
+        learning_rate: highest learning rate.
+    """
+
+    steps: int = 0
+    texts: int = 20_000
+    held_out: int = 500
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.texts < 1 or self.held_out < 2 or self.batch_size < 1:
+            raise ValueError(
+                f"reconstruct.steps={self.steps} must be >= 0, reconstruct.texts={self.texts} >= 1, "
+                f"reconstruct.held_out={self.held_out} >= 2 and reconstruct.batch_size={self.batch_size} >= 1"
+            )
+        if not self.learning_rate > 0:
+            raise ValueError(f"reconstruct.learning_rate={self.learning_rate} must be > 0")
+
+    def split(self, texts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Texts to learn from and held-out ones, the first; of few texts a fifth is held out.
+
+        Raises:
+            ValueError: fewer than ten texts.
+        """
+        if len(texts) < 10:
+            raise ValueError(f"{len(texts)} texts are too few for a reconstruction; set reconstruct.steps=0")
+        held = min(self.held_out, len(texts) // 5)
+        return list(texts[held:]), list(texts[:held])
+
+    def loader(self, texts: Sequence[np.ndarray], seed: int) -> DataLoader:
+        """Shuffled batches of texts without padding."""
+        generator = torch.Generator().manual_seed(seed)
+        return DataLoader(
+            texts,  # type: ignore[arg-type]
+            batch_size=self.batch_size,
+            shuffle=True,
+            drop_last=len(texts) >= self.batch_size,
+            generator=generator,
+            collate_fn=PackedBatch.from_sequences,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructed:
+    """How close the mix of senses is to the backbone's pooled vector, both less their mean over texts.
+
+    Attributes:
+        explained: share of the pooled vector's variance, 1 - var(pooled - mix) / var(pooled); below 0 for a mix that
+            is worse than none.
+        cosine: mean over texts.
+        mean: of the pooled vector. [d]
+        variance: of the pooled vector, summed over its dimensions.
+    """
+
+    explained: float
+    cosine: float
+    mean: Tensor
+    variance: float
+
+    @classmethod
+    @torch.no_grad()
+    def on(cls, ranker: BackpackForRanking, texts: Sequence[np.ndarray], batch_size: int = 32) -> Reconstructed:
+        """Measure on texts, without dropout.
+
+        Raises:
+            ValueError: the pooled vector is the same for all texts.
+        """
+        backpack = ranker.backpack
+        device = backpack.get_input_embeddings().weight.device
+        with evaluating(ranker):
+            rows = [
+                mix_and_pooled(backpack, PackedBatch.from_sequences(texts[start : start + batch_size]).to(device))
+                for start in range(0, len(texts), batch_size)
+            ]
+        mix, pooled = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
+        mean = pooled.mean(dim=0)
+        mix, pooled = mix - mix.mean(dim=0), pooled - mean
+        variance = float(pooled.square().sum(dim=-1).mean())
+        if not variance > 0:
+            raise ValueError(f"the backbone gives all {len(texts)} held-out texts the same vector; take other texts")
+        explained = 1 - float((pooled - mix).square().sum(dim=-1).mean()) / variance
+        cosine = float(torch.cosine_similarity(mix, pooled, dim=-1).mean())
+        return cls(explained, cosine, mean.float(), variance)
+
+    def __str__(self) -> str:
+        return f"{self.explained:.3f} of the pooled vector's variance explained, cosine {self.cosine:.3f}"
+
+
+class ReconstructionModule(L.LightningModule):
+    """Trains senses and weights so that their mix is the pooled vector less its mean; logs ``reconstruct/loss``.
+
+    The mean, which most of a pooled vector often is, tells nothing of a text: in the senses it would make all tokens
+    more alike. The loss is the share of the variance that is not explained plus 1 - cosine, which counts short and
+    long vectors alike; mean and variance are those of held-out texts, on which ``before`` and ``after`` are measured
+    when training begins and ends.
+    """
+
+    before: Reconstructed
+    after: Reconstructed
+
+    def __init__(self, ranker: BackpackForRanking, optimisation: Optimisation, held_out: Sequence[np.ndarray]) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.optimisation = optimisation
+        self.held_out = held_out
+
+    def on_fit_start(self) -> None:
+        """Measure where the model computes, which a trainer has moved it to."""
+        self.before = Reconstructed.on(self.ranker, self.held_out)
+        log.info("reconstruction: at first %s", self.before)
+
+    def training_step(self, batch: PackedBatch, batch_index: int) -> Tensor:
+        """Mean squared error over the variance of the pooled vector, plus 1 - cosine."""
+        mix, pooled = (vectors.float() for vectors in mix_and_pooled(self.ranker.backpack, batch))
+        target = pooled - self.before.mean
+        unexplained = (mix - target).square().sum(dim=-1).mean() / self.before.variance
+        loss = unexplained + 1 - torch.cosine_similarity(mix, target, dim=-1).mean()
+        self.log("reconstruct/loss", loss, prog_bar=True, batch_size=len(batch))
+        return loss
+
+    def on_train_end(self) -> None:
+        """Measure again."""
+        self.after = Reconstructed.on(self.ranker, self.held_out)
+        log.info("reconstruction: after %d steps %s", self.trainer.global_step, self.after)
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """AdamW and its schedule over the trainer's steps."""
+        optimizer = self.optimisation.optimizer(self.ranker)
+        schedule = self.optimisation.schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def mix_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+    """The sum over senses at the pooled token of each text, and the backbone's last hidden state there. Two [B, d]"""
+    senses, pooled = senses_and_pooled(backpack, batch)
+    return senses.sum(dim=1), pooled
+
+
+@contextmanager
+def only_senses_learn(ranker: BackpackForRanking) -> Iterator[None]:
+    """Everything but senses and weights frozen, and no dropout anywhere, for the length of a ``with`` block."""
+    learning = {id(parameter) for part in _new_parts(ranker) for parameter in part.parameters()}
+    frozen = [own for own in ranker.parameters() if own.requires_grad and id(own) not in learning]
+    try:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        with evaluating(ranker):
+            yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def _new_parts(ranker: BackpackForRanking) -> tuple[torch.nn.Module, ...]:
+    return ranker.backpack.sense_network, ranker.backpack.sense_weight_net

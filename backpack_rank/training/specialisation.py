@@ -1,0 +1,194 @@
+"""Sense specialisation (``specialise=attribute``): training that leaves an attribute to a few senses S of a Backpack.
+
+Trained without it, an attribute such as gender spreads over all senses, and scaling some of them does no more than
+scaling all. The terms are in :mod:`backpack_rank.training.specialisation_terms`; policy ``specialised`` turns S.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from backpack_rank.data.lexicon import load_lexicon, load_one_way, load_pairs
+from backpack_rank.data.swap import WordSwap
+from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.data.word_classes import WordClasses, load_all_classes
+from backpack_rank.models.build import Ranker, load_ranker
+from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.senses.policy import LowestSenses
+from backpack_rank.senses.sensitivity import sensitivity
+from backpack_rank.senses.specialised import Specialised, check_senses
+from backpack_rank.senses.tokens import token_classes
+from backpack_rank.training.ranking_loss import RankingLoss
+from backpack_rank.training.specialisation_terms import AnyAlpha, Content, Counterfactual, Kept, Tied
+from backpack_rank.training.terms import Term
+from backpack_rank.training.wordings import BothWordings
+
+log = logging.getLogger(__name__)
+PARTS = ("tied", "counterfactual", "content", "any_alpha", "kept")
+
+
+@dataclass(frozen=True)
+class NoSpecialisation:
+    """The attribute spreads over all senses (``specialise=none``)."""
+
+    swap: ClassVar[None] = None
+
+    def apply(
+        self, ranker: Ranker, encoder: PairEncoder, ranking_loss: RankingLoss, taught: Sequence[Term] = ()
+    ) -> tuple[Term, ...]:
+        """No term. An earlier specialisation leaves the ranker's configuration: training without it undoes it."""
+        if (found := Specialised.of(ranker)) is not None:
+            log.warning(
+                "the ranker was specialised for %s in senses %s; with specialise=none it is no longer said to be",
+                found.attribute,
+                list(found.senses),
+            )
+            ranker.config.specialised = None
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specialisation:
+    """Options of ``conf/specialise/attribute.yaml``.
+
+    Attributes:
+        attribute: an entry of ``conf/attribute``: the words of the attribute.
+        senses: S, sense numbers from 0; or how many, those with the lowest s_l (eq. 4) before training. Those tell
+            the words apart most already; where all s_l are alike, as in new senses, any choice is as good.
+        tied, counterfactual, content, any_alpha, kept: weights of the terms; 0 leaves one out.
+        wide: titles, occupations with gendered forms and kinship are tied as well.
+        counterfactuals: texts per batch at most whose swapped wording is scored; None is all that have one.
+        reference: folder of a ranker trained without specialisation, for ``kept``; None leaves that term out.
+
+    Raises:
+        ValueError: a weight below 0 or all of them 0, no number of senses above 0, senses that stand twice, or no
+            counterfactual.
+    """
+
+    attribute: Mapping[str, Any]
+    senses: int | Sequence[int] = 2
+    tied: float = 100.0
+    counterfactual: float = 300.0
+    content: float = 30.0
+    any_alpha: float = 1.0
+    kept: float = 30.0
+    wide: bool = True
+    counterfactuals: int | None = 8
+    reference: str | None = None
+
+    def __post_init__(self) -> None:
+        weights = {part: getattr(self, part) for part in PARTS}
+        if wrong := [part for part, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)]:
+            raise ValueError(f"specialise.{wrong[0]}={weights[wrong[0]]} must be a finite number >= 0")
+        if not (self.tied or self.counterfactual):
+            raise ValueError(
+                "specialise.tied=0 and specialise.counterfactual=0 leave nothing that takes the attribute out of the "
+                "other senses; specialise=none trains without specialisation"
+            )
+        if isinstance(self.senses, bool) or (isinstance(self.senses, int) and self.senses < 1):
+            raise ValueError(f"specialise.senses={self.senses}: at least one sense must take the attribute")
+        if not isinstance(self.senses, int) and (not self.senses or len(set(self.senses)) != len(self.senses)):
+            raise ValueError(f"specialise.senses={list(self.senses)}: name one sense or more, each once")
+        if self.counterfactuals is not None and self.counterfactuals < 1:
+            raise ValueError(f"specialise.counterfactuals={self.counterfactuals} must be at least 1, or null for all")
+
+    @property
+    def swap(self) -> Callable[[str], str] | None:
+        """Gives a text's counterfactual, for the training lists; None when no term needs it.
+
+        Content needs it too: it must tell what the attribute adds from what else a text says.
+        """
+        if not (self.counterfactual or self.content or (self.kept and self.reference)):
+            return None
+        words = self.attribute
+        names = load_lexicon(words["names"]) if words.get("names") else None
+        one_way = load_one_way(words["one_way"]) if words.get("one_way") else None
+        return partial(_swapped, WordSwap(load_pairs(words["swap_pairs"], tuple(words["sides"])), names, one_way))
+
+    def apply(
+        self, ranker: Ranker, encoder: PairEncoder, ranking_loss: RankingLoss, taught: Sequence[Term] = ()
+    ) -> tuple[Term, ...]:
+        """Choose S, write it into the ranker's configuration, and give the terms of the loss.
+
+        Args:
+            ranker: as it starts.
+            encoder: its tokenizer.
+            ranking_loss: of the training.
+            taught: terms of the training that look at scores alone; they hold at every alpha.
+
+        Raises:
+            TypeError: the ranker has no senses.
+            ValueError: S has an unknown sense or all of them, the tokenizer has no class of the attribute's words, or
+                the reference reads other tokens.
+            FileNotFoundError: there is no reference.
+        """
+        if not isinstance(ranker, SenseRanking):
+            raise TypeError(
+                f"{type(ranker).__name__} has no sense vectors, so none can be set apart: use a Backpack, or "
+                "specialise=none"
+            )
+        tokenizer = encoder.tokenizer
+        chosen = self._choose(ranker, tokenizer)
+        outside = torch.ones(ranker.config.num_senses)
+        outside[list(chosen)] = 0
+        wordings = BothWordings(outside, self.counterfactuals)
+        terms: list[Term] = []
+        if self.tied:
+            others = [sense for sense in range(ranker.config.num_senses) if sense not in chosen]
+            classes = token_classes(tokenizer, self._words())
+            log.info("specialise: %d tokens tied in %d classes", sum(map(len, classes.members)), len(classes.members))
+            terms.append(Tied(classes, others, self.tied))
+        if self.counterfactual:
+            terms.append(Counterfactual(wordings, self.counterfactual))
+        if self.content:
+            terms.append(Content(wordings, self.content))
+        if self.kept and self.reference is not None:
+            terms.append(Kept(wordings, self._reference(encoder), self.kept))
+        if self.any_alpha:
+            terms.append(AnyAlpha(outside, self.any_alpha, ranking_loss, taught))
+        found = Specialised(self.attribute["name"], chosen)
+        found.write(ranker)
+        log.info("specialise: senses %s are set apart for %s", list(chosen), found.attribute)
+        return tuple(terms)
+
+    def _choose(self, ranker: SenseRanking, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+        count = ranker.config.num_senses
+        if not isinstance(self.senses, int):
+            chosen = [int(sense) for sense in self.senses]
+        elif self.senses < count:
+            pairs = load_pairs(self.attribute["pairs"], tuple(self.attribute["sides"])).pairs
+            chosen = LowestSenses(self.senses).chosen(sensitivity(ranker.backpack, tokenizer, pairs).values).tolist()
+        else:
+            chosen = list(range(self.senses))  # refused below
+        check_senses(chosen, count, "specialise.senses")
+        return tuple(sorted(chosen))
+
+    def _words(self) -> WordClasses:
+        wide = self.attribute.get("wide_classes") or () if self.wide else ()
+        return load_all_classes([*self.attribute["classes"], *wide])
+
+    def _reference(self, encoder: PairEncoder) -> Ranker:
+        assert self.reference is not None
+        reference, other = load_ranker(self.reference)
+        if _vocabulary(other) != _vocabulary(encoder):
+            raise ValueError(
+                f"specialise.reference={self.reference} has another tokenizer than the ranker in training, and reads "
+                "the same token ids; start both from the same tokenizer"
+            )
+        return reference
+
+
+def _swapped(swap: WordSwap, text: str) -> str:
+    return swap(text).text
+
+
+def _vocabulary(encoder: PairEncoder) -> tuple[int | None, int, int, dict[str, int]]:
+    return encoder.start_id, encoder.separator_id, encoder.end_id, encoder.tokenizer.get_vocab()

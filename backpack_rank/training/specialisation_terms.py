@@ -1,0 +1,206 @@
+"""Terms that leave an attribute, such as gender, to a few senses S.
+
+With s(alpha) the score of a text with the senses in S times alpha, x' the swapped wording of a text x, and V the
+variance of the scores s(1) within lists (pooled, at least 1, without a gradient):
+
+    Tied             mean over words m of classes such as {he, she}, and over senses l outside S, of
+                     |C(m)_l - class mean|^2 / |C(m)_l|^2
+    Counterfactual   mean (s(0) of x - s(0) of x')^2 / V
+    Content          mean (s(0) - s(1), both averaged over x and x')^2 / V
+    Kept             mean (s(1) of x - s(1) of x' - what a reference ranker makes of them)^2 / V
+    AnyAlpha         the ranking loss of s(alpha), alpha drawn from [0, 1] for every batch
+
+Tied and Counterfactual take the attribute out of the other senses: out of the sense vectors of words, and out of
+everything else (contextual weights, words of several tokens). Content takes everything but the attribute out of S, so
+that alpha turns nothing else. V is at least 1 because ranking losses over logits set the scale of scores, and early
+scores, far smaller, would make these terms outweigh the ranking loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backpack_rank.data.datamodule import ListBatch
+from backpack_rank.models.build import Ranker
+from backpack_rank.models.modes import evaluating
+from backpack_rank.models.ranker import RankerOutput, SenseRanking
+from backpack_rank.senses.tokens import TokenClasses
+from backpack_rank.training.losses import scatter_lists
+from backpack_rank.training.ranking_loss import RankingLoss
+from backpack_rank.training.terms import Term
+from backpack_rank.training.wordings import BothWordings, exact_scores
+
+
+class Tied:
+    """Words of a class have one vector in every sense outside S.
+
+    It trains the projections W_l of these senses and not the layer h(x) that all senses share, so what sets the words
+    of a class apart stays there for S to use. Without dropout and in fp32.
+
+    Attributes:
+        classes: token classes of the attribute.
+        outside: senses outside S.
+        weight: factor of the term.
+    """
+
+    name = "tied"
+    needs_senses = False
+
+    def __init__(self, classes: TokenClasses, outside: Sequence[int], weight: float) -> None:
+        self.outside = list(outside)
+        self.weight = weight
+        self._ids = torch.tensor([token for ids in classes.members for token in ids])
+        # One product takes the mean of its class off every token. [T, T]
+        self._centring = torch.block_diag(*(torch.eye(len(ids)) - 1 / len(ids) for ids in classes.members))
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """Squared deviations from the class means, against the squared length of the vectors."""
+        assert isinstance(ranker, SenseRanking)
+        backpack = ranker.backpack
+        self._ids, self._centring = self._ids.to(scores.device), self._centring.to(scores.device)
+        with evaluating(backpack.sense_network), torch.autocast(scores.device.type, enabled=False):
+            with torch.no_grad():
+                hidden = backpack.token_hidden(self._ids)
+            vectors = backpack.sense_network.expand(hidden)[:, self.outside].flatten(1).float()  # [T, (k - |S|) d]
+        return (self._centring @ vectors).square().sum() / vectors.detach().square().sum()
+
+
+class Counterfactual:
+    """Without S, a text and its counterfactual have one score.
+
+    Attributes:
+        wordings: scores of both.
+        weight: factor of the term.
+    """
+
+    name = "counterfactual"
+    needs_senses = True
+
+    def __init__(self, wordings: BothWordings, weight: float) -> None:
+        self.wordings = wordings
+        self.weight = weight
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """0 where no text of the batch has a counterfactual."""
+        assert isinstance(ranker, SenseRanking)
+        both = self.wordings.of(ranker, batch, output)
+        if both is None:
+            return scores.new_zeros(())
+        return (both.without[:, 0] - both.without[:, 1]).square().mean() / scale(scores, batch.mask)
+
+
+class Content:
+    """S adds nothing to a score but the attribute: averaged over both wordings, it adds 0.
+
+    Attributes:
+        wordings: scores of both.
+        weight: factor of the term.
+    """
+
+    name = "content"
+    needs_senses = True
+
+    def __init__(self, wordings: BothWordings, weight: float) -> None:
+        self.wordings = wordings
+        self.weight = weight
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """Over the texts whose counterfactual was scored, and those that have none."""
+        assert isinstance(ranker, SenseRanking)
+        assert output.senses is not None
+        both = self.wordings.of(ranker, batch, output)
+        alike = torch.ones(len(output.senses), dtype=torch.bool, device=scores.device)
+        if batch.swapped is not None:
+            alike[batch.swapped.rows] = False
+        senses = output.senses[alike]
+        outside = self.wordings.outside.to(scores.device)[:, None]
+        with evaluating(ranker.head):  # the same dropout, that of the sense vectors, on both sides
+            added = exact_scores(ranker, senses) - exact_scores(ranker, senses * outside)
+        if both is not None:
+            added = torch.cat([added, (both.full - both.without).mean(dim=1)])
+        return added.square().mean() / scale(scores, batch.mask)
+
+
+class Kept:
+    """At alpha = 1, a text and its counterfactual differ as a reference ranker says.
+
+    Nothing but the ranking loss pays for the attribute at alpha = 1. Where that does not need it, the other terms make
+    it fade there too, and alpha has little left to turn. A ranker trained without them says how much is usual. Its
+    differences count in units of the spread of its own scores.
+
+    Attributes:
+        wordings: scores of both.
+        reference: reads the same tokens; it is not trained.
+        weight: factor of the term.
+    """
+
+    name = "kept"
+    needs_senses = True
+
+    def __init__(self, wordings: BothWordings, reference: Ranker, weight: float) -> None:
+        self.wordings = wordings
+        self.reference = reference.eval().requires_grad_(False)
+        self.weight = weight
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """0 where no text of the batch has a counterfactual."""
+        assert isinstance(ranker, SenseRanking)
+        both = self.wordings.of(ranker, batch, output)
+        if both is None:
+            return scores.new_zeros(())
+        self.reference.to(scores.device)
+        with torch.no_grad(), torch.autocast(scores.device.type, enabled=False):
+            own = self.reference(batch.texts).scores.float()
+            other = self.reference(both.swapped).scores.float()
+            spread = spread_within(scatter_lists(own, batch.mask), batch.mask)
+            usual = (own[both.rows] - other) * (spread_within(scores, batch.mask) / spread.clamp(min=1e-12)).sqrt()
+        return (both.full[:, 0] - both.full[:, 1] - usual).square().mean() / scale(scores, batch.mask)
+
+
+@dataclass
+class AnyAlpha:
+    """Scores with S times any alpha in [0, 1] rank as well: the whole objective, on those scores.
+
+    Attributes:
+        outside: 1 for senses outside S, 0 in S. [k]
+        weight: factor of the term.
+        ranking_loss: of the training.
+        taught: further terms of the training that look at scores alone, such as a teacher's.
+    """
+
+    outside: Tensor
+    weight: float
+    ranking_loss: RankingLoss
+    taught: Sequence[Term] = ()
+
+    name = "any_alpha"
+    needs_senses = True
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """Losses at an alpha of torch's CPU generator, whose state is set at the start of every epoch."""
+        assert isinstance(ranker, SenseRanking)
+        assert output.senses is not None
+        weights = self.outside + (1 - self.outside) * torch.rand(())
+        turned = ranker.score_senses(output.senses * weights.to(output.senses)[:, None])
+        lists = scatter_lists(turned.float(), batch.mask)
+        total = self.ranking_loss.weight * self.ranking_loss(lists, batch.labels, batch.mask)[0]
+        for term in self.taught:
+            total = total + term.weight * term.loss(ranker, batch, RankerOutput(turned, output.senses), lists)
+        return total
+
+
+def scale(scores: Tensor, mask: Tensor) -> Tensor:
+    """V: the variance of scores within lists, at least 1, without a gradient."""
+    return spread_within(scores.detach(), mask).clamp(min=1.0)
+
+
+def spread_within(scores: Tensor, mask: Tensor) -> Tensor:
+    """Variance of scores [L, m] within lists, pooled over the lists as in ``score_spread``; 0 without two in a list."""
+    counts = mask.sum(dim=-1)
+    means = scores.masked_fill(~mask, 0.0).sum(dim=-1) / counts.clamp(min=1)
+    squares = (scores - means[:, None]).masked_fill(~mask, 0.0).square().sum()
+    return squares / (counts - 1).clamp(min=0).sum().clamp(min=1)

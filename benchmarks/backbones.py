@@ -1,0 +1,160 @@
+"""A Backpack over a backbone against the plain cross-encoder over the same weights: ``python -m benchmarks.backbones``.
+
+Scoring and training steps in turns in one run. The backbones have random weights of published sizes; both rankers have
+the same backbone weights, texts, batches and head.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, pack_by_length
+from backpack_rank.models.build import Ranker
+from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
+from backpack_rank.models.modes import evaluating
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.training.losses import listwise_softmax
+from backpack_rank.training.module import Optimisation
+from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.timing import Times, in_turns
+from benchmarks.workload import Size, token_sequences
+
+GOAL = 0.92
+BACKBONES: dict[str, tuple[str, dict]] = {
+    "minilm-l6": ("bert", {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}),
+    "bert-base": ("bert", {}),
+    "gpt2": ("gpt2", {"attn_pdrop": 0.0}),
+    "qwen3-0.6b": (
+        "qwen3",
+        {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072}
+        | {"num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True},
+    ),
+    "tiny": ("bert", {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}),
+}
+
+
+def main() -> None:
+    """Run the chosen backbones, print a table, write the JSON file."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    transformers_logging.set_verbosity_error()
+    console = Console(width=118)
+    record: dict[str, object] = {
+        "command": "python -m benchmarks.backbones " + shlex.join(sys.argv[1:]),
+        "machine": machine(options.device),
+        "dtype": options.dtype,
+        "documents": options.documents,
+        "list": options.list,
+    }
+    console.print(record["machine"])
+    rows, goals, found = [], [], {}
+    for name in options.backbones:
+        times = _measure(name, options)
+        found[name] = {"seconds": {job: part.seconds for job, part in times.items()}, "ratio": {}}
+        for job, part in times.items():
+            ratio = part.speedup("backpack", "cross_encoder")
+            found[name]["ratio"][job] = ratio
+            per_second = [f"{options.count(job) / part.median(ranker):.1f}" for ranker in ("backpack", "cross_encoder")]
+            rows.append([f"{name}, {job}", *per_second, f"{ratio:.3f}"])
+            goals.append(Goal(f"{name}, {job}, Backpack over cross-encoder", ratio, GOAL, True))
+    record |= {"backbones": found, "goals": [goal.as_record() for goal in goals]}
+    columns = ["", "Backpack texts/s", "cross-encoder texts/s", "ratio"]
+    print_table(console, f"{options.dtype}, {options.threads} threads", columns, rows)
+    write_record(options.output, record)
+    console.print(f"written to {options.output}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.backbones", description=__doc__)
+    add = parser.add_argument
+    add("--backbones", nargs="+", choices=list(BACKBONES), default=["minilm-l6", "bert-base"])
+    add("--documents", type=int, default=200, help="texts to score")
+    add("--list", type=int, default=10, help="texts of a training step")
+    add("--repeats", type=int, default=7, help="rounds; the median of their ratios is reported")
+    add("--senses", type=int, default=16)
+    add("--threads", type=int, default=torch.get_num_threads())
+    add("--device", default="cpu", help="cpu, cuda, cuda:1")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of scoring; training uses autocast")
+    add("--output", type=Path, default=None, help="JSON file (benchmarks/results/backbones-DEVICE.json)")
+    options = parser.parse_args()
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error(f"--device {options.device}, but torch sees no GPU; use --device cpu")
+    default = Path(__file__).resolve().parent / "results" / f"backbones-{options.device.replace(':', '')}.json"
+    options.output = options.output or default
+    options.count = lambda job: options.documents if job == "scoring" else options.list
+    return options
+
+
+def _measure(name: str, options: argparse.Namespace) -> dict[str, Times]:
+    kind, shape = BACKBONES[name]
+    config = AutoConfig.for_model(kind, **shape)
+    rankers = _rankers(config, options)
+    vocabulary = config.vocab_size
+    size = Size(name, 0, config.hidden_size, 0, options.senses, 512, vocabulary)
+    texts = token_sequences(max(options.documents, options.list), size)
+    limit = CPU_TOKENS if options.device == "cpu" else GPU_TOKENS
+    batches = [batch for _, batch in pack_by_length(np.arange(options.documents), texts[: options.documents], limit)]
+    one_list = PackedBatch.from_sequences(texts[: options.list]).to(options.device)
+    training = {job: _training_step(ranker, one_list, options) for job, ranker in rankers.items()}
+    for step in training.values():
+        step()
+    times = {"training": in_turns(training, options.repeats, f"{name} training", options.device)}
+    for ranker in rankers.values():
+        ranker.zero_grad(set_to_none=True)
+        ranker.to(getattr(torch, options.dtype))  # type: ignore[call-arg]
+    scoring = {job: _scoring(ranker, batches, options.device) for job, ranker in rankers.items()}
+    for score in scoring.values():
+        score()
+    return times | {"scoring": in_turns(scoring, options.repeats, f"{name} scoring", options.device)}
+
+
+def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str, Ranker]:
+    torch.manual_seed(0)
+    backpack = BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=options.senses, separator_id=0))
+    plain = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config, separator_id=0))
+    plain.backbone.load_state_dict(backpack.backpack.backbone.state_dict())
+    rankers: dict[str, Ranker] = {"backpack": backpack, "cross_encoder": plain}
+    return {name: ranker.to(options.device) for name, ranker in rankers.items()}  # type: ignore[misc,arg-type]
+
+
+def _scoring(ranker: Ranker, batches: list[PackedBatch], device: str) -> Callable[[], None]:
+    def score() -> None:
+        with torch.inference_mode(), evaluating(ranker):
+            for batch in batches:
+                ranker(batch.to(device)).scores.float().cpu()
+
+    return score
+
+
+def _training_step(ranker: Ranker, batch: PackedBatch, options: argparse.Namespace) -> Callable[[], None]:
+    """Forward, listwise softmax, backward, AdamW, with dropout as in training."""
+    optimizer = Optimisation(1e-6).optimizer(ranker)
+    labels = torch.zeros(1, len(batch), device=options.device)
+    labels[0, 0] = 1.0
+    mask = torch.ones_like(labels, dtype=torch.bool)
+    kind = torch.device(options.device).type
+
+    def step() -> None:
+        ranker.train()
+        with torch.autocast(kind, torch.bfloat16, enabled=options.dtype == "bfloat16"):
+            scores = ranker(batch).scores
+        listwise_softmax(scores[None].float(), labels, mask)[0].backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Backpacks and cross-encoders over many kinds of backbones: read as the library reads them, one text at a time."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast, T5Config, ViTConfig
+
+from backpack_rank.models.build import backpack_on_backbone, cross_encoder, load_ranker, pair_encoder, save_ranker
+from backpack_rank.models.configuration import BackpackConfig, pooling_of
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.models.reading import packs
+
+WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
+DOCUMENTS = ["w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12", "w7", "", "w3 w3 w9 w1"]
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+COMMON = {"vocab_size": len(WORDS), "max_position_embeddings": 40, "initializer_range": 0.3, "pad_token_id": 0}
+GROUPED = {**SHAPE, "num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3}
+ENCODERS = {
+    "bert": SHAPE,
+    "roberta": SHAPE,
+    "electra": {**SHAPE, "embedding_size": 16},
+    "albert": {**SHAPE, "embedding_size": 16},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "mpnet": SHAPE,
+    "deberta-v2": {**SHAPE, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0},
+    "modernbert": {**SHAPE, "global_attn_every_n_layers": 2, "local_attention": 4},
+}
+DECODERS = {
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40, "bos_token_id": 2, "eos_token_id": 3},
+    "llama": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": {**GROUPED, "head_dim": 8},
+    "mistral": {**GROUPED, "sliding_window": 4},
+}
+KINDS = {**ENCODERS, **DECODERS}
+PACKED = {"bert", "electra", "albert", "distilbert", "gpt2", "llama", "qwen2", "qwen3"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tokenizer, tmp_path_factory):
+    """A small model of each kind with random weights, as the hub would give it."""
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            torch.manual_seed(0)
+            made[kind] = tmp_path_factory.mktemp(kind)
+            options = {**COMMON, **KINDS[kind]}
+            if kind == "gpt2":
+                del options["max_position_embeddings"]
+            AutoModel.from_config(AutoConfig.for_model(kind, **options)).save_pretrained(made[kind])
+            tokenizer.save_pretrained(made[kind])
+        return made[kind]
+
+    return make
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=[backpack_on_backbone, cross_encoder])
+def build(request):
+    return request.param
+
+
+def shaken(ranker):
+    """The new parts away from their small starting values."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in ranker.named_parameters():
+            if "backbone." not in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return ranker.eval()
+
+
+def new(build, folder, tokenizer):
+    options = {"senses": 8} if build is backpack_on_backbone else {}
+    ranker = shaken(build(tokenizer, name=str(folder), **options))
+    encoder = pair_encoder(tokenizer, ranker, 24)
+    return ranker, encoder, PackedBatch.from_sequences(encoder.pairs("w20 w21", DOCUMENTS))
+
+
+def network(ranker):
+    return ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
+
+
+@torch.no_grad()
+def test_hidden_states_are_those_of_the_library_for_each_text_alone(kind, folder_of, tokenizer, build):
+    ranker, _, batch = new(build, folder_of(kind), tokenizer)
+    assert packs(ranker.config) == (kind in PACKED)
+    library = AutoModel.from_pretrained(folder_of(kind), attn_implementation="eager").eval()
+    expected = []
+    for start, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
+        ids = batch.input_ids[start:end][None]
+        options = {}
+        if getattr(library.config, "type_vocab_size", 0) > 1:
+            separator = ids[0].tolist().index(3)
+            options["token_type_ids"] = (torch.arange(ids.shape[1]) > separator).long()[None]
+        expected.append(library(input_ids=ids, attention_mask=torch.ones_like(ids), **options).last_hidden_state[0])
+    found = network(ranker).hidden_states(batch)
+    assert found.std() > 0.1
+    torch.testing.assert_close(found, torch.cat(expected), atol=2e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_saved_folder_gives_the_same_scores_without_the_backbone_at_hand(kind, folder_of, tokenizer, build, tmp_path):
+    ranker, encoder, batch = new(build, folder_of(kind), tokenizer)
+    save_ranker(tmp_path / "ranker", ranker, encoder)
+    again, other = load_ranker(tmp_path / "ranker")
+    assert type(again) is type(ranker)
+    assert (other.start_id, other.max_length) == (encoder.start_id, 24)
+    state = again.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in ranker.state_dict().items())
+    torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
+    assert ranker(batch).scores.std() > 1e-3
+
+
+@torch.no_grad()
+def test_encoders_are_read_at_the_first_token_and_decoders_at_the_last(kind, folder_of, tokenizer):
+    ranker, encoder, batch = new(cross_encoder, folder_of(kind), tokenizer)
+    hidden = ranker.hidden_states(batch)
+    ends = [int(end) for end in batch.offsets]
+    rows = ends[:-1] if kind in ENCODERS else [end - 1 for end in ends[1:]]
+    torch.testing.assert_close(ranker(batch).scores, ranker.head(hidden[rows]))
+    assert encoder.start_id == (2 if kind in ENCODERS else None)
+
+
+@torch.no_grad()
+def test_backpack_scores_are_the_head_over_the_slow_sum_of_weighted_senses(kind, folder_of, tokenizer):
+    ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
+    backpack = ranker.backpack
+    hidden = backpack.hidden_states(batch)
+    queries, keys = backpack.sense_weight_net.split(hidden)
+    expected = []
+    for text in range(len(batch)):
+        rows = list(range(int(batch.offsets[text]), int(batch.offsets[text + 1])))
+        read = rows[0] if kind in ENCODERS else rows[-1]
+        mix = torch.zeros(32)
+        for sense in range(8):
+            logits = torch.stack([queries[read, sense] @ keys[row, sense] for row in rows]) / 2  # sqrt(32 / 8)
+            for share, row in zip(torch.softmax(logits, dim=0), rows, strict=True):
+                mix += share * backpack.senses(batch.input_ids[row])[sense]
+        expected.append(ranker.head(mix))
+    torch.testing.assert_close(ranker(batch).scores, torch.stack(expected), atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_the_mix_at_all_positions_is_the_pooled_one_at_the_pooled_token(kind, folder_of, tokenizer):
+    ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
+    if getattr(ranker.config.backbone_config, "type_vocab_size", 0) > 1:
+        ranker.config.separator_id = None  # forward() knows no token types
+    ids, mask = batch.pad(batch.input_ids), batch.padding_mask().long()
+    mixed = ranker.backpack(ids, mask).mixed
+    read = torch.zeros(len(batch), dtype=torch.long) if kind in ENCODERS else mask.sum(1) - 1
+    pooled = ranker.backpack.pooled_senses(batch).sum(1)
+    torch.testing.assert_close(mixed[torch.arange(len(batch)), read], pooled, atol=1e-5, rtol=1e-4)
+
+
+def test_gradients_reach_backbone_and_new_parts(kind, folder_of, tokenizer):
+    ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
+    ranker(batch).scores.square().sum().backward()
+    without = {name for name, parameter in ranker.named_parameters() if parameter.grad is None}
+    assert without == set()
+
+
+@torch.no_grad()
+def test_an_attention_of_the_users_choice_gives_the_same_scores(folder_of, tokenizer):
+    for kind in ("bert", "qwen2"):
+        plain, _, batch = new(cross_encoder, folder_of(kind), tokenizer)
+        chosen = cross_encoder(tokenizer, name=str(folder_of(kind)), attention="eager").eval()
+        chosen.load_state_dict(plain.state_dict())
+        assert packs(plain.config)
+        assert not packs(chosen.config)
+        assert chosen.backbone.config._attn_implementation == "eager"
+        torch.testing.assert_close(chosen(batch).scores, plain(batch).scores, atol=1e-5, rtol=1e-5)
+
+
+def test_a_start_token_that_a_decoders_tokenizer_sets_is_kept(folder_of, tokenizer):
+    from tokenizers.processors import TemplateProcessing
+
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    starting = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    ranker = cross_encoder(starting, name=str(folder_of("llama")))
+    encoder = pair_encoder(starting, ranker, 24)
+    assert encoder.pairs("w20", ["w1"])[0].tolist() == [2, 24, 3, 5, 3]
+
+
+@torch.no_grad()
+def test_a_text_longer_than_the_positions_is_refused(kind, folder_of, tokenizer, build):
+    if kind == "deberta-v2":
+        pytest.skip("DeBERTa's positions here are relative and have a limit all the same; see the next test")
+    ranker, _, _ = new(build, folder_of(kind), tokenizer)
+    limit = ranker.config.n_positions
+    assert limit == {"roberta": 39, "mpnet": 38}.get(kind, 40)  # positions start behind the padding index
+    network(ranker).hidden_states(PackedBatch.from_sequences([[5] * limit]))
+    with pytest.raises(
+        ValueError, match=f"a text of {limit + 1} tokens is longer than the backbone's {limit} positions"
+    ):
+        network(ranker).hidden_states(PackedBatch.from_sequences([[5] * (limit + 1)]))
+    with pytest.raises(ValueError, match=f"max_length={limit + 1} exceeds"):
+        pair_encoder(tokenizer, ranker, limit + 1)
+
+
+def test_a_backbone_without_word_embeddings_is_refused(tokenizer, tmp_path):
+    shape = {**SHAPE, "image_size": 8, "patch_size": 4}
+    config = ViTConfig(**shape)
+    with pytest.raises(ValueError, match=r"'vit' is neither a known encoder nor a known decoder"):
+        pooling_of(config)
+    with pytest.raises(ValueError, match=r"'vit' gives no word embeddings \(get_input_embeddings\(\) gives ViT"):
+        BackpackForRanking(BackpackConfig(backbone_config=config, pooling="first", num_senses=8))
+
+
+def test_an_encoder_decoder_is_refused(tokenizer):
+    config = T5Config(d_model=32, vocab_size=len(WORDS))
+    with pytest.raises(ValueError, match="'t5' have an encoder and a decoder"):
+        BackpackForRanking(BackpackConfig(backbone_config=config, pooling="first", num_senses=8))
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder_of, tokenizer, build):
+    more = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, cls_token="<s>")
+    more.add_tokens(["another"])
+    with pytest.raises(ValueError, match=r"the tokenizer has 31 tokens, but .* has embeddings for 30"):
+        build(more, name=str(folder_of("bert")))
+    few = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"<s>": 0, "a": 1}, unk_token="a")), cls_token="<s>"
+    )
+    with pytest.raises(ValueError, match=r"the tokenizer has 2 tokens, but .* give the tokenizer that belongs"):
+        build(few, name=str(folder_of("bert")))
+
+
+def test_senses_that_do_not_divide_the_hidden_size_are_refused(folder_of, tokenizer):
+    with pytest.raises(ValueError, match="num_senses=5 must be at least 1 and divide the hidden size 32"):
+        backpack_on_backbone(tokenizer, name=str(folder_of("bert")), senses=5)
+
+
+def test_another_pooling_can_be_asked_for_and_a_wrong_one_is_refused(folder_of, tokenizer):
+    ranker = cross_encoder(tokenizer, name=str(folder_of("bert")), pooling="last")
+    batch = PackedBatch.from_sequences([[5, 6], [7]])
+    assert ranker.pooled_positions(batch).tolist() == [1, 2]
+    with pytest.raises(ValueError, match="pooling='middle'"):
+        cross_encoder(tokenizer, name=str(folder_of("bert")), pooling="middle")
+
+
+def test_a_cross_encoder_has_no_senses(folder_of, tokenizer):
+    ranker, _, batch = new(cross_encoder, folder_of("bert"), tokenizer)
+    assert isinstance(ranker, CrossEncoderForRanking)
+    with pytest.raises(ValueError, match="no sense vectors"):
+        ranker(batch, return_senses=True)

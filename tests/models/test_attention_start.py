@@ -1,0 +1,197 @@
+"""Weights that start from the last attention of a backbone, against that layer's own queries and keys."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    DistilBertConfig,
+    GPT2Config,
+    LlamaConfig,
+    ModernBertConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from backpack_rank.models.attention_start import (
+    last_attention,
+    sharpness,
+    start_from_attention,
+    start_sharp,
+    truncated,
+)
+from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import BackpackForRanking
+
+SIZES = {"vocab_size": 60, "max_position_embeddings": 40}
+NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, **SIZES}
+TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+CONFIGS = {
+    "bert": BertConfig(**NARROW),
+    "distilbert": DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=48, **SIZES),
+    "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, **TOKENS),
+    "gpt2 by layer": GPT2Config(
+        n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, scale_attn_by_inverse_layer_idx=True, **TOKENS
+    ),
+    "llama": LlamaConfig(num_key_value_heads=2, **NARROW, **TOKENS),
+    "qwen2": Qwen2Config(num_key_value_heads=2, **NARROW, **TOKENS),
+    "modernbert": ModernBertConfig(norm_bias=True, attention_bias=True, **NARROW, **TOKENS, cls_token_id=1),
+}
+
+
+def ranker_over(config, senses):
+    """Large random weights, gains and shifts, so that leaving one out shows."""
+    torch.manual_seed(0)
+    ranker = BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=senses)).eval()
+    with torch.no_grad():
+        for parameter in ranker.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return ranker
+
+
+@pytest.fixture(scope="module")
+def batch():
+    draw = np.random.default_rng(0)
+    return PackedBatch.from_sequences([draw.integers(3, 60, length) for length in (9, 3, 20)])
+
+
+def own_logits(backbone, name, last):
+    """Logits of every head between all tokens, from the layer's modules; of pre-norm models the layer's own norm is
+    applied to what stands before the backbone's last norm. [heads, n, n]"""
+    if name == "bert":
+        own = backbone.encoder.layer[-1].attention.self
+        queries, keys = own.query(last), own.key(last)
+    elif name == "distilbert":
+        own = backbone.transformer.layer[-1].attention
+        queries, keys = own.q_lin(last), own.k_lin(last)
+    elif name.startswith("gpt2"):
+        queries, keys, _ = backbone.h[-1].attn.c_attn(backbone.h[-1].ln_1(last)).chunk(3, dim=-1)
+    elif name == "modernbert":
+        layer = backbone.layers[-1]
+        queries, keys, _ = layer.attn.Wqkv(layer.attn_norm(last)).chunk(3, dim=-1)
+    else:
+        layer = backbone.layers[-1]
+        normed = layer.input_layernorm(last)
+        queries, keys = layer.self_attn.q_proj(normed), layer.self_attn.k_proj(normed)
+    queries, keys = (part.unflatten(-1, (-1, 8)).transpose(0, 1) for part in (queries, keys))
+    keys = keys.repeat_interleave(4 // len(keys), dim=0)
+    return queries @ keys.transpose(1, 2) / 8**0.5 / (2 if name == "gpt2 by layer" else 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("senses", [4, 2])
+def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
+    """d / k is the heads' width with 4 senses and twice as much with 2, where every head is kept whole."""
+    ranker = ranker_over(CONFIGS[name], senses)
+    backpack = ranker.backpack
+    norms = {"gpt2": "ln_f", "gpt2 by layer": "ln_f", "llama": "norm", "qwen2": "norm", "modernbert": "final_norm"}
+    caught = []
+    if name in norms:
+        last_norm = getattr(backpack.backbone, norms[name])
+        last_norm.register_forward_pre_hook(lambda module, inputs: caught.append(inputs[0]))
+    hidden = backpack.hidden_states(batch)
+    start_from_attention(backpack.sense_weight_net, backpack.backbone)
+    positions = backpack.pooled_positions(batch)
+    found = backpack.sense_weight_net.pooled(hidden, batch, positions)
+    before = hidden
+    if caught:
+        before = caught[0].flatten(0, 1) if len(caught[0]) == 1 else caught[0][batch.padding_mask()]
+    for text, (start, end) in enumerate(zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)):
+        logits = own_logits(backpack.backbone, name, before[start:end])
+        expected = logits[:senses, positions[text] - start].softmax(dim=-1)
+        torch.testing.assert_close(found[text, :, : end - start], expected, atol=2e-5, rtol=1e-3)
+    assert found[2].max(dim=-1).values.min() > 0.06  # far enough from 1 / 20 to tell a wrong head
+
+
+@torch.no_grad()
+def test_more_senses_than_heads_begin_again_with_the_first(batch):
+    ranker = ranker_over(CONFIGS["bert"], 8)
+    weights = ranker.backpack.sense_weight_net
+    start_from_attention(weights, ranker.backpack.backbone)
+    found = weights.pooled(ranker.backpack.hidden_states(batch), batch)
+    torch.testing.assert_close(found[:, :4], found[:, 4:])
+    assert (found[:, 0] - found[:, 1]).abs().max() > 1e-2
+
+
+def test_a_cut_head_is_the_best_approximation_of_its_rank():
+    draw = torch.Generator().manual_seed(0)
+    queries, biases, keys = (torch.randn(shape, generator=draw).double() for shape in ((6, 12), (6,), (6, 12)))
+    matrix = torch.cat([queries, biases[:, None]], dim=1).T @ keys
+    singular = np.linalg.svd(matrix.numpy(), compute_uv=False)
+    for rank in (1, 3, 5):
+        own = truncated(queries, biases, keys, rank)
+        assert [tuple(part.shape) for part in own] == [(rank, 12), (rank,), (rank, 12)]
+        error = np.linalg.norm(torch.cat([own[0], own[1][:, None]], dim=1).T @ own[2] - matrix)
+        assert error == pytest.approx(np.sqrt((singular[rank:6] ** 2).sum()), abs=1e-9)  # Eckart and Young
+    assert truncated(queries, biases, keys, 6)[0] is queries
+
+
+@torch.no_grad()
+def test_what_fills_a_wider_sense_weighs_nothing_and_can_learn(batch):
+    ranker = ranker_over(CONFIGS["bert"], 2)
+    weights = ranker.backpack.sense_weight_net
+    start_from_attention(weights, ranker.backpack.backbone)
+    queries, keys = weights.c_attn.weight.unflatten(0, (2, 2, 16))
+    assert queries[:, 8:].abs().max() == 0
+    assert keys[:, 8:].abs().min(dim=-1).values.min() > 0
+    with torch.enable_grad():
+        senses = ranker.backpack.pooled_senses(batch)
+        senses[:, :, 0].square().sum().backward()
+    assert weights.c_attn.weight.grad.unflatten(0, (2, 2, 16))[0][:, 8:].abs().min(dim=-1).values.min() > 0
+
+
+def test_a_dimension_that_the_last_norm_hides_is_left_out(batch):
+    ranker = ranker_over(CONFIGS["llama"], 4)
+    with torch.no_grad():
+        ranker.backpack.backbone.norm.weight[3] = 0.0
+    found = last_attention(ranker.backpack.backbone)
+    assert torch.isfinite(found.queries).all()
+    assert found.queries[..., 3].abs().max() == found.keys[..., 3].abs().max() == 0
+    assert found.queries[..., 4].abs().min() > 0
+
+
+def test_an_unknown_attention_is_refused_with_the_known_ones():
+    config = Qwen3Config(num_key_value_heads=2, head_dim=8, **NARROW, **TOKENS)
+    ranker = ranker_over(config, 4)
+    with pytest.raises(ValueError, match=r"'qwen3'; known are bert, distilbert, .* Use weights=random"):
+        start_from_attention(ranker.backpack.sense_weight_net, ranker.backpack.backbone)
+
+
+def test_every_known_type_is_one_of_transformers():
+    from backpack_rank.models.attention_start import _READERS
+
+    assert all(AutoConfig.for_model(name).model_type == name for name in _READERS)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_sharp_start_has_half_of_the_greatest_entropy(name, batch):
+    ranker = ranker_over(CONFIGS[name], 8)
+    backpack = ranker.backpack
+    start_sharp(backpack, batch, seed=3)
+    weights = backpack.pooled_weights(batch).double().numpy()
+    shares = [
+        -sum(p * np.log(p) for p in row[:length] if p > 0) / np.log(length)
+        for text, length in zip(weights, batch.lengths, strict=True)
+        for row in text
+    ]
+    assert np.mean(shares) == pytest.approx(0.5, abs=1e-3)
+    first = backpack.sense_weight_net.c_attn.weight.clone()
+    start_sharp(backpack, batch, seed=3)
+    assert torch.equal(backpack.sense_weight_net.c_attn.weight, first)
+    start_sharp(backpack, batch, seed=4)
+    assert not torch.equal(backpack.sense_weight_net.c_attn.weight, first)
+
+
+def test_sharpness_of_two_tokens_by_hand():
+    """Half of log 2 is the entropy of (.11003, .88997), whose log odds are 2.0905."""
+    assert sharpness([torch.tensor([[0.0, 1.0]]).double()]) == pytest.approx(2.0905, abs=1e-3)
+    assert sharpness([torch.tensor([[0.0, 4.0]]).double()]) == pytest.approx(2.0905 / 4, abs=1e-3)
+
+
+def test_texts_that_no_weights_can_tell_apart_are_refused():
+    with pytest.raises(ValueError, match="two and more tokens"):
+        sharpness([torch.zeros(2, 5), torch.ones(2, 1)])

@@ -1,0 +1,202 @@
+"""Frozen parts stay as they are, bit for bit; wrong names are refused; thawing and resuming go together."""
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from transformers import AlbertConfig, BertConfig, DistilBertConfig, GPT2Config, LlamaConfig, ModernBertConfig
+
+from backpack_rank.data.datamodule import RankingData
+from backpack_rank.data.lists import TrainingLists
+from backpack_rank.data.pairs import Pairs
+from backpack_rank.models.configuration import CrossEncoderConfig
+from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.ranker import CrossEncoderForRanking
+from backpack_rank.training.freezing import Freezing, Thaw, parts
+from backpack_rank.training.module import Optimisation, RankingModule
+
+SHAPE = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "pad_token_id": 0,
+}
+BACKBONES = {
+    "bert": (BertConfig(**SHAPE), "encoder.layer.{}."),
+    "modernbert": (ModernBertConfig(**SHAPE, bos_token_id=1, eos_token_id=2, cls_token_id=1), "layers.{}."),
+    "llama": (LlamaConfig(**SHAPE), "layers.{}."),
+    "gpt2": (GPT2Config(vocab_size=50, n_embd=32, n_layer=3, n_head=4, bos_token_id=1, eos_token_id=2), "h.{}."),
+    "distilbert": (
+        DistilBertConfig(vocab_size=50, dim=32, n_layers=3, n_heads=4, hidden_dim=48),
+        "transformer.layer.{}.",
+    ),
+}
+
+
+def cross_encoder(name="bert"):
+    return CrossEncoderForRanking(CrossEncoderConfig(backbone_config=BACKBONES[name][0]))
+
+
+def frozen_names(ranker, *entries):
+    """Parameters that are frozen by the entries."""
+    ranker.requires_grad_(True)
+    assert Freezing(entries).apply(ranker) == []
+    return {name for name, parameter in ranker.named_parameters() if not parameter.requires_grad}
+
+
+def names(ranker, prefix):
+    return {name for name, _ in ranker.named_parameters() if name.startswith(prefix)}
+
+
+@pytest.fixture
+def ranker(make_backpack):
+    return make_backpack(layers=3)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_layers_of_every_family_are_found(name):
+    ranker, pattern = cross_encoder(name), "backbone." + BACKBONES[name][1]
+    one, two = (names(ranker, pattern.format(number)) for number in (1, 2))
+    assert one
+    assert two
+    assert frozen_names(ranker, "backbone.layers.1") == one
+    assert frozen_names(ranker, "backbone.layers.1-2") == one | two
+
+
+def test_parts_of_a_backpack(ranker):
+    assert frozen_names(ranker, "senses") == names(ranker, "backpack.sense_network.")
+    assert frozen_names(ranker, "weights") == names(ranker, "backpack.sense_weight_net.")
+    assert frozen_names(ranker, "head") == names(ranker, "head.")
+    assert frozen_names(ranker, "backbone") == names(ranker, "backpack.backbone.")
+    assert frozen_names(ranker, "backbone.embeddings") == {"backpack.backbone.wte.weight"}
+    assert frozen_names(ranker) == set()
+
+
+def test_patterns_and_parts_may_be_mixed_and_overlap(ranker):
+    found = frozen_names(ranker, "*.bias", "head", "head.out.*")
+    assert found == names(ranker, "head.") | {name for name, _ in ranker.named_parameters() if name.endswith(".bias")}
+
+
+def test_a_parameter_with_two_names_is_frozen_by_either(ranker):
+    """Published GPT-2 Backpacks name the word embeddings twice."""
+    assert frozen_names(ranker, "backpack.word_embeddings.*") == {"backpack.backbone.wte.weight"}
+
+
+def test_a_layer_that_is_run_several_times_has_no_number():
+    config = AlbertConfig(**SHAPE, embedding_size=16)
+    ranker = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config))
+    assert list(parts(ranker)) == ["backbone", "backbone.embeddings", "head"]
+
+
+@pytest.mark.parametrize(
+    "entry", ["backbone.layers.3", "backbone.layers.2-3", "backbone.layers.2-1", "sense", "senses.*"]
+)
+def test_an_entry_that_matches_nothing_says_what_there_is(ranker, entry):
+    with pytest.raises(ValueError, match=f"'{entry.replace('*', '.')}' is no part of BackpackForRanking") as raised:
+        Freezing([entry]).apply(ranker)
+    known = "Parts are backbone, backbone.embeddings, backbone.layers.0-2, senses, weights, head; parameters have names"
+    assert known in str(raised.value)
+    assert "backpack.backbone.wte.weight" in str(raised.value)
+    assert all(parameter.requires_grad for parameter in ranker.parameters())
+
+
+def test_a_cross_encoder_has_no_senses():
+    with pytest.raises(ValueError, match="'senses' is no part of CrossEncoderForRanking"):
+        Freezing(["senses"]).apply(cross_encoder())
+
+
+def test_freezing_everything_is_refused(ranker):
+    with pytest.raises(ValueError, match="leaves no parameter to train"):
+        Freezing(["backbone", "senses", "weights", "head"]).apply(ranker)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frozen": "head"}, r"must be a list: training.frozen=\[head\]"),
+        ({"frozen": ["head"], "epochs": 0}, "training.frozen_epochs=0 must be at least 1"),
+        ({"epochs": 2}, "training.frozen must say what"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Freezing(**options)
+
+
+def test_frozen_word_embeddings_get_no_gradient_and_the_senses_above_them_do(ranker):
+    ranker.train()
+    Freezing(["backbone.embeddings", "backbone.layers.0-1"]).apply(ranker)
+    ranker(PackedBatch.from_sequences([[3, 4, 5], [6, 7]])).scores.sum().backward()
+    with_gradient = {name for name, parameter in ranker.named_parameters() if parameter.grad is not None}
+    assert "backpack.backbone.wte.weight" not in with_gradient
+    assert names(ranker, "backpack.sense_network.") <= with_gradient
+    assert names(ranker, "backpack.backbone.h.2.") <= with_gradient
+    assert not names(ranker, "backpack.backbone.h.1.") & with_gradient
+
+
+@pytest.fixture
+def job(tiny_collection, encoder):
+    """A function that trains a ranker for some epochs on the tiny collection."""
+    candidates = {
+        query: {doc: -float(rank) for rank, (doc, _) in enumerate(tiny_collection.documents)}
+        for query in tiny_collection.queries
+    }
+    pairs = Pairs.from_run(candidates, tiny_collection)
+
+    def fit(ranker, folder, freezing=None, start=None, epochs=3):
+        callbacks = freezing.apply(ranker) if freezing else []
+        data = RankingData(
+            TrainingLists(tiny_collection, candidates), tiny_collection, pairs, encoder, lists_per_batch=2
+        )
+        keep = ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
+        trainer = L.Trainer(
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            max_epochs=epochs,
+            num_sanity_val_steps=0,
+            gradient_clip_val=1.0,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[*callbacks, keep],
+        )
+        module = RankingModule(ranker.train(), Optimisation(1e-2), pairs)
+        trainer.fit(module, data, ckpt_path=start, weights_only=False if start else None)
+        return {name: value.clone() for name, value in ranker.state_dict().items()}
+
+    return fit
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, job, tmp_path):
+    before = make_backpack(dropout=0.1).state_dict()
+    after = job(make_backpack(dropout=0.1), tmp_path, Freezing(["backbone"]), epochs=1)
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {name for name in before if "backbone" in name or name.endswith("_embeddings.weight")}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*")
+def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninterrupted_one_does(
+    make_backpack, job, tmp_path
+):
+    freezing = Freezing(["backbone", "senses"], epochs=2)
+    start = make_backpack(dropout=0.1).state_dict()
+    whole = job(make_backpack(dropout=0.1), tmp_path, freezing)
+    states = [torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=False)["state_dict"] for epoch in range(3)]
+    changed = [{name for name in start if not torch.equal(start[name], state[f"ranker.{name}"])} for state in states]
+    assert changed[0] == changed[1] == {n for n in start if n.startswith(("head.", "backpack.sense_weight_net."))}
+    assert changed[2] == set(start)
+    for epoch in (0, 1):
+        torch.manual_seed(99)
+        resumed = job(make_backpack(seed=5, dropout=0.1), tmp_path / "two", freezing, tmp_path / f"epoch={epoch}.ckpt")
+        assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_thawing_in_several_processes_asks_for_the_right_strategy():
+    with pytest.raises(ValueError, match=r"needs trainer.strategy=ddp_find_unused_parameters_true"):
+        Thaw([], 1).setup(L.Trainer(accelerator="cpu", strategy="ddp", devices=2, logger=False), None, "fit")
+    Thaw([], 1).setup(
+        L.Trainer(accelerator="cpu", strategy="ddp_find_unused_parameters_true", devices=2, logger=False), None, "fit"
+    )
