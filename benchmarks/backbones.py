@@ -10,6 +10,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfi
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.models.token_memory import remembering
 from backpack_rank.training.losses import listwise_softmax
 from backpack_rank.training.module import Optimisation
 from benchmarks.report import Goal, machine, print_table, write_record
@@ -80,7 +82,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--backbones", nargs="+", choices=list(BACKBONES), default=["minilm-l6", "bert-base"])
     add("--documents", type=int, default=200, help="texts to score")
-    add("--list", type=int, default=10, help="texts of a training step")
+    add("--list", type=int, default=40, help="texts of a training step: four lists of ten")
     add("--repeats", type=int, default=7, help="rounds; the median of their ratios is reported")
     add("--senses", type=int, default=16)
     add("--threads", type=int, default=torch.get_num_threads())
@@ -130,7 +132,8 @@ def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str,
 
 def _scoring(ranker: Ranker, batches: list[PackedBatch], device: str) -> Callable[[], None]:
     def score() -> None:
-        with torch.inference_mode(), evaluating(ranker):
+        senses = getattr(ranker, "backpack", None)
+        with torch.inference_mode(), evaluating(ranker), nullcontext() if senses is None else remembering(senses):
             for batch in batches:
                 ranker(batch.to(device)).scores.float().cpu()
 
