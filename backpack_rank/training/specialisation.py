@@ -26,6 +26,7 @@ from backpack_rank.senses.policy import LowestSenses
 from backpack_rank.senses.sensitivity import sensitivity
 from backpack_rank.senses.specialised import Specialised, check_senses
 from backpack_rank.senses.tokens import token_classes
+from backpack_rank.training.moved_senses import move_into
 from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.specialisation_terms import AnyAlpha, Content, Counterfactual, Kept, Tied
 from backpack_rank.training.terms import Term
@@ -64,7 +65,9 @@ class Specialisation:
         senses: S, sense numbers from 0; or how many, those with the lowest s_l (eq. 4) before training. Those tell
             the words apart most already; where all s_l are alike, as in new senses, any choice is as good.
         tied, counterfactual, content, any_alpha, kept: weights of the terms; 0 leaves one out.
-        wide: titles, occupations with gendered forms and kinship are tied as well.
+        moved: before training, what sets the words of the classes apart is moved from the other senses into S, see
+            :func:`~backpack_rank.training.moved_senses.move_into`.
+        wide: titles, occupations with gendered forms and kinship are tied and moved as well.
         counterfactuals: texts per batch at most whose swapped wording is scored; None is all that have one.
         reference: folder of a ranker trained without specialisation, for ``kept``; None leaves that term out.
 
@@ -76,10 +79,11 @@ class Specialisation:
     attribute: Mapping[str, Any]
     senses: int | Sequence[int] = 2
     tied: float = 100.0
-    counterfactual: float = 300.0
+    counterfactual: float = 1000.0
     content: float = 30.0
     any_alpha: float = 1.0
-    kept: float = 30.0
+    kept: float = 100.0
+    moved: bool = True
     wide: bool = True
     counterfactuals: int | None = 8
     reference: str | None = None
@@ -116,7 +120,7 @@ class Specialisation:
     def apply(
         self, ranker: Ranker, encoder: PairEncoder, ranking_loss: RankingLoss, taught: Sequence[Term] = ()
     ) -> tuple[Term, ...]:
-        """Choose S, write it into the ranker's configuration, and give the terms of the loss.
+        """Choose S, move the attribute into it, write it into the ranker's configuration, and give the terms.
 
         Args:
             ranker: as it starts.
@@ -141,10 +145,13 @@ class Specialisation:
         outside[list(chosen)] = 0
         wordings = BothWordings(outside, self.counterfactuals)
         terms: list[Term] = []
+        if self.tied or self.moved:
+            classes = token_classes(tokenizer, self._words())
+            log.info("specialise: %d tokens in %d classes", sum(map(len, classes.members)), len(classes.members))
+        if self.moved:
+            log.info("specialise: %d directions moved", move_into(ranker, classes, chosen))
         if self.tied:
             others = [sense for sense in range(ranker.config.num_senses) if sense not in chosen]
-            classes = token_classes(tokenizer, self._words())
-            log.info("specialise: %d tokens tied in %d classes", sum(map(len, classes.members)), len(classes.members))
             terms.append(Tied(classes, others, self.tied))
         if self.counterfactual:
             terms.append(Counterfactual(wordings, self.counterfactual))

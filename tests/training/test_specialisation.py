@@ -43,7 +43,8 @@ LOSS = RankingLoss()
 
 
 def options(**given):
-    return Specialisation(attribute=GENDER, **given)
+    """With the narrow word classes, which are quicker to read."""
+    return Specialisation(**{"attribute": GENDER, "wide": False, **given})
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,26 @@ def test_a_weight_of_zero_leaves_a_term_out(make_backpack, encoder, tmp_path):
     assert options(tied=3.0).apply(ranker, encoder, LOSS)[0].weight == 3.0
 
 
+def test_senses_start_with_the_attribute_in_the_chosen_ones(make_backpack, encoder):
+    """Before a step of training, the other senses tell no class of one-token words apart."""
+    for moved in (True, False):
+        ranker = make_backpack()
+        tied = options(senses=[2, 5], moved=moved).apply(ranker, encoder, LOSS)[0]
+        with torch.no_grad():
+            value = tied.loss(ranker, None, None, torch.zeros(1)).item()
+        assert (value < 1e-9) is moved
+
+
+def test_wide_classes_hold_more_words(make_backpack, encoder, caplog):
+    with caplog.at_level("INFO"):
+        for wide in (False, True):
+            attribute = {**GENDER, "classes": ["age_classes"], "wide_classes": ["gender_classes"]}
+            given = options(attribute=attribute if wide else GENDER, wide=wide, senses=[1])
+            given.apply(make_backpack(), encoder, LOSS)
+    counts = [int(record.args[0]) for record in caplog.records if "classes" in record.message]
+    assert counts[0] == counts[1] > 3
+
+
 def test_counterfactuals_swap_the_attributes_words_and_leave_names_alone():
     swap = pickle.loads(pickle.dumps(options().swap))  # data loader workers get a copy
     assert swap("He met Mary and his aunt, Ms Smith.") == "She met Mary and her uncle, Mr Smith."
@@ -168,7 +189,7 @@ def gap(ranker, encoder, jobs, candidates, control):
     return float(np.mean(gaps)) / score_spread(own)
 
 
-def trained(ranker, encoder, jobs, candidates, given, steps=60):
+def trained(ranker, encoder, jobs, candidates, given, steps=40):
     """A ranker after some steps on one batch of all lists."""
     torch.manual_seed(0)
     terms = given.apply(ranker, encoder, LOSS) if given is not None else ()
@@ -206,9 +227,9 @@ def test_gender_ends_up_in_the_chosen_senses(tokenizer, encoder, jobs, candidate
         alpha: gap(plain, encoder, jobs, candidates, policy.control(Subject(plain, tokenizer, None), alpha))
         for alpha in (1.0, 0.0)
     }
-    assert gaps[0.0] < 0.25 * gaps[1.0]
-    assert gaps[0.0] < 0.25 * without[0.0]
-    assert gaps[0.5] < 0.75 * gaps[1.0]
+    assert gaps[0.0] < 0.15 * gaps[1.0]
+    assert gaps[0.0] < 0.15 * without[0.0]
+    assert gaps[0.5] < 0.7 * gaps[1.0]
     assert without[0.0] > 0.5 * without[1.0]
 
 
