@@ -19,7 +19,7 @@ from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, 
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.models.token_memory import remembering
 from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
 from backpack_rank.senses.control import UNTOUCHED, Control, applied, sources
@@ -144,7 +144,7 @@ class Scorer:
         return [pairs.to_run(self._controlled(pairs, control, cache)) for control in controls]
 
     def _controlled(self, pairs: Pairs, control: Control, cache: SenseCache | None) -> np.ndarray:
-        if cache is not None and isinstance(self.ranker, SenseRanking):
+        if cache is not None and isinstance(self.ranker, BackpackForRanking):
             parts = [(factor, self._cached_senses(pairs, source, cache)) for factor, source in sources(control)]
             if not any(senses is None for _, senses in parts):
                 return self.score_senses([(f, senses) for f, senses in parts if senses is not None], control.weights)
@@ -166,8 +166,8 @@ class Scorer:
         shape = (len(pairs), config.num_senses, config.hidden_size)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, control))
 
-    def _backpack(self) -> SenseRanking:
-        if not isinstance(self.ranker, SenseRanking):
+    def _backpack(self) -> BackpackForRanking:
+        if not isinstance(self.ranker, BackpackForRanking):
             raise TypeError(
                 f"{type(self.ranker).__name__} has no sense vectors; alpha other than 1 needs a Backpack ranker"
             )
@@ -188,8 +188,9 @@ class Scorer:
         batches: Iterator[tuple[np.ndarray, PackedBatch]],
         work: Callable[[np.ndarray, PackedBatch], None],
     ) -> None:
-        network = getattr(self.ranker, "backpack", None)
-        with torch.inference_mode(), remembering(network) if network is not None else nullcontext():
+        ranker = self.ranker
+        memory = remembering(ranker.backpack) if isinstance(ranker, BackpackForRanking) else nullcontext()
+        with torch.inference_mode(), memory:
             for rows, batch in batches:
                 work(np.asarray(rows), batch.to(self.device))
 

@@ -11,12 +11,13 @@ import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import CPU_TOKENS, PairChunks, Pairs, start_worker
+from backpack_rank.data.sampling import EpochSamplerBase
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.packing import PackedBatch
 
@@ -133,24 +134,12 @@ class ListDataset(Dataset):
         return dict(zip(places, self.encoder.pairs(other_query, [others[place] for place in places]), strict=True))
 
 
-class EpochSampler(Sampler[tuple[int, str]]):
-    """The (epoch, query id) keys of an epoch; with several processes every one gets its part, all of equal size.
-
-    The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted run.
-    """
+class EpochSampler(EpochSamplerBase[tuple[int, str]]):
+    """The (epoch, query id) keys of an epoch."""
 
     def __init__(self, lists: TrainingLists, rank: int = 0, world_size: int = 1) -> None:
+        super().__init__(len(lists), rank, world_size)
         self.lists = lists
-        self.rank = rank
-        self.world_size = world_size
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next iteration is."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return -(-len(self.lists) // self.world_size)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         order = self.lists.order(self.epoch)

@@ -61,14 +61,14 @@ def read_run(path: str | Path, *, depth: int | None = None) -> Run:
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 6:
-            _fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
+            fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
         query_id, _, doc_id, _, text, _ = fields
         score = _score(text)
         if score is None:
-            _fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
+            fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
         scores = run.setdefault(query_id, {})
         if doc_id in scores:
-            _fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
+            fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
         scores[doc_id] = score
     return sorted_run(run, depth=depth)
 
@@ -116,14 +116,14 @@ def read_qrels(path: str | Path) -> Qrels:
         try:
             relevance = int(text)
         except ValueError:
-            _fail(
+            fail(
                 path,
                 number,
                 f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got {text!r}",
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
-            _fail(path, number, f"document {doc_id!r} is judged twice for query {query_id!r}")
+            fail(path, number, f"document {doc_id!r} is judged twice for query {query_id!r}")
         judged[doc_id] = relevance
     return qrels
 
@@ -221,7 +221,7 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         try:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            _fail(path, number, f"not UTF-8 text: {error}")
+            fail(path, number, f"not UTF-8 text: {error}")
         line = line.rstrip("\r\n")
         if line.strip():
             yield number, line
@@ -257,7 +257,7 @@ def _tsv_queries(path: str | Path) -> Iterator[tuple[int, str, str]]:
     for number, line in numbered_lines(path):
         fields = line.split("\t")
         if len(fields) != 2:
-            _fail(path, number, f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
+            fail(path, number, f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
         yield number, fields[0], fields[1]
 
 
@@ -266,7 +266,7 @@ def _jsonl_queries(path: str | Path) -> Iterator[tuple[int, str, str]]:
         try:
             record = json_record(line)
         except ValueError as error:
-            _fail(path, number, str(error))
+            fail(path, number, str(error))
         yield number, record["_id"], record["text"]
 
 
@@ -276,11 +276,11 @@ def _unique_queries(path: str | Path, rows: Iterable[tuple[int, str, str]]) -> Q
         try:
             check_id(query_id)
         except ValueError as error:
-            _fail(path, number, str(error))
+            fail(path, number, str(error))
         if query_id in queries:
-            _fail(path, number, f"query id {query_id!r} stands twice")
+            fail(path, number, f"query id {query_id!r} stands twice")
         if not text.strip():
-            _fail(path, number, f"the text of query {query_id!r} is empty")
+            fail(path, number, f"the text of query {query_id!r} is empty")
         queries[query_id] = text
     return queries
 
@@ -289,10 +289,10 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
     fields = line.split()
     if beir:
         if len(fields) != 3:
-            _fail(path, number, f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}")
+            fail(path, number, f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}")
         return fields[0], fields[1], fields[2]
     if len(fields) != 4:
-        _fail(
+        fail(
             path,
             number,
             f"expected 4 columns ({QRELS_COLUMNS}) or, below the header {' '.join(BEIR_QRELS_HEADER)!r}, 3; "
@@ -348,5 +348,6 @@ def _shorten(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _fail(path: str | Path, number: int, message: str) -> NoReturn:
+def fail(path: str | Path, number: int, message: str) -> NoReturn:
+    """Raise ``ValueError`` that names the file and the line."""
     raise ValueError(f"{path}, line {number}: {message}")

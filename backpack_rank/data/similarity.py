@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from backpack_rank.data.formats import numbered_lines
+from backpack_rank.data.formats import fail, numbered_lines
 
 _DELIMITERS = ("\t", ";", ",")
 _WORDS, _SCORE = (("word1", "w1"), ("word2", "w2")), "score"
@@ -86,18 +85,18 @@ def _columns(path: Path, header: list[str], rows: Sequence[tuple[int, list[str]]
         for place, field in enumerate(first):
             if place > max(words) and _is_number(field):
                 return words, place
-        _fail(path, number, f"no number behind the two words in {first}")
+        fail(path, number, f"no number behind the two words in {first}")
     return words, 2
 
 
 def _pair(path: Path, number: int, row: list[str], words: tuple[int, int], score: int) -> WordPair:
     if len(row) <= max(*words, score):
-        _fail(path, number, f"expected two words and a judgement in column {score + 1}, got {row}")
+        fail(path, number, f"expected two words and a judgement in column {score + 1}, got {row}")
     first, second = row[words[0]], row[words[1]]
     if not first or not second:
-        _fail(path, number, f"a word is missing in {row}")
+        fail(path, number, f"a word is missing in {row}")
     if not _is_number(row[score]):
-        _fail(path, number, f"the judgement of {first!r} and {second!r} must be a finite number, got {row[score]!r}")
+        fail(path, number, f"the judgement of {first!r} and {second!r} must be a finite number, got {row[score]!r}")
     return WordPair(first, second, float(row[score]))
 
 
@@ -106,7 +105,3 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _fail(path: Path, number: int, message: str) -> NoReturn:
-    raise ValueError(f"{path}, line {number}: {message}")

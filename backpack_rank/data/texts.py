@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from backpack_rank.data.collection import Collection
-from backpack_rank.data.formats import is_jsonl, numbered_bytes
+from backpack_rank.data.formats import fail, is_jsonl, numbered_bytes
 
 DOCUMENTS, QUERIES = "documents", "queries"
 LONGEST = 50_000_000
@@ -55,7 +55,7 @@ class PlainFile:
                 lines.append(line)
                 size += len(line)
                 if size > LONGEST:
-                    _fail(
+                    fail(
                         self.path,
                         start,
                         f"this document has more than {LONGEST} characters. A blank line ends a document; put blank "
@@ -91,13 +91,13 @@ class JsonLines:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
-                _fail(self.path, number, f"expected a JSON object: {error}")
+                fail(self.path, number, f"expected a JSON object: {error}")
             if not isinstance(record, dict):
-                _fail(self.path, number, f"expected a JSON object, got {str(record)[:80]!r}")
+                fail(self.path, number, f"expected a JSON object, got {str(record)[:80]!r}")
             text = record.get(self.field)
             if not isinstance(text, str):
                 known = ", ".join(repr(key) for key, value in record.items() if isinstance(value, str)) or "none"
-                _fail(
+                fail(
                     self.path,
                     number,
                     f"no string under {self.field!r}; keys with a string: {known}. Set task.field to that of the text",
@@ -105,7 +105,7 @@ class JsonLines:
             try:
                 text.encode()
             except UnicodeEncodeError as error:
-                _fail(self.path, number, f"the text holds half of a surrogate pair: {error}")
+                fail(self.path, number, f"the text holds half of a surrogate pair: {error}")
             if text.strip():
                 yield text.strip()
 
@@ -191,8 +191,4 @@ def _decoded(path: Path, number: int, raw: bytes) -> str:
     try:
         return raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        _fail(path, number, f"not UTF-8 text: {error}")
-
-
-def _fail(path: Path, number: int, message: str) -> NoReturn:
-    raise ValueError(f"{path}, line {number}: {message}")
+        fail(path, number, f"not UTF-8 text: {error}")

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
+from backpack_rank.data.sampling import EpochSamplerBase
 from backpack_rank.data.texts import Texts, is_held_out
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.files import atomic_path
@@ -145,11 +146,10 @@ class TokenRows(Dataset):
         return torch.from_numpy(self.corpus.train[start : start + self.length + 1].astype(np.int64))
 
 
-class RowSampler(Sampler[int]):
+class RowSampler(EpochSamplerBase[int]):
     """Row numbers epoch by epoch: every row once, in an order of its own for each pass, then the next pass.
 
-    What an epoch has depends on seed and epoch alone. With several processes each gets its part, all of equal size.
-    The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted run.
+    What an epoch has depends on seed and epoch alone.
 
     Attributes:
         rows: how many there are.
@@ -157,19 +157,9 @@ class RowSampler(Sampler[int]):
     """
 
     def __init__(self, rows: int, per_epoch: int | None, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        super().__init__(per_epoch or rows, rank, world_size)
         self.rows = rows
-        self.per_epoch = per_epoch or rows
         self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next iteration is."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return -(-self.per_epoch // self.world_size)
 
     def __iter__(self) -> Iterator[int]:
         places = self.epoch * self.per_epoch + np.arange(self.rank, len(self) * self.world_size, self.world_size)

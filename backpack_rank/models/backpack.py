@@ -208,7 +208,10 @@ class BackpackModel(Reading, BackpackPreTrainedModel):
 
         The backbone runs over the packed row, the sense network over the distinct token ids of the batch.
         """
-        weights = self.pooled_weights(batch)
+        return self.weighted_senses(self.pooled_weights(batch), batch)
+
+    def weighted_senses(self, weights: Tensor, batch: PackedBatch) -> Tensor:
+        """Sense vectors of each text under contextual weights [B, k, n]: sum_j a[l,j] C(x_j)_l. [B, k, d]"""
         ids, marks, inverse = self.distinct_tokens(batch)
         hidden = self.token_hidden(ids, marks)  # [U, f]
         # Padding gets the first token's vector, with a weight of 0.
@@ -217,6 +220,8 @@ class BackpackModel(Reading, BackpackPreTrainedModel):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
+
+        Every token has token type 0; a ranker's texts have two (:meth:`pooled_senses`).
 
         Args:
             input_ids: [B, n].

@@ -120,9 +120,7 @@ def senses_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tens
         hidden = backpack.hidden_states(batch)
     positions = backpack.pooled_positions(batch)
     weights = backpack.sense_weight_net.pooled(hidden, batch, positions)
-    ids, marks, inverse = backpack.distinct_tokens(batch)
-    features = batch.pad(backpack.token_hidden(ids, marks)[inverse])  # [B, n, f]
-    return backpack.sense_network.project(weights.to(features.dtype) @ features), hidden[positions]
+    return backpack.weighted_senses(weights, batch), hidden[positions]
 
 
 def _on_embeddings(backpack: BackpackModel, tokens: int, seed: int) -> Ridge:

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.models.backpack import BackpackLMHeadModel
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 
 SUMMARY = "training.json"
 
@@ -23,7 +23,7 @@ def language_model_of(ranker: Any) -> BackpackLMHeadModel:
     Raises:
         ValueError: the ranker is no Backpack, or its backbone is an encoder.
     """
-    if not isinstance(ranker, SenseRanking):
+    if not isinstance(ranker, BackpackForRanking):
         raise ValueError(
             f"task=language_model trains a Backpack, and {type(ranker).__name__} is none: use model=backpack_tiny, "
             "model=backpack_small or model=backpack_gpt2"

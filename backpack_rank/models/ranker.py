@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.reading import Mixin, Reading, new_backbone
+from backpack_rank.models.reading import Reading, new_backbone
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,17 @@ class SenseSum(nn.Module):
         return senses.sum(dim=-2)
 
 
-class SenseRanking(Mixin):
-    """A ranking head on a mix of senses, which alpha can turn."""
+class BackpackForRanking(BackpackPreTrainedModel):
+    """Backpack with a ranking head on the mix of senses at the pooled token, which alpha can turn."""
 
-    config: Any
-    backpack: BackpackModel
-    sense_sum: SenseSum
-    head: RankingHead
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+
+    def __init__(self, config: BackpackConfig) -> None:
+        super().__init__(config)
+        self.backpack = BackpackModel(config)
+        self.sense_sum = SenseSum()
+        self.head = RankingHead(config.hidden_size, config.dropout)
+        self.post_init()
 
     def forward(self, batch: PackedBatch, return_senses: bool = False) -> RankerOutput:
         """Scores of the B texts of a packed batch; with ``return_senses`` also their sense vectors."""
@@ -64,17 +67,6 @@ class SenseRanking(Mixin):
     def score_senses(self, senses: Tensor) -> Tensor:
         """Scores from sense vectors: the part of the forward pass that depends on alpha. [B, k, d] -> [B]"""
         return self.head(self.sense_sum(senses))
-
-
-class BackpackForRanking(SenseRanking, BackpackPreTrainedModel):
-    """Backpack with a ranking head on the mix of senses at the pooled token."""
-
-    def __init__(self, config: BackpackConfig) -> None:
-        super().__init__(config)
-        self.backpack = BackpackModel(config)
-        self.sense_sum = SenseSum()
-        self.head = RankingHead(config.hidden_size, config.dropout)
-        self.post_init()
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
         """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up."""

@@ -14,7 +14,7 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.build import RANKERS, load_ranker
 from backpack_rank.models.language_model import load_language_model
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.pipelines.common import RANKER, save_config
 from backpack_rank.pipelines.language_model import LANGUAGE_MODEL
 from backpack_rank.reporting.sense_quality import (
@@ -104,6 +104,6 @@ def load_backpack(folder: Path) -> tuple[BackpackModel, PairEncoder, bool]:
         model, tokenizer = load_language_model(folder)
         return model.backpack, PairEncoder(tokenizer, model.config.n_positions), True
     ranker, encoder = load_ranker(folder)
-    if not isinstance(ranker, SenseRanking):
+    if not isinstance(ranker, BackpackForRanking):
         raise ValueError(f"{folder}: {type(ranker).__name__} has no sense vectors, so there is no sense quality")
     return ranker.backpack, encoder, False

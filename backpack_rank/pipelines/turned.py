@@ -19,7 +19,7 @@ from backpack_rank.data.lexicon import load_pairs
 from backpack_rank.data.pairs import Pairs
 from backpack_rank.files import cache_dir, write_text
 from backpack_rank.models.build import load_ranker
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.pipelines.workload import Workload
 from backpack_rank.scoring import Scorer
 from backpack_rank.senses.cache import SenseCache
@@ -80,13 +80,13 @@ class TurnedRanker:
 
     @property
     def has_senses(self) -> bool:
-        return isinstance(self.scorer.ranker, SenseRanking)
+        return isinstance(self.scorer.ranker, BackpackForRanking)
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
         """s_l of the senses (eq. 4), None without senses."""
         ranker = self.scorer.ranker
-        if not isinstance(ranker, SenseRanking):
+        if not isinstance(ranker, BackpackForRanking):
             return None
         return sensitivity(ranker.backpack, self.scorer.encoder.tokenizer, self.pairs.pairs)
 
@@ -227,7 +227,7 @@ class TurnedRanker:
 
     def _senses(self, pairs: Pairs) -> np.ndarray:
         ranker = self.scorer.ranker
-        assert isinstance(ranker, SenseRanking)
+        assert isinstance(ranker, BackpackForRanking)
         out = np.empty((len(pairs), ranker.config.num_senses, ranker.config.hidden_size), dtype=np.float32)
         self.scorer.fill_senses(pairs, out)
         return out

@@ -34,7 +34,7 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.data.words import word_tokens
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.reporting.explanation import ExplainedSense, ExplainedWord, Explanation
 from backpack_rank.senses.control import attach
 from backpack_rank.senses.pieces import Pieces, Word, joined_pieces
@@ -258,8 +258,8 @@ def explanation(
     )
 
 
-def _check_has_senses(ranker: PreTrainedModel) -> SenseRanking:
-    if not isinstance(ranker, SenseRanking):
+def _check_has_senses(ranker: PreTrainedModel) -> BackpackForRanking:
+    if not isinstance(ranker, BackpackForRanking):
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors, so its score does not split into senses and tokens; "
             "use a Backpack ranker"
@@ -267,7 +267,7 @@ def _check_has_senses(ranker: PreTrainedModel) -> SenseRanking:
     return ranker
 
 
-def _attribute(ranker: SenseRanking, batch: PackedBatch) -> BatchAttribution:
+def _attribute(ranker: BackpackForRanking, batch: PackedBatch) -> BatchAttribution:
     """Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's number format.
 
     In the ranker's own format, sums over hundreds of tokens would miss the score difference by their rounding.

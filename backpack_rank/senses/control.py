@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.senses.tokens import TokenMove, moved_tokens
 
 
@@ -62,7 +62,7 @@ def attach(ranker: PreTrainedModel, weights: Tensor) -> RemovableHandle:
         TypeError: the ranker has no senses.
         ValueError: not one finite weight >= 0 per sense.
     """
-    if not isinstance(ranker, SenseRanking):
+    if not isinstance(ranker, BackpackForRanking):
         raise TypeError(f"{type(ranker).__name__} has no sense vectors; weights per sense need a Backpack ranker")
     k = ranker.config.num_senses
     if weights.shape != (k,) or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):

@@ -25,7 +25,7 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.data.words import Tokenizer, count_groups, word_tokens
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.modes import evaluating
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.reporting.explanation import RelatedWord, SenseProfile
 from backpack_rank.senses.attribution import attribute_batch
 from backpack_rank.senses.pieces import joined_pieces, whole_word_ids
@@ -208,7 +208,7 @@ def sense_profiles(
     if not pairs:
         raise ValueError("there is no (query, document) pair to look at")
     table = _contributions(ranker, encoder, pairs, weights)
-    assert isinstance(ranker, SenseRanking)  # or there were no contributions
+    assert isinstance(ranker, BackpackForRanking)  # or there were no contributions
     documents = [document for _, document in pairs]
     vocabulary = vocabulary or one_token_words(encoder, dict.fromkeys(documents))
     groups = _groups(count_groups(documents, lexicon, tokenizer), lexicon)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.senses.control import Control
 from backpack_rank.senses.policy import check_alpha
 from backpack_rank.senses.subject import Subject
@@ -76,7 +76,7 @@ class SpecialisedSenses:
             ValueError: it was trained without specialisation, or for another attribute.
         """
         ranker = subject.ranker
-        if not isinstance(ranker, SenseRanking):
+        if not isinstance(ranker, BackpackForRanking):
             raise TypeError(f"{type(ranker).__name__} has no sense vectors; policy {self.name} needs a Backpack ranker")
         found = Specialised.of(ranker)
         if found is None:

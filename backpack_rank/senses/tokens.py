@@ -35,7 +35,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from backpack_rank.data.word_classes import WordClasses
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.senses.word_edges import WordEdges
 
 PLACES = ("senses", "weights", "both")
@@ -133,7 +133,7 @@ def moved_tokens(ranker: PreTrainedModel, move: TokenMove) -> Iterator[None]:
     Raises:
         TypeError: ``senses`` or ``both`` for a ranker without senses.
     """
-    senseless = not isinstance(ranker, SenseRanking)
+    senseless = not isinstance(ranker, BackpackForRanking)
     if senseless and move.where != "weights":
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors; policy.where=weights moves what it reads, "
@@ -170,7 +170,7 @@ def _move_embeddings(ranker: PreTrainedModel, move: TokenMove) -> list[Removable
 
 def _move_hidden(ranker: PreTrainedModel, move: TokenMove) -> list[RemovableHandle]:
     """Move the hidden vectors that sense vectors are linear in; single tokens, without a text, count as words."""
-    assert isinstance(ranker, SenseRanking)
+    assert isinstance(ranker, BackpackForRanking)
     backpack = ranker.backpack
     with evaluating(ranker):  # the mean of a class is no place for dropout
         shift = _shift(move, backpack.get_input_embeddings().weight, backpack.token_hidden)

@@ -14,7 +14,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from backpack_rank.models.build import Ranker
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
@@ -87,7 +87,7 @@ class Thaw(Callback):
 
 def backbone_of(ranker: Ranker) -> Any:
     """The transformers model below a ranker."""
-    if isinstance(ranker, SenseRanking):
+    if isinstance(ranker, BackpackForRanking):
         return ranker.backpack.backbone
     return getattr(ranker, ranker.base_model_prefix)
 
@@ -97,7 +97,7 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
     backbone = backbone_of(ranker)
     found = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
     found |= {f"backbone.layers.{number}": layer for number, layer in enumerate(_layers(backbone))}
-    if isinstance(ranker, SenseRanking):
+    if isinstance(ranker, BackpackForRanking):
         found |= {"senses": ranker.backpack.sense_network, "weights": ranker.backpack.sense_weight_net}
     return found | {"head": ranker.head}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import lightning as L
@@ -14,14 +15,14 @@ from torch import Tensor, nn
 
 from backpack_rank.data.text_data import HeldOutBatch
 from backpack_rank.models.backpack import BackpackLMHeadModel
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import Optimisation, seed_epoch
 from backpack_rank.training.next_token import next_token_loss
 
 log = logging.getLogger(__name__)
 PERPLEXITY = "val/perplexity"
 
 
-class NextTokenModule(L.LightningModule):
+class NextTokenModule(L.LightningModule, ABC):
     """Trains a network on next-token prediction; a subclass says what the loss of some rows is."""
 
     logged = "train/loss"
@@ -31,9 +32,9 @@ class NextTokenModule(L.LightningModule):
         self.model = model
         self.optimisation = optimisation
 
+    @abstractmethod
     def mean_loss(self, rows: Tensor) -> Tensor:
         """Mean loss of the n - 1 next tokens of rows of ids [B, n]."""
-        raise NotImplementedError
 
     def training_step(self, batch: Any, batch_index: int) -> Tensor:
         """Mean next-token loss of a batch, [B, n] token ids alone or in a list."""
@@ -49,9 +50,7 @@ class NextTokenModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over :attr:`total_steps`."""
-        optimizer = self.optimisation.optimizer(self.model)
-        schedule = self.optimisation.schedule(optimizer, self.total_steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return self.optimisation.configured(self.model, self.total_steps)
 
 
 class TextModule(NextTokenModule):
@@ -88,9 +87,8 @@ class TextModule(NextTokenModule):
         return next_token_loss(vectors, self.model.lm_head.weight, targets) / len(targets)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
-        """Dropout depends on seed, epoch and process alone, so a resumed run repeats the uninterrupted one."""
-        if batch_idx == 0:
-            torch.manual_seed(hash((self.seed, self.current_epoch, self.global_rank)) % 2**63)
+        """See :func:`~backpack_rank.training.module.seed_epoch`."""
+        seed_epoch(self, self.seed, batch_idx)
 
     def on_validation_epoch_start(self) -> None:
         self._loss = self._tokens = 0.0

@@ -84,6 +84,12 @@ class Optimisation:
         new = [parameter for name, parameter in named if ".backbone." not in f".{name}"]
         return [(self.learning_rate, old), (self.new_rate, new)]
 
+    def configured(self, model: nn.Module, steps: int) -> OptimizerLRSchedulerConfig:
+        """Optimizer and schedule over ``steps`` as Lightning wants them."""
+        optimizer = self.optimizer(model)
+        schedule = self.schedule(optimizer, steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
     def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
         """Learning rate by step: up over ``warmup_share`` of ``steps``, then down to 0."""
         rising = max(1, round(self.warmup_share * steps))
@@ -94,6 +100,16 @@ class Optimisation:
             return max(0.0, (steps - step) / max(1, steps - rising))
 
         return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def seed_epoch(module: L.LightningModule, seed: int, batch_index: int) -> None:
+    """Seed torch at an epoch's first batch, so that dropout depends on seed, epoch and process alone.
+
+    A resumed run then repeats the uninterrupted one. Not at the epoch's start: a resumed trainer makes its data
+    loader's iterator after that, which draws a number.
+    """
+    if batch_index == 0:
+        torch.manual_seed(hash((seed, module.current_epoch, module.global_rank)) % 2**63)
 
 
 class RankingModule(L.LightningModule):
@@ -121,10 +137,8 @@ class RankingModule(L.LightningModule):
         self._validated: list[tuple[np.ndarray, np.ndarray]] = []
 
     def on_train_batch_start(self, batch: ListBatch, batch_idx: int) -> None:
-        """Dropout depends on seed, epoch and process alone, so a resumed run repeats the uninterrupted one."""
-        # Not at the epoch's start: a resumed trainer makes its data loader's iterator after that, which draws a number.
-        if batch_idx == 0:
-            torch.manual_seed(hash((self.seed, self.current_epoch, self.global_rank)) % 2**63)
+        """See :func:`seed_epoch`."""
+        seed_epoch(self, self.seed, batch_idx)
 
     def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
         """Loss of a batch of lists."""
@@ -166,7 +180,4 @@ class RankingModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's estimated number of steps."""
-        optimizer = self.optimisation.optimizer(self.ranker)
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = self.optimisation.schedule(optimizer, steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))

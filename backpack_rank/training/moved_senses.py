@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from backpack_rank.models.modes import evaluating
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.senses.tokens import TokenClasses
 
 _SMALL = 1e-6
 
 
 @torch.no_grad()
-def move_into(ranker: SenseRanking, classes: TokenClasses, chosen: Sequence[int]) -> int:
+def move_into(ranker: BackpackForRanking, classes: TokenClasses, chosen: Sequence[int]) -> int:
     """Move what sets the words of the classes apart from all other senses into the chosen ones, in place.
 
     Sense vectors are linear in h(x), C(x)_l = W_l h(x) + b_l. With P the projection onto all differences of h between

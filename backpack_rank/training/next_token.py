@@ -40,6 +40,8 @@ def next_token_loss(vectors: Tensor, table: Tensor, targets: Tensor, logits_at_o
 
 
 class _InParts(torch.autograd.Function):
+    """The loss with its gradients, both from the same logits, some rows at a time."""
+
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, table: Tensor, targets: Tensor, rows: int) -> Tensor:
         to_vectors = torch.empty_like(vectors)

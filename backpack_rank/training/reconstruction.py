@@ -164,9 +164,7 @@ class ReconstructionModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's steps."""
-        optimizer = self.optimisation.optimizer(self.ranker)
-        schedule = self.optimisation.schedule(optimizer, int(self.trainer.estimated_stepping_batches))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))
 
 
 def mix_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:

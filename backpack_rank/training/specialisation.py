@@ -21,7 +21,7 @@ from backpack_rank.data.swap import WordSwap
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.data.word_classes import WordClasses, load_all_classes
 from backpack_rank.models.build import Ranker, load_ranker
-from backpack_rank.models.ranker import SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.senses.policy import LowestSenses
 from backpack_rank.senses.sensitivity import sensitivity
 from backpack_rank.senses.specialised import Specialised, check_senses
@@ -134,7 +134,7 @@ class Specialisation:
                 the reference reads other tokens.
             FileNotFoundError: there is no reference.
         """
-        if not isinstance(ranker, SenseRanking):
+        if not isinstance(ranker, BackpackForRanking):
             raise TypeError(
                 f"{type(ranker).__name__} has no sense vectors, so none can be set apart: use a Backpack, or "
                 "specialise=none"
@@ -166,7 +166,7 @@ class Specialisation:
         log.info("specialise: senses %s are set apart for %s", list(chosen), found.attribute)
         return tuple(terms)
 
-    def _choose(self, ranker: SenseRanking, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    def _choose(self, ranker: BackpackForRanking, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
         count = ranker.config.num_senses
         if not isinstance(self.senses, int):
             chosen = [int(sense) for sense in self.senses]

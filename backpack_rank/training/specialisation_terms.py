@@ -27,7 +27,7 @@ from torch import Tensor
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.modes import evaluating
-from backpack_rank.models.ranker import RankerOutput, SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking, RankerOutput
 from backpack_rank.senses.tokens import TokenClasses
 from backpack_rank.training.losses import scatter_lists
 from backpack_rank.training.ranking_loss import RankingLoss
@@ -59,7 +59,7 @@ class Tied:
 
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """Squared deviations from the class means, against the squared length of the vectors."""
-        assert isinstance(ranker, SenseRanking)
+        assert isinstance(ranker, BackpackForRanking)
         backpack = ranker.backpack
         self._ids, self._centring = self._ids.to(scores.device), self._centring.to(scores.device)
         with evaluating(backpack.sense_network), torch.autocast(scores.device.type, enabled=False):
@@ -69,48 +69,43 @@ class Tied:
         return (self._centring @ vectors).square().sum() / vectors.detach().square().sum()
 
 
-class Counterfactual:
-    """Without S, a text and its counterfactual have one score.
+class _OfWordings:
+    """What the terms on texts and their counterfactuals share.
 
     Attributes:
         wordings: scores of both.
         weight: factor of the term.
     """
 
-    name = "counterfactual"
     needs_senses = True
 
     def __init__(self, wordings: BothWordings, weight: float) -> None:
         self.wordings = wordings
         self.weight = weight
 
+
+class Counterfactual(_OfWordings):
+    """Without S, a text and its counterfactual have one score."""
+
+    name = "counterfactual"
+
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """0 where no text of the batch has a counterfactual."""
-        assert isinstance(ranker, SenseRanking)
+        assert isinstance(ranker, BackpackForRanking)
         both = self.wordings.of(ranker, batch, output)
         if both is None:
             return scores.new_zeros(())
         return (both.without[:, 0] - both.without[:, 1]).square().mean() / scale(scores, batch.mask)
 
 
-class Content:
-    """S adds nothing to a score but the attribute: averaged over both wordings, it adds 0.
-
-    Attributes:
-        wordings: scores of both.
-        weight: factor of the term.
-    """
+class Content(_OfWordings):
+    """S adds nothing to a score but the attribute: averaged over both wordings, it adds 0."""
 
     name = "content"
-    needs_senses = True
-
-    def __init__(self, wordings: BothWordings, weight: float) -> None:
-        self.wordings = wordings
-        self.weight = weight
 
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """Over the texts whose counterfactual was scored, and those that have none."""
-        assert isinstance(ranker, SenseRanking)
+        assert isinstance(ranker, BackpackForRanking)
         assert output.senses is not None
         both = self.wordings.of(ranker, batch, output)
         alike = torch.ones(len(output.senses), dtype=torch.bool, device=scores.device)
@@ -125,7 +120,7 @@ class Content:
         return added.square().mean() / scale(scores, batch.mask)
 
 
-class Kept:
+class Kept(_OfWordings):
     """At alpha = 1, a text and its counterfactual differ as a reference ranker says.
 
     Nothing but the ranking loss pays for the attribute at alpha = 1. Where that does not need it, the other terms make
@@ -133,22 +128,18 @@ class Kept:
     differences count in units of the spread of its own scores.
 
     Attributes:
-        wordings: scores of both.
         reference: reads the same tokens; it is not trained.
-        weight: factor of the term.
     """
 
     name = "kept"
-    needs_senses = True
 
     def __init__(self, wordings: BothWordings, reference: Ranker, weight: float) -> None:
-        self.wordings = wordings
+        super().__init__(wordings, weight)
         self.reference = reference.eval().requires_grad_(False)
-        self.weight = weight
 
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """0 where no text of the batch has a counterfactual."""
-        assert isinstance(ranker, SenseRanking)
+        assert isinstance(ranker, BackpackForRanking)
         both = self.wordings.of(ranker, batch, output)
         if both is None:
             return scores.new_zeros(())
@@ -182,7 +173,7 @@ class AnyAlpha:
 
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """Losses at an alpha of torch's CPU generator, whose state is set at the start of every epoch."""
-        assert isinstance(ranker, SenseRanking)
+        assert isinstance(ranker, BackpackForRanking)
         assert output.senses is not None
         weights = self.outside + (1 - self.outside) * torch.rand(())
         turned = ranker.score_senses(output.senses * weights.to(output.senses)[:, None])

@@ -11,7 +11,7 @@ from torch import Tensor
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import RankerOutput, SenseRanking
+from backpack_rank.models.ranker import BackpackForRanking, RankerOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +47,13 @@ class BothWordings:
         self.most = most
         self._known: tuple[ref[RankerOutput], Wordings | None] | None = None
 
-    def of(self, ranker: SenseRanking, batch: ListBatch, output: RankerOutput) -> Wordings | None:
+    def of(self, ranker: BackpackForRanking, batch: ListBatch, output: RankerOutput) -> Wordings | None:
         """Both wordings of texts of the batch; None where no word of it can be swapped."""
         if self._known is None or self._known[0]() is not output:
             self._known = ref(output), self._compute(ranker, batch)
         return self._known[1]
 
-    def _compute(self, ranker: SenseRanking, batch: ListBatch) -> Wordings | None:
+    def _compute(self, ranker: BackpackForRanking, batch: ListBatch) -> Wordings | None:
         if batch.swapped is None:
             return None
         texts, rows = batch.swapped.texts, batch.swapped.rows
@@ -69,7 +69,7 @@ class BothWordings:
         return Wordings(rows, texts, torch.stack(full, dim=1), torch.stack(without, dim=1))
 
 
-def exact_scores(ranker: SenseRanking, senses: Tensor) -> Tensor:
+def exact_scores(ranker: BackpackForRanking, senses: Tensor) -> Tensor:
     """Scores from sense vectors in fp32: in half precision a difference of two scores is mostly rounding. [N]"""
     with torch.autocast(senses.device.type, enabled=False):
         return ranker.score_senses(senses.to(ranker.head.dense.weight.dtype)).float()
