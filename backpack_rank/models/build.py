@@ -134,7 +134,7 @@ def pair_encoder(tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_length:
             f"max_length={max_length} exceeds the ranker's {ranker.config.n_positions} positions; "
             "lower max_length or give the model more positions"
         )
-    return PairEncoder(tokenizer, max_length, _start_id(tokenizer, ranker))
+    return ranker.pair_encoder(tokenizer, max_length, _start_id(tokenizer, ranker))
 
 
 def save_ranker(folder: str | Path, ranker: Ranker, encoder: PairEncoder) -> None:

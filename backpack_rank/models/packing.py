@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -87,6 +88,15 @@ class PackedBatch:
         flat = values.new_zeros((len(self) * self.max_length, *values.shape[1:]))
         return flat.index_copy(0, self.padded_rows, values).unflatten(0, (len(self), self.max_length))
 
+    def select(self, kept: Tensor) -> PackedBatch:
+        """The same B texts with only the tokens where ``kept`` [T] is true; a text may end up empty."""
+        ends = F.pad(kept.long().cumsum(0), (1, 0))
+        offsets = ends[self.offsets.long()]
+        text_ids = self.text_ids[kept]
+        positions = torch.arange(len(text_ids), device=text_ids.device) - offsets[:-1][text_ids]
+        lengths = offsets[1:] - offsets[:-1]
+        return PackedBatch(self.input_ids[kept], positions, text_ids, offsets.int(), int(lengths.max()))
+
     def padding_mask(self) -> Tensor:
         """True where a text has a token. [B, max_length]"""
         lengths = (self.offsets[1:] - self.offsets[:-1]).long()
@@ -111,3 +121,11 @@ class PackedBatch:
             self.offsets.pin_memory(),
             self.max_length,
         )
+
+
+def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
+    """Which tokens stand behind the first separator of their text: those of the document. bool [T]"""
+    separators = (batch.input_ids == separator_id).long()
+    before = separators.cumsum(0) - separators  # separators in front of each token, of all texts
+    start = before[batch.offsets[:-1].long()][batch.text_ids]
+    return before > start

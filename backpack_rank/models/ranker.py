@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
 
+from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
 from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
@@ -51,6 +52,7 @@ class BackpackForRanking(BackpackPreTrainedModel):
     """Backpack with a ranking head on the mix of senses at the pooled token, which alpha can turn."""
 
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
@@ -80,6 +82,7 @@ class CrossEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
     config_class = CrossEncoderConfig
     base_model_prefix = "backbone"
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_attention_backend = True
@@ -110,6 +113,7 @@ class GPT2ForRanking(CheckedLoading, GPT2PreTrainedModel):
     config: GPT2Config
     config_class = GPT2Config
     new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder
     _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
 
     def __init__(self, config: GPT2Config) -> None:

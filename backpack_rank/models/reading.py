@@ -14,7 +14,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from backpack_rank.models.attention import BACKEND, packed_hidden, use_fast_gelu
 from backpack_rank.models.configuration import BackboneConfig
-from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.packing import PackedBatch, behind_separator
 
 if TYPE_CHECKING:
     Mixin = PreTrainedModel
@@ -50,7 +50,7 @@ class Reading(Mixin):
         options: dict[str, Any] = {}
         types = None
         if getattr(config.text_config, "type_vocab_size", 0) > 1 and config.separator_id is not None:
-            types = token_types(batch, config.separator_id)
+            types = behind_separator(batch, config.separator_id).long()
         if not packs(config):
             return self._padded(batch, types)
         if types is not None:
@@ -118,14 +118,6 @@ def packs(config: BackboneConfig) -> bool:
         return False
     # Attention to a window of tokens is not what packed attention computes.
     return "sliding_attention" not in (getattr(own, "layer_types", None) or ())
-
-
-def token_types(batch: PackedBatch, separator_id: int) -> Tensor:
-    """0 up to the first separator of a text, 1 behind it. [T]"""
-    separators = (batch.input_ids == separator_id).long()
-    before = separators.cumsum(0) - separators  # separators in front of each token, of all texts
-    start = before[batch.offsets[:-1].long()][batch.text_ids]
-    return (before - start > 0).long()
 
 
 def _takes(model: nn.Module, option: str) -> bool:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.packing import PackedBatch, behind_separator
 
 some_texts = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=5)
 
@@ -58,3 +58,21 @@ def test_a_row_that_is_all_padding_is_refused():
 def test_a_mask_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"\(2, 3\) and attention_mask \(2, 2\) differ"):
         PackedBatch.from_padded(torch.ones((2, 3), dtype=torch.long), torch.ones((2, 2)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(some_texts, st.randoms(use_true_random=False))
+def test_selected_tokens_are_a_batch_of_their_own(texts, random):
+    kept = [[random.random() < 0.7 for _ in text] for text in texts]
+    batch = PackedBatch.from_sequences(texts).select(torch.tensor([keep for row in kept for keep in row]))
+    expected = [[token for token, keep in zip(*pair, strict=True) if keep] for pair in zip(texts, kept, strict=True)]
+    assert batch.lengths == [len(text) for text in expected]
+    assert batch.max_length == max(map(len, expected))
+    assert batch.input_ids.tolist() == [token for text in expected for token in text]
+    assert batch.position_ids.tolist() == [place for text in expected for place in range(len(text))]
+    assert batch.text_ids.tolist() == [row for row, text in enumerate(expected) for _ in text]
+
+
+def test_document_tokens_are_those_behind_the_first_separator():
+    batch = PackedBatch.from_sequences([[7, 0, 8, 0], [0, 5], [6]])
+    assert behind_separator(batch, 0).tolist() == [False, False, True, True, False, True, False]
