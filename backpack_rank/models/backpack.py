@@ -7,23 +7,26 @@ names are those of the published checkpoint ``stanfordnlp/backpack-gpt2``; its `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.pytorch_utils import Conv1D
 
+from backpack_rank.models.alike_words import AlikeWords
 from backpack_rank.models.attention import fast_activation
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.reading import Reading, new_backbone
+from backpack_rank.models.word_edges import WordEdges
 
 
 @dataclass
@@ -171,7 +174,37 @@ class BackpackModel(Reading, BackpackPreTrainedModel):
         self.token_marks = TokenMarks()
         self.sense_weight_net = SenseWeightNetwork(config)
         self.token_memory: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
+        self.alike_words: AlikeWords | None = None
+        self._alike_hook: RemovableHandle | None = None
+        if config.alike_words:
+            self._add_alike_words()
         self.post_init()
+
+    def read_alike(self, members: Sequence[Sequence[int]], edges: WordEdges) -> None:
+        """From now on the contextual network reads whole words of a class as the mean of their embeddings.
+
+        Sense vectors stay each word's own. The classes are saved with the model.
+
+        Args:
+            members: token ids of each class; a token is in one class at most.
+            edges: tells words from pieces of words.
+        """
+        if self.alike_words is None:
+            self._add_alike_words()
+        assert self.alike_words is not None
+        self.alike_words.take(members, edges)
+
+    def read_apart(self) -> None:
+        """Undo :meth:`read_alike`."""
+        if self._alike_hook is not None:
+            self._alike_hook.remove()
+        self.config.alike_words, self.alike_words, self._alike_hook = False, None, None
+
+    def _add_alike_words(self) -> None:
+        embeddings = self.get_input_embeddings()
+        self.config.alike_words = True
+        self.alike_words = AlikeWords(embeddings.num_embeddings).to(embeddings.weight.device)
+        self._alike_hook = embeddings.register_forward_hook(self.alike_words.read)
 
     def hidden_states(self, batch: PackedBatch) -> Tensor:
         """The backbone's last hidden states, in the number format of the new parts. [T, d]"""

@@ -90,12 +90,14 @@ class BackpackConfig(BackboneConfig):
     Attributes:
         num_senses: k, sense vectors per token; must divide the hidden size.
         sense_intermediate_scale: width of the sense network's last hidden layer, in units of the hidden size.
+        alike_words: the contextual network reads words of a class alike (:mod:`backpack_rank.models.alike_words`).
     """
 
     model_type = "backpack"
 
     num_senses: int = 16
     sense_intermediate_scale: int = 4
+    alike_words: bool = False
     tie_word_embeddings: bool = True
     activation_function: str = "gelu_new"
     layer_norm_epsilon: float = 1e-5
@@ -136,6 +138,12 @@ class CrossEncoderConfig(BackboneConfig):
     model_type = "cross_encoder"
 
 
+class DualEncoderConfig(BackboneConfig):
+    """A backbone that reads query and document apart; ``separator_id`` ends the query of a joined row."""
+
+    model_type = "dual_encoder"
+
+
 def pooling_of(config: PreTrainedConfig) -> str:
     """``first`` for encoders, ``last`` for decoders.
 
@@ -155,3 +163,4 @@ def pooling_of(config: PreTrainedConfig) -> str:
 
 AutoConfig.register(BackpackConfig.model_type, BackpackConfig)
 AutoConfig.register(CrossEncoderConfig.model_type, CrossEncoderConfig)
+AutoConfig.register(DualEncoderConfig.model_type, DualEncoderConfig)

@@ -28,6 +28,7 @@ from backpack_rank.training.adapter import Adapter, merged
 from backpack_rank.training.freezing import Freezing
 from backpack_rank.training.module import Optimisation, RankingModule
 from backpack_rank.training.ranking_loss import RankingLoss
+from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
 from backpack_rank.training.warmup import LanguageModelModule, Warmup
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     adapter.apply(ranker)
     callbacks = freezing.apply(ranker)
     module = RankingModule(ranker, _optimisation(config), dev_pairs, config.seed, terms, ranking_loss)
-    return _fit(config, folder, module, data, callbacks, resumed)
+    return _fit(config, folder, module, data, callbacks, resumed, specialisation)
 
 
 def build(config: DictConfig, collection: Collection) -> tuple[Ranker, PairEncoder]:
@@ -150,6 +151,7 @@ def _fit(
     data: RankingData,
     callbacks: list[Callback],
     resumed: bool,
+    specialisation: Specialisation | NoSpecialisation,
 ) -> float:
     # By effectiveness alone an early epoch may be best, before senses are set apart: then the last epoch counts.
     last = Specialised.of(module.ranker) is not None
@@ -167,6 +169,7 @@ def _fit(
         resumed=resumed,
     )
     best = float(trainer.callback_metrics[MONITOR]) if last else best
+    specialisation.settle(module.ranker, data.encoder)
     if trainer.is_global_zero:
         with merged(module.ranker) as ranker:
             save_ranker(folder / RANKER, ranker, data.encoder)

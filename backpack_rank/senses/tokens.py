@@ -36,7 +36,7 @@ from backpack_rank.data.word_classes import WordClasses
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.senses.word_edges import WordEdges
+from backpack_rank.models.word_edges import WordEdges
 
 PLACES = ("senses", "weights", "both")
 _CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)

@@ -19,13 +19,13 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.data.lexicon import load_lexicon, load_one_way, load_pairs
 from backpack_rank.data.swap import WordSwap
 from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.data.word_classes import WordClasses, load_all_classes
+from backpack_rank.data.word_classes import load_all_classes
 from backpack_rank.models.build import Ranker, load_ranker
 from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.senses.policy import LowestSenses
 from backpack_rank.senses.sensitivity import sensitivity
 from backpack_rank.senses.specialised import Specialised, check_senses
-from backpack_rank.senses.tokens import token_classes
+from backpack_rank.senses.tokens import TokenClasses, token_classes
 from backpack_rank.training.moved_senses import move_into
 from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.specialisation_terms import AnyAlpha, Content, Counterfactual, Kept, Tied
@@ -53,7 +53,12 @@ class NoSpecialisation:
                 list(found.senses),
             )
             ranker.config.specialised = None
+            if isinstance(ranker, BackpackForRanking):
+                ranker.backpack.read_apart()
         return ()
+
+    def settle(self, ranker: Ranker, encoder: PairEncoder) -> None:
+        """Nothing to settle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +72,9 @@ class Specialisation:
         tied, counterfactual, content, any_alpha, kept: weights of the terms; 0 leaves one out.
         moved: before training, what sets the words of the classes apart is moved from the other senses into S, see
             :func:`~backpack_rank.training.moved_senses.move_into`.
-        wide: titles, occupations with gendered forms and kinship are tied and moved as well.
+        alike: the contextual network reads the words of a class alike at every alpha
+            (:mod:`backpack_rank.models.alike_words`), so the attribute passes through sense vectors alone.
+        wide: titles, occupations with gendered forms and kinship are tied, moved and read alike as well.
         counterfactuals: texts per batch at most whose swapped wording is scored; None is all that have one.
         reference: folder of a ranker trained without specialisation, for ``kept``; None leaves that term out.
 
@@ -84,6 +91,7 @@ class Specialisation:
     any_alpha: float = 1.0
     kept: float = 100.0
     moved: bool = True
+    alike: bool = True
     wide: bool = True
     counterfactuals: int | None = 8
     reference: str | None = None
@@ -145,14 +153,17 @@ class Specialisation:
         outside[list(chosen)] = 0
         wordings = BothWordings(outside, self.counterfactuals)
         terms: list[Term] = []
-        if self.tied or self.moved:
-            classes = token_classes(tokenizer, self._words())
+        ranker.backpack.read_apart()  # whatever an earlier specialisation made of it
+        classes = self._classes(tokenizer)
+        if classes is not None:
             log.info("specialise: %d tokens in %d classes", sum(map(len, classes.members)), len(classes.members))
-        if self.moved:
-            log.info("specialise: %d directions moved", move_into(ranker, classes, chosen))
-        if self.tied:
-            others = [sense for sense in range(ranker.config.num_senses) if sense not in chosen]
-            terms.append(Tied(classes, others, self.tied))
+            if self.alike:
+                ranker.backpack.read_alike(classes.members, classes.edges)
+            if self.moved:
+                log.info("specialise: %d directions moved", move_into(ranker, classes, chosen))
+            if self.tied:
+                others = [sense for sense in range(ranker.config.num_senses) if sense not in chosen]
+                terms.append(Tied(classes, others, self.tied))
         if self.counterfactual:
             terms.append(Counterfactual(wordings, self.counterfactual))
         if self.content:
@@ -178,9 +189,23 @@ class Specialisation:
         check_senses(chosen, count, "specialise.senses")
         return tuple(sorted(chosen))
 
-    def _words(self) -> WordClasses:
+    def settle(self, ranker: Ranker, encoder: PairEncoder) -> None:
+        """Behind training: move into S what the other senses still tell of the words, so that they are alike exactly.
+
+        Does nothing unless the classes were moved before training as well.
+        """
+        found = Specialised.of(ranker)
+        if self.moved and found is not None and isinstance(ranker, BackpackForRanking):
+            classes = self._classes(encoder.tokenizer)
+            assert classes is not None
+            move_into(ranker, classes, found.senses)
+
+    def _classes(self, tokenizer: PreTrainedTokenizerBase) -> TokenClasses | None:
+        """Token classes of the attribute, None where no option needs them."""
+        if not (self.tied or self.moved or self.alike):
+            return None
         wide = self.attribute.get("wide_classes") or () if self.wide else ()
-        return load_all_classes([*self.attribute["classes"], *wide])
+        return token_classes(tokenizer, load_all_classes([*self.attribute["classes"], *wide]))
 
     def _reference(self, encoder: PairEncoder) -> Ranker:
         assert self.reference is not None

@@ -11,10 +11,10 @@ from torch import nn
 from backpack_rank.data.lexicon import Lexicon
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.word_edges import WordEdges
 from backpack_rank.senses.attribution import attribute, attribute_batch, attribute_change, explanation
 from backpack_rank.senses.control import attach
 from backpack_rank.senses.tokens import TokenClasses, TokenMove, moved_tokens
-from backpack_rank.senses.word_edges import WordEdges
 
 QUERY = "doctor in the ward"
 DOCUMENT = "The doctor said he would see the patient, and he did: he said so."

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from backpack_rank.data.lexicon import Lexicon
+from backpack_rank.models.word_edges import WordEdges
 from backpack_rank.senses import meaning
 from backpack_rank.senses.attribution import attribute
 from backpack_rank.senses.control import attach
@@ -18,7 +19,6 @@ from backpack_rank.senses.meaning import (
     typical_words,
 )
 from backpack_rank.senses.tokens import TokenClasses, TokenMove, moved_tokens
-from backpack_rank.senses.word_edges import WordEdges
 
 LEXICON = Lexicon("toy", {"female": ("she", "her", "mother"), "male": ("he", "his", "father")})
 PAIRS = [

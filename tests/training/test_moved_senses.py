@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from backpack_rank.models.word_edges import WordEdges
 from backpack_rank.senses.tokens import TokenClasses
-from backpack_rank.senses.word_edges import WordEdges
 from backpack_rank.training.moved_senses import move_into
 
 CLASSES = TokenClasses(("two", "three"), ((300, 310), (320, 330, 340)), WordEdges(torch.ones(1), torch.ones(1)))

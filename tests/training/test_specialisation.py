@@ -233,6 +233,26 @@ def test_gender_ends_up_in_the_chosen_senses(tokenizer, encoder, jobs, candidate
     assert without[0.0] > 0.5 * without[1.0]
 
 
+def test_settled_and_read_alike_words_of_a_class_are_one_without_the_chosen_senses(
+    tokenizer, encoder, jobs, candidates
+):
+    given = options(senses=[2, 5], counterfactual=0.0)  # nothing else brings the scores together
+    ranker = trained(start(tokenizer), encoder, jobs, candidates, given, steps=10)
+    texts = dict(jobs.documents)  # the tokenizer has no " He" and " She"
+    candidates = {
+        query_id: {doc_id: run[doc_id] for doc_id in run if texts[doc_id].startswith("The")}
+        for query_id, run in candidates.items()
+    }
+    policy, subject = SpecialisedSenses("gender"), Subject(ranker, tokenizer, None)
+    before = gap(ranker, encoder, jobs, candidates, policy.control(subject, 0.0))
+    given.settle(ranker, encoder)
+    gaps = [gap(ranker, encoder, jobs, candidates, policy.control(subject, alpha)) for alpha in (0.0, 1.0)]
+    assert gaps[0] < 1e-5 < before
+    assert gaps[1] > 1e-2
+    ranker.backpack.read_apart()
+    assert gap(ranker, encoder, jobs, candidates, policy.control(subject, 0.0)) > 1e-3
+
+
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """A small BERT as the hub would give it."""

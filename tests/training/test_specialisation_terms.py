@@ -10,9 +10,9 @@ import torch
 from backpack_rank.data.datamodule import EncodedList, collate_lists
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import RankerOutput
+from backpack_rank.models.word_edges import WordEdges
 from backpack_rank.senses.control import Control, applied
 from backpack_rank.senses.tokens import TokenClasses
-from backpack_rank.senses.word_edges import WordEdges
 from backpack_rank.training.distillation import Distillation
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 from backpack_rank.training.ranking_loss import RankingLoss

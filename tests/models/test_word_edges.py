@@ -4,7 +4,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from backpack_rank.senses.word_edges import WordEdges
+from backpack_rank.models.word_edges import WordEdges
 
 
 def whole(tokenizer, pieces):
