@@ -74,3 +74,29 @@ def test_the_fingerprint_changes_with_parts_and_their_names(union):
     ]
     assert len(set(prints)) == 4
     assert union.documents.fingerprint == prints[0]
+
+
+def many(count):
+    documents = MemoryStore({f"d{n}": f"text {n}" for n in range(count)})
+    return Collection(
+        "many", documents, {f"q{n}": "?" for n in range(count)}, {f"q{n}": {f"d{n}": 1} for n in range(count)}
+    )
+
+
+def test_a_sample_keeps_some_queries_of_a_part_and_all_documents():
+    parts = {"x": many(20), "y": many(5)}
+    found = load_union(parts, sample={"x": 6, "y": None})
+    kept = [query_id for query_id in found.queries if query_id.startswith("x/")]
+    assert len(kept) == 6
+    assert sum(query_id.startswith("y/") for query_id in found.queries) == 5
+    assert set(found.qrels) == set(found.queries)
+    assert len(found.documents) == 25
+    assert load_union(parts, sample={"x": 6}).queries == found.queries
+    assert load_union(parts, sample={"x": 6}, seed=1).queries != found.queries
+    assert set(kept) < set(load_union(parts, sample={"x": 7}).queries), "a larger sample holds the smaller one"
+
+
+@pytest.mark.parametrize(("sample", "message"), [({"z": 3}, r"sample\.z.*x, y"), ({"x": 0}, r"sample\.x=0")])
+def test_a_sample_of_nothing_is_refused(sample, message):
+    with pytest.raises(ValueError, match=message):
+        load_union({"x": many(3), "y": many(3)}, sample=sample)

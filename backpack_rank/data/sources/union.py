@@ -8,16 +8,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from backpack_rank.data.collection import Collection, DocumentStore, missing_message
 
 
-def load_union(parts: Mapping[str, Collection], name: str | None = None) -> Collection:
+def load_union(
+    parts: Mapping[str, Collection],
+    name: str | None = None,
+    sample: Mapping[str, int | None] | None = None,
+    seed: int = 0,
+) -> Collection:
     """The parts side by side; ids become ``<part>/<id>``, so equal ids of different parts stay apart.
 
     Candidates are kept when every part has some.
 
+    Args:
+        parts: collections by name.
+        name: shown in reports.
+        sample: how many queries of a part to keep, None for all; all of its documents stay.
+        seed: which ones, by a hash of their ids.
+
     Raises:
-        ValueError: no part, or a part's name with a slash.
+        ValueError: no part, a part's name with a slash, or a sample below 1 or of no part.
     """
     if not parts or any("/" in part for part in parts):
         raise ValueError(f"a union needs parts with names without a slash, got {list(parts)}")
+    for part, count in (sample or {}).items():
+        if part not in parts:
+            raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
+        if count is not None and count < 1:
+            raise ValueError(f"sample.{part}={count} must be at least 1, or null for all queries")
+    parts = {part: _sampled(collection, (sample or {}).get(part), seed) for part, collection in parts.items()}
     candidates = [collection.candidates for collection in parts.values()]
 
     def merged(field: str) -> dict:
@@ -35,6 +52,17 @@ def load_union(parts: Mapping[str, Collection], name: str | None = None) -> Coll
         candidates=merged("candidates") if all(run is not None for run in candidates) else None,
         groups={f"{p}/{i}": group for p, collection in parts.items() for i, group in collection.groups.items()},
     )
+
+
+def _sampled(collection: Collection, count: int | None, seed: int) -> Collection:
+    if count is None:
+        return collection
+
+    def place(query_id: str) -> bytes:
+        return hashlib.blake2b(f"{seed} {query_id}".encode(), digest_size=8).digest()
+
+    kept = set(sorted(collection.queries, key=place)[:count])
+    return collection.only(query_id for query_id in collection.queries if query_id in kept)
 
 
 class UnionStore:
