@@ -1,4 +1,4 @@
-"""Gaps of paired tokens on those wordings of Grep-BiasIR that differ in words of the classes alone.
+"""Gaps of token and specialised policies on those wordings of Grep-BiasIR that differ in words of the classes alone.
 
 ::
 
@@ -25,6 +25,7 @@ _PIECE = re.compile(r"\w+|[^\w\s]")
 POLICIES = {
     "paired_tokens": ["gender_classes"],
     "paired_tokens_wide": ["gender_classes", "gender_classes_wide"],
+    "specialised": ["gender_classes", "gender_classes_wide"],
 }
 
 
@@ -35,6 +36,8 @@ def main() -> None:
     parser.add_argument("--wordings", type=Path, required=True, help="folder of Grep-BiasIR")
     given = parser.parse_args()
     for policy, files in POLICIES.items():
+        if not any(given.sweep.glob(f"alpha-*_policy-{policy}_wordings-*")):
+            continue
         equal, others = split(given.wordings, files)
         for alpha in ("1", "0.5", "0"):
             (job,) = given.sweep.glob(f"alpha-{alpha}_*policy-{policy}_wordings-*")
