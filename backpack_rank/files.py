@@ -63,6 +63,13 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_bytes(gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
+def reserve_space(path: str | Path) -> None:
+    """Take a file's space now: on a full disk an ``OSError`` here, not a killed process while it is filled."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, Path(path).stat().st_size)
+
+
 def _replace_folder(temporary: Path, path: Path, previous: Path) -> None:
     # A folder that is not empty cannot be replaced in one step, so the old one steps aside and back on failure.
     os.replace(path, previous)

@@ -13,8 +13,10 @@ FLOORS = {
     "reporting": 1,
     "senses": 2,
     "training": 2,
+    "position": 2,
     "evaluation": 2,
     "scoring": 3,
+    "retrieval": 3,
     "pipelines": 4,
 }
 

@@ -64,7 +64,7 @@ class Bm25:
         """
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
-        self.depth = _checked_depth(depth)
+        self.depth = checked_depth(depth)
         self.settings = Bm25Settings(k1, b, stemmer, stopwords, token_pattern, method)
         self.cache = cache
         self.threads = threads
@@ -100,7 +100,7 @@ class RunFile:
                 query set); they are left out. Otherwise they are an error.
         """
         self.path = Path(path)
-        self.depth = _checked_depth(depth)
+        self.depth = checked_depth(depth)
         self.name = name
         self.other_queries = other_queries
 
@@ -132,7 +132,7 @@ class GivenCandidates:
     """What the source of the collection itself gives to re-rank: its scoreddocs or its candidates file."""
 
     def __init__(self, depth: int = 100, name: str = "first stage") -> None:
-        self.depth = _checked_depth(depth)
+        self.depth = checked_depth(depth)
         self.name = name
 
     def candidates(self, collection: Collection) -> Run:
@@ -153,7 +153,8 @@ def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
     return sorted_run({query_id: run.get(query_id, {}) for query_id in collection.queries}, depth=depth)
 
 
-def _checked_depth(depth: int) -> int:
+def checked_depth(depth: int) -> int:
+    """The number of candidates per query. Raises ``ValueError`` unless it is a whole number of at least 1."""
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
     return depth

@@ -11,12 +11,29 @@ from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, Pre
 
 from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
 from backpack_rank.files import atomic_path
-from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
+from backpack_rank.models.bm25_ranker import Bm25ForRanking
+from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.dual_encoder import DualEncoderForRanking
+from backpack_rank.models.interaction import InteractionForRanking
 from backpack_rank.models.number_format import number_format, set_format
 from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking
 
-Ranker: TypeAlias = BackpackForRanking | CrossEncoderForRanking | GPT2ForRanking
-RANKERS = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
+Ranker: TypeAlias = (
+    BackpackForRanking
+    | Bm25ForRanking
+    | CrossEncoderForRanking
+    | DualEncoderForRanking
+    | GPT2ForRanking
+    | InteractionForRanking
+)
+RANKERS = (
+    BackpackForRanking,
+    Bm25ForRanking,
+    CrossEncoderForRanking,
+    DualEncoderForRanking,
+    GPT2ForRanking,
+    InteractionForRanking,
+)
 # What the families call the dropout of attention weights.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 
@@ -122,6 +139,28 @@ def cross_encoder(
     number_format(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
+    _take_weights(ranker.backbone, backbone)
+    set_format(ranker.backbone, dtype)
+    return ranker.train()
+
+
+def dual_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    pooling: str | None = None,
+    attention: str | None = None,
+    dtype: str = "float32",
+) -> DualEncoderForRanking:
+    """A dual encoder over any pretrained encoder or decoder, with no part of its own; in training mode.
+
+    Arguments and errors as of :func:`backpack_on_backbone`.
+    """
+    number_format(dtype)
+    backbone, options = _backbone(tokenizer, name, 0.0, pooling, attention)
+    # Decoders may have no separator, but the model has to find the end of a query.
+    options["separator_id"] = PairEncoder(tokenizer, 0).separator_id
+    ranker = DualEncoderForRanking(DualEncoderConfig(**options))
     _take_weights(ranker.backbone, backbone)
     set_format(ranker.backbone, dtype)
     return ranker.train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -13,10 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.files import write_text
+from backpack_rank.position.rotation import Rotation, original_collection, rotated_collection
 
 CONFIG = "config.yaml"
 RANKER = "ranker"
 LAST = "checkpoints/last.ckpt"
+ROTATION = ("rotation", "rotation_level", "rotation_seed")
+"""Options of every data: which splits have their passages rotated, and how."""
+_ROTATED = {"none": (), "train": ("train", "dev"), "test": ("test", "bias"), "both": ("train", "dev", "test", "bias")}
 
 
 def register_resolvers() -> None:
@@ -75,12 +80,50 @@ def save_config(folder: str | Path, config: DictConfig) -> None:
     write_text(Path(folder) / CONFIG, OmegaConf.to_yaml(config, resolve=True))
 
 
+def resolved_config(config: DictConfig, data: DictConfig) -> DictConfig:
+    """The configuration with the data that it is about, every value of the data resolved."""
+    options = OmegaConf.to_container(config)
+    assert isinstance(options, dict)
+    return OmegaConf.create({**options, "data": OmegaConf.to_container(data, resolve=True)})
+
+
 def load_split(data: DictConfig, split: str) -> Collection:
-    """One split of the data. Raises ``ValueError`` when the data has none of that name."""
+    """One split of the data, with its passages rotated where ``data.rotation`` says so.
+
+    ``train`` rotates the train and the dev split, ``test`` the test split and a bias set of its own, ``both`` all.
+    Documents in several wordings (``wordings``) are never rotated: each would be cut at another place, and what is
+    measured of them is what the words alone change.
+
+    Raises:
+        ValueError: the data has no split of that name, or a wrong option of the rotation.
+    """
     node = data.get(split)
     if node is None:
         raise ValueError(f"data={data.name} has no {split} split; set data.{split} in conf/data or on the command line")
-    return instantiate(node, _convert_="all")
+    rotation = rotation_of(data, split)
+    collection: Collection = instantiate(node, _convert_="all")
+    return collection if rotation is None else rotated_collection(collection, rotation)
+
+
+def rotation_of(data: DictConfig, split: str) -> Rotation | None:
+    """How the passages of a split are rotated; None when they are not. Raises ``ValueError`` for a wrong option."""
+    which, level, seed = (data.get(option) for option in ROTATION)
+    which = "none" if which is None else which
+    if which not in _ROTATED:
+        raise ValueError(f"data.rotation={which}: use one of {', '.join(_ROTATED)}")
+    rotation = Rotation("word" if level is None else level, 0 if seed is None else seed)
+    return rotation if split in _ROTATED[which] else None
+
+
+def chosen_data(config: DictConfig) -> DictConfig | None:
+    """The data asked for by ``data=``; None when there is nothing but options for the data of a checkpoint."""
+    data = config.get("data")
+    return data if data is not None and "name" in data else None
+
+
+def file_part(name: str) -> str:
+    """A collection's name as part of a file's name, without what Hydra would read in run=FILE."""
+    return re.sub(r"[\s/=,()]+", "-", name).strip("-")
 
 
 def first_stage(data: DictConfig, split: str) -> FirstStage:
@@ -89,9 +132,13 @@ def first_stage(data: DictConfig, split: str) -> FirstStage:
 
 
 def candidates_of(data: DictConfig, split: str, collection: Collection) -> tuple[str, Run]:
-    """Name of the first stage and its candidates for a collection of that split."""
+    """Name of the first stage and its candidates for a collection of that split.
+
+    A first stage reads the passages as they are, also of a rotated split: both are ranked from the same lists, and
+    one index serves both. BM25 would find the same on rotated passages, since it does not look at order.
+    """
     stage = first_stage(data, split)
-    return stage.name, stage.candidates(collection)
+    return stage.name, stage.candidates(original_collection(collection))
 
 
 def quiet_libraries() -> None:

@@ -13,8 +13,19 @@ from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.formats import write_run
 from backpack_rank.evaluation.statistics import compare
+from backpack_rank.pipelines.aggregated import aggregated, check_aggregate
 from backpack_rank.pipelines.auto import chosen_alpha
-from backpack_rank.pipelines.common import CONFIG, RANKER, find_ranker, quiet_libraries, save_config
+from backpack_rank.pipelines.common import (
+    CONFIG,
+    RANKER,
+    ROTATION,
+    chosen_data,
+    file_part,
+    find_ranker,
+    quiet_libraries,
+    resolved_config,
+    save_config,
+)
 from backpack_rank.pipelines.details import swap_notes, write_class_counts, write_gaps_by
 from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.page import write_evaluation_page
@@ -58,6 +69,7 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
 
 def _check_options(config: DictConfig) -> None:
     """Refuse what would be ignored."""
+    check_aggregate(config)
     if config.alpha != AUTO:
         check_alpha(config.alpha)
         if config.budget is not None:
@@ -73,12 +85,13 @@ def _evaluate_runs(config: DictConfig, folder: Path, quiet: bool) -> Report:
     if config.alpha != 1 or config.get("wordings") is not None:
         option = "wordings=..." if config.alpha == 1 else f"alpha={config.alpha}"
         raise ValueError(f"{option} needs a ranker and does nothing to run files: leave out it or run=...")
-    if config.get("data") is None:
+    if (data := chosen_data(config)) is None:
         raise ValueError("run=FILE needs the collection it ranks: add data=..., one of conf/data")
-    yardstick = Yardstick.of(config, config.data)
-    work = run_workload(config, config.data, yardstick)
-    results = yardstick.measure(run_systems(config.run, work), work)
-    return _report(config, config.data, folder, work, results, yardstick, [], quiet, None)
+    yardstick = Yardstick.of(config, data)
+    work = run_workload(config, data, yardstick)
+    systems, notes = aggregated(config, run_systems(config.run, work), work, folder)
+    results = yardstick.measure(systems, work)
+    return _report(config, data, folder, work, results, yardstick, notes, quiet, None)
 
 
 def _evaluate_ranker(config: DictConfig, folder: Path, quiet: bool) -> Report:
@@ -107,18 +120,20 @@ def _evaluate_ranker(config: DictConfig, folder: Path, quiet: bool) -> Report:
 
 
 def data_of(config: DictConfig, checkpoint: Path) -> DictConfig:
-    """The data asked for, or the data that the checkpoint was trained on.
+    """The data asked for, or the data that the checkpoint was trained on, rotated as asked for.
 
     Raises:
         ValueError: neither is known.
     """
-    if config.get("data") is not None:
-        return config.data
+    if (chosen := chosen_data(config)) is not None:
+        return chosen
     saved = checkpoint.parent / CONFIG
     if checkpoint.name != RANKER or not saved.is_file():
         raise ValueError(f"{checkpoint} does not say what it was trained on: add data=..., one of conf/data")
     loaded = OmegaConf.load(saved)
     assert isinstance(loaded, DictConfig)
+    asked = config.get("data") or {}
+    loaded.data.update({option: asked[option] for option in ROTATION if asked.get(option) is not None})
     return loaded.data
 
 
@@ -156,8 +171,7 @@ def _report(
     )
     about = yardstick.fairness.describe(about, work.stage)
     report = Report(tuple(result.row() for result in results), about)
-    resolved = OmegaConf.merge({"data": OmegaConf.to_container(data, resolve=True)}, config)
-    assert isinstance(resolved, DictConfig)
+    resolved = resolved_config(config, data)
     save_config(folder, resolved)
     _write_runs(folder, [result.system for result in results], work)
     write_per_query(
@@ -187,4 +201,4 @@ def _write_runs(folder: Path, systems: Sequence[System], work: Workload) -> None
             parts[work.worded.collection.name] = system.worded_run
         for name, run in parts.items():
             tag = re.sub(r"[\s/=]+", "-", system.label)  # "=" in a file's name could not be given to run=FILE
-            write_run(folder / "runs" / f"{tag}__{name.replace('/', '-')}.run", run, tag)
+            write_run(folder / "runs" / f"{tag}__{file_part(name)}.run", run, tag)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from backpack_rank.pipelines.common import find_ranker, save_config
+from backpack_rank.pipelines.common import find_ranker, resolved_config, save_config
 from backpack_rank.pipelines.evaluate import data_of
 from backpack_rank.pipelines.runs import run_systems
 from backpack_rank.pipelines.turned import System, TurnedRanker
@@ -58,9 +58,7 @@ class PaperFigures:
         rows = tuple(result.row() for result in yardstick.measure(systems, work))
         about = About(work.test.name, bias_set_in_words(config, work.bias))
         report = Report(rows, yardstick.fairness.describe(about, work.stage))
-        resolved = OmegaConf.merge({"data": OmegaConf.to_container(data, resolve=True)}, config)
-        assert isinstance(resolved, DictConfig)
-        save_config(folder, resolved)
+        save_config(folder, resolved_config(config, data))
         write_report(folder, report)
         table = self._table(report, work)
         written = write_paper_table(folder, table)

@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.formats import read_run
-from backpack_rank.pipelines.common import CONFIG, find_ranker, load_split
+from backpack_rank.pipelines.common import CONFIG, file_part, find_ranker, load_split
 from backpack_rank.pipelines.page import Turn, write_with_texts
 from backpack_rank.pipelines.turned import TurnedRanker
 from backpack_rank.pipelines.workload import bias_set, only
@@ -99,7 +99,7 @@ def _job(folder: Path, entry: SweepEntry) -> _Job:
 def _turn(one: _Job, other: _Job) -> Turn:
     test = load_split(other.config.data, "test")
     bias, separate = bias_set(other.config, other.config.data, test, other.config.bias.lexicon)
-    name = (bias if separate else test).name.replace("/", "-")
+    name = file_part((bias if separate else test).name)
     runs = [only(read_run(job.folder / "runs" / f"{_tag(job.entry.row)}__{name}.run"), bias) for job in (one, other)]
     before, after = (f"{job.entry.setting} {job.entry.row.label}".strip() for job in (one, other))
     return Turn(before, after, (runs[0], runs[1]), bias)

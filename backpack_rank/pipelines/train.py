@@ -20,6 +20,7 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker, pair_encoder, save_ranker
 from backpack_rank.pipelines.beginning import Beginning
 from backpack_rank.pipelines.common import CONFIG, RANKER, candidates_of, load_split, quiet_libraries, save_config
+from backpack_rank.pipelines.fine_tuning import continued, saved_ranker
 from backpack_rank.pipelines.fitting import check_hardware, fit, less_advice, trainer_options
 from backpack_rank.pipelines.specialise import specialisation_of, specialised
 from backpack_rank.pipelines.teacher import TrainingMaterial, taught, teacher_source
@@ -48,13 +49,15 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     """
     quiet_libraries()
     resumed = bool(config.resume)
-    config = _resumed_config(folder, changed) if resumed else config
+    config = _resumed_config(folder, changed) if resumed else continued(config, changed)
     check_hardware(config.trainer)
     L.seed_everything(config.seed, workers=True, verbose=False)
     if not resumed:
         save_config(folder, config)
     if config.get("task") is not None and "_target_" in config.task:  # anything but ranking
         return instantiate(config.task, _convert_="all").run(config, folder, changed, resumed)
+    if config.model.get("counting") is not None:  # nothing to train
+        return instantiate(config.model.counting).run(config, folder, changed, resumed)
 
     source, ranking_loss = teacher_source(config), _ranking_loss(config)
     specialisation = specialisation_of(config)
@@ -80,7 +83,7 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     material = TrainingMaterial(collection, candidates, lists, config.training.epochs, folder, device)
     # Before any trainer: further processes start with the first one and then find the teacher's scores.
     teacher, terms = taught(source, material)
-    if not resumed:
+    if not resumed and config.get("checkpoint") is None:
         beginning.apply(config, ranker, encoder, collection, candidates, folder)
         warm_up(config, ranker, encoder, collection, folder)
     terms += specialised(specialisation, config, folder, ranker, encoder, ranking_loss, terms)
@@ -102,7 +105,9 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
 
 
 def build(config: DictConfig, collection: Collection) -> tuple[Ranker, PairEncoder]:
-    """Tokenizer (trained on the collection's text where the model asks for it) and ranker."""
+    """Tokenizer (trained on the collection's text where the model asks for it) and ranker, or the saved ones."""
+    if config.get("checkpoint") is not None:
+        return saved_ranker(config)
     tokenizer = instantiate(config.model.tokenizer).build(texts_of(collection))
     ranker = instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all")
     return ranker, pair_encoder(tokenizer, ranker, config.max_length)

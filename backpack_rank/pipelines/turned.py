@@ -19,6 +19,7 @@ from backpack_rank.data.lexicon import load_pairs
 from backpack_rank.data.pairs import Pairs
 from backpack_rank.files import cache_dir, write_text
 from backpack_rank.models.build import load_ranker
+from backpack_rank.models.interaction import InteractionForRanking
 from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.pipelines.workload import Workload
 from backpack_rank.scoring import Scorer
@@ -144,7 +145,9 @@ class TurnedRanker:
 
     def label(self, alpha: float) -> str:
         """Name in the tables."""
-        return f"alpha={alpha:g}" if self._dial else type(self.scorer.ranker).__name__
+        ranker = self.scorer.ranker
+        own = ranker.label if isinstance(ranker, InteractionForRanking) else type(ranker).__name__
+        return f"alpha={alpha:g}" if self._dial else own
 
     @property
     def _dial(self) -> bool:

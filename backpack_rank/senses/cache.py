@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import nn
 
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, reserve_space
 
 log = logging.getLogger(__name__)
 GB = 1024**3
@@ -65,7 +65,7 @@ class SenseCache:
                 self._make_room(size)
             with atomic_path(path) as temporary:
                 array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-                _reserve(temporary)
+                reserve_space(temporary)
                 fill(array)
                 array.flush()
                 # Opened before it has its name: from then on another job may remove it to make room.
@@ -111,13 +111,6 @@ def _open(path: Path) -> np.ndarray | None:
     except FileNotFoundError:
         return None
     return array
-
-
-def _reserve(path: Path) -> None:
-    """Take the file's space now: on a full disk an ``OSError`` here, not a killed process while it is filled."""
-    if hasattr(os, "posix_fallocate"):
-        with open(path, "r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, path.stat().st_size)
 
 
 def weights_fingerprint(model: nn.Module) -> str:

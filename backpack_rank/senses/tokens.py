@@ -207,8 +207,12 @@ def _merge_ids(ranker: PreTrainedModel, move: TokenMove) -> list[RemovableHandle
 
 
 def _embeddings(ranker: PreTrainedModel) -> nn.Embedding:
-    embeddings = ranker.get_input_embeddings()
-    assert isinstance(embeddings, nn.Embedding)
+    try:
+        embeddings = ranker.get_input_embeddings()
+    except NotImplementedError:  # transformers' way to say so
+        embeddings = None
+    if not isinstance(embeddings, nn.Embedding):
+        raise TypeError(f"{type(ranker).__name__} has no word vectors that could be moved, so it takes alpha=1 alone")
     return embeddings
 
 

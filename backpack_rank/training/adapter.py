@@ -71,11 +71,13 @@ class Lora:
 
         Raises:
             ImportError: peft is not installed.
-            ValueError: peft has no default for this model, or ``target_modules`` names something else than its linear
-                layers.
+            ValueError: the ranker has no backbone, peft has no default for it, or ``target_modules`` names something
+                else than its linear layers.
         """
         peft = _peft()
         backbone = backbone_of(ranker)
+        if backbone is None:
+            raise ValueError(f"{type(ranker).__name__} has no pretrained network to adapt: use adapter=none")
         names = self._targets(peft, backbone)
         config = peft.LoraConfig(
             r=self.rank,

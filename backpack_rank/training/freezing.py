@@ -14,6 +14,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from backpack_rank.models.build import Ranker
+from backpack_rank.models.interaction import InteractionForRanking
 from backpack_rank.models.ranker import BackpackForRanking
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
@@ -25,8 +26,9 @@ class Freezing:
 
     Attributes:
         frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``, ``senses``, ``weights``,
-            ``head``) or globs of parameter names. The sense network reads the backbone's word embeddings, so frozen
-            ``senses`` still change what they say while ``backbone.embeddings`` are trained.
+            ``head``; of word-embedding rankers ``embeddings`` and ``interaction``) or globs of parameter names. The
+            sense network reads the backbone's word embeddings, so frozen ``senses`` still change what they say while
+            ``backbone.embeddings`` are trained.
         epochs: of the training after which all of it is trained too; None keeps it frozen.
     """
 
@@ -86,20 +88,24 @@ class Thaw(Callback):
 
 
 def backbone_of(ranker: Ranker) -> Any:
-    """The transformers model below a ranker."""
+    """The transformers model below a ranker; None for a ranker over word vectors, which has none."""
     if isinstance(ranker, BackpackForRanking):
         return ranker.backpack.backbone
+    if isinstance(ranker, InteractionForRanking):
+        return None
     return getattr(ranker, ranker.base_model_prefix)
 
 
 def parts(ranker: Ranker) -> dict[str, nn.Module]:
     """Named parts of a ranker; single layers of the backbone are ``backbone.layers.N``."""
+    if isinstance(ranker, InteractionForRanking):
+        return {"embeddings": ranker.backbone, "interaction": ranker.interaction}
     backbone = backbone_of(ranker)
     found = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
     found |= {f"backbone.layers.{number}": layer for number, layer in enumerate(_layers(backbone))}
     if isinstance(ranker, BackpackForRanking):
         found |= {"senses": ranker.backpack.sense_network, "weights": ranker.backpack.sense_weight_net}
-    return found | {"head": ranker.head}
+    return found | ({"head": ranker.head} if hasattr(ranker, "head") else {})
 
 
 def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:

@@ -2,128 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import multiprocessing
-import os
 import pickle
-import subprocess
 import sys
-import tarfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import ir_datasets
 import pytest
+from irds_home import PASSAGES, build_home, run_offline
 
 from backpack_rank.data.sources.irds import IrDatasetsStore, load_irds
-
-PASSAGES = {
-    "0": "The nurse worked in a hospital.",
-    "1": "Pilots fly planes.",
-    "2": "A nurse needs training and a licence.",
-    "7": "Straßenbahn drivers pass an exam.",
-}
-
-
-# The library reads its home folder when it is imported, so its own datasets run in a process of their own.
-
-
-def _tar(path: Path, members: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:gz") as archive:
-        for name, text in members.items():
-            data = text.encode()
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-
-
-def _gzip(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text.encode()))
-
-
-def _qna(rows: list[tuple[int, str, list[tuple[int, str, int | None]]]]) -> str:
-    """A file of msmarco-qna; rows are (query id, text, [(passage id, url, selected)])."""
-    data: dict[str, dict[str, Any]] = {key: {} for key in ("answers", "passages", "query", "query_type", "query_id")}
-    for index, (query_id, text, passages) in enumerate(rows):
-        labelled = [] if passages[0][2] is None else ["is_selected"]  # the eval file has no labels and no answers
-        if labelled:
-            data["answers"][str(index)] = ["No Answer Present."]
-        data["passages"][str(index)] = [
-            dict.fromkeys(labelled, selected) | {"passage_text": PASSAGES[str(number)], "url": url}
-            for number, url, selected in passages
-        ]
-        data["query"][str(index)] = text
-        data["query_type"][str(index)] = "DESCRIPTION"
-        data["query_id"][str(index)] = query_id
-    return json.dumps(data)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("irds")
-    passage = root / "msmarco-passage"
-    _tar(
-        passage / "collectionandqueries.tar.gz",
-        {
-            "collection.tsv": "".join(f"{key}\t{text}\n" for key, text in PASSAGES.items()),
-            "queries.dev.small.tsv": "300\twhat does a nurse do\n200\twho flies\n",
-            "qrels.dev.small.tsv": "300\t0\t0\t1\n200\t0\t1\t1\n",
-        },
-    )
-    (passage / "dev").mkdir()
-    (passage / "dev" / "ms.run").write_text("300\t2\n300\t7\n300\t0\n200\t1\n")
-    _gzip(
-        root / "msmarco-document" / "collection.tsv.gz",
-        "<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\nhttp://a\ntitle\nbody\n</TEXT>\n</DOC>\n",
-    )
-    qna = root / "msmarco-qna"
-    train = [
-        (11, "nurse duties", [(2, "http://a", 0), (0, "http://b", 1), (7, "http://b", 0)]),
-        (12, "nothing useful", [(1, "http://c", 0), (0, "http://c", 0)]),
-        (13, "flying", [(0, "http://b", 0), (1, "http://a", 1)]),
-    ]
-    _gzip(qna / "train_v2.1.json.gz", _qna(train))
-    _gzip(qna / "dev_v2.1.json.gz", _qna([(21, "exam", [(7, "http://d", 1)])]))
-    _gzip(qna / "eval_v2.1_public.json.gz", _qna([(31, "open", [(7, "http://d", None)])]))
-    beir = root / "beir" / "scifact"
-    beir.mkdir(parents=True)
-    with zipfile.ZipFile(beir / "source.zip", "w") as archive:
-        corpus = [
-            {"_id": "5", "title": "Cells", "text": "divide.", "metadata": {}},
-            {"_id": "6", "title": "", "text": "Untitled.", "metadata": {}},
-        ]
-        archive.writestr("scifact/corpus.jsonl", "".join(json.dumps(row) + "\n" for row in corpus))
-        archive.writestr(
-            "scifact/queries.jsonl",
-            '{"_id": "1", "text": "cells?", "metadata": {}}\n{"_id": "2", "text": "other", "metadata": {}}\n',
-        )
-        archive.writestr("scifact/qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\t5\t1\n")
-    return root
-
-
-def _run(home: Path, script: str) -> Any:
-    environment = dict(
-        os.environ,
-        IR_DATASETS_HOME=str(home),
-        BACKPACK_RANK_CACHE=str(home / "our cache"),
-        IR_DATASETS_SKIP_DISK_FREE="true",
-        IR_DATASETS_DL_TRIES="1",
-        http_proxy="http://127.0.0.1:9",  # a download would fail at once
-        https_proxy="http://127.0.0.1:9",
-    )
-    lines = ["import json, sys", "from backpack_rank.data.sources.irds import *", script]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return build_home(tmp_path_factory.mktemp("irds"))
 
 
 _SHOW = """
@@ -135,7 +30,7 @@ def show(collection):
 
 
 def test_msmarco_passage_dev_small(home: Path) -> None:
-    shown = _run(home, _SHOW + "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))")
+    shown = run_offline(home, _SHOW + "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))")
     assert shown == [
         "msmarco-passage/dev/small",
         [["300", "what does a nurse do"], ["200", "who flies"]],
@@ -152,7 +47,7 @@ try:
 except ValueError as error:
     print(json.dumps(str(error)))
 """
-    message = _run(home, script)
+    message = run_offline(home, script)
     assert message.startswith("msmarco-passage/dev/small: the 3 or more scoreddocs of query '300' all have the score 0")
     assert "so there is no best 2" in message
 
@@ -165,7 +60,7 @@ shown = show(lists)[:4]
 texts = [lists.documents.get_many(scores) for scores in lists.candidates.values()]
 print(json.dumps([shown, texts, {q: list(s) for q, s in every.candidates.items()}, len(lists.documents)]))
 """
-    shown, texts, cut, documents = _run(home, _SHOW + script)
+    shown, texts, cut, documents = run_offline(home, _SHOW + script)
     assert shown == [
         "msmarco-qna/train",
         [["11", "nurse duties"], ["13", "flying"]],
@@ -178,7 +73,7 @@ print(json.dumps([shown, texts, {q: list(s) for q, s in every.candidates.items()
 
 
 def test_a_beir_id_drops_the_space_before_untitled_texts(home: Path) -> None:
-    shown = _run(home, _SHOW + "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))")
+    shown = run_offline(home, _SHOW + "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))")
     assert shown == [
         "beir/scifact/test",
         [["1", "cells?"]],
@@ -198,7 +93,7 @@ for arguments in [('beir', {}), ('msmarco-passage', {}), ('beir/scifact/test', {
         said.append(str(error))
 print(json.dumps(said))
 """
-    said = _run(home, script)
+    said = run_offline(home, script)
     assert said[0].startswith("beir has no docs; ids below it: beir/")
     assert said[1].startswith("msmarco-passage has no queries; ids below it: msmarco-passage/dev, ")
     assert said[2] == "beir/scifact/test has no scoreddocs; set candidates to none or to the path of a TREC run"
@@ -223,7 +118,7 @@ work(store)
 [worker.join(60) for worker in workers]
 print(json.dumps([worker.exitcode for worker in workers]))
 """
-    assert _run(home, script) == [0, 0, 0]
+    assert run_offline(home, script) == [0, 0, 0]
 
 
 # Datasets that are registered from three small files run in this process.

@@ -73,6 +73,16 @@ def test_filters_and_options(folder: Path) -> None:
     assert load_beir(str(folder), "train").candidates is None
 
 
+def test_a_sample_of_queries_is_drawn_by_its_seed(folder: Path) -> None:
+    drawn = [load_beir(str(folder), "test", max_queries=1, seed=seed) for seed in range(20)]
+    assert {tuple(one.queries) for one in drawn} == {("q2",), ("q3",)}
+    assert all(one.qrels.keys() == one.queries.keys() for one in drawn)
+    assert load_beir(str(folder), "test", max_queries=1, seed=5).queries == drawn[5].queries
+    assert list(load_beir(str(folder), "test", max_queries=9).queries) == ["q2", "q3"]
+    with pytest.raises(ValueError, match="max_queries must be at least 1 or None for all queries, got 0"):
+        load_beir(str(folder), "test", max_queries=0)
+
+
 def test_every_file_may_be_compressed(folder: Path) -> None:
     plain = load_beir(str(folder), "train", candidates="runs/all.trec")
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "runs/all.trec"):

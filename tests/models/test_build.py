@@ -103,5 +103,5 @@ def test_a_folder_without_a_ranker_is_named(tmp_path):
 @pytest.mark.parametrize("architectures", [["BackpackGPT2LMHeadModel"], ["BertModel"], None])
 def test_the_folder_of_another_architecture_is_named(architectures, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": architectures}))
-    with pytest.raises(ValueError, match=r"is not a ranker; known are BackpackForRanking, CrossEncoderForRanking"):
+    with pytest.raises(ValueError, match=r"is not a ranker; known are BackpackForRanking, .*CrossEncoderForRanking"):
         load_ranker(tmp_path)

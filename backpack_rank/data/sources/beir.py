@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
 from backpack_rank.data.formats import read_qrels, read_queries_jsonl, sorted_run
-from backpack_rank.data.sources.common import make_collection, read_candidates, require_known
+from backpack_rank.data.sources.common import drawn_queries, make_collection, read_candidates, require_known
 from backpack_rank.data.stores import open_documents
 
 JUDGED = "judged"
@@ -23,6 +23,8 @@ def load_beir(
     judged_queries_only: bool = True,
     answerable_only: bool = False,
     depth: int | None = None,
+    max_queries: int | None = None,
+    seed: int = 0,
     name: str | None = None,
 ) -> Collection:
     """Load one split of a BEIR folder; every file may end in ``.gz``.
@@ -40,6 +42,8 @@ def load_beir(
         judged_queries_only: False takes every query of ``queries.jsonl``.
         answerable_only: keep queries with at least one relevant document (above 0).
         depth: keep this many candidates per query.
+        max_queries: a random sample of this many of the queries that are left, in their order.
+        seed: of the sample.
         name: shown in reports; ``<folder name>/<split>`` when None.
 
     Raises:
@@ -51,18 +55,19 @@ def load_beir(
         raise FileNotFoundError(
             f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv in it"
         )
-    queries_path = _existing(root / "queries.jsonl")
+    queries_path = existing_file(root / "queries.jsonl")
     queries = read_queries_jsonl(queries_path)
     labels, own = _labels(root, split, qrels, queries, queries_path)
-    documents = open_documents(_existing(root / "corpus.jsonl"), title=title)
+    documents = open_documents(existing_file(root / "corpus.jsonl"), title=title)
     run = None
     if candidates == JUDGED:
         run = _judged(labels, documents, depth)
     elif candidates is not None:
-        run = read_candidates(_existing(root / Path(candidates).expanduser()), depth, queries, queries_path, documents)
+        path = existing_file(root / Path(candidates).expanduser())
+        run = read_candidates(path, depth, queries, queries_path, documents)
     if judged_queries_only:
         queries = {query_id: text for query_id, text in queries.items() if query_id in own}
-    return make_collection(
+    collection = make_collection(
         name or f"{root.resolve().name}/{split}",
         documents,
         queries,
@@ -70,6 +75,7 @@ def load_beir(
         run,
         answerable_only=answerable_only,
     )
+    return collection.only(drawn_queries(collection.queries, max_queries, seed))
 
 
 def _labels(
@@ -84,7 +90,7 @@ def _labels(
         labels = read_qrels(split_path)
         require_known(split_path, labels, queries, queries_path)
         return labels, set(labels)
-    override_path = _existing(root / Path(override).expanduser())
+    override_path = existing_file(root / Path(override).expanduser())
     labels = read_qrels(override_path)
     if split_path is None:
         require_known(override_path, labels, queries, queries_path)
@@ -115,7 +121,8 @@ def _splits(root: Path) -> list[str]:
     return sorted({path.name.removesuffix(".gz").removesuffix(".tsv") for path in root.glob("qrels/*.tsv*")})
 
 
-def _existing(path: Path) -> Path:
+def existing_file(path: Path) -> Path:
+    """That file, or the same with ``.gz``. Raises ``FileNotFoundError`` when there is neither."""
     found = _optional(path)
     if found is None:
         raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
 from pathlib import Path
 
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
@@ -11,6 +13,23 @@ from backpack_rank.data.formats import line_of, read_run
 def has_relevant(judged: dict[str, int]) -> bool:
     """Whether at least one document is relevant (above 0)."""
     return any(relevance > 0 for relevance in judged.values())
+
+
+def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) -> list[str]:
+    """A random sample of at most ``max_queries`` ids, in their order; all of them when None.
+
+    Raises:
+        ValueError: ``max_queries`` is below 1.
+    """
+    ids = list(query_ids)
+    if max_queries is None:
+        return ids
+    if max_queries < 1:
+        raise ValueError(f"max_queries must be at least 1 or None for all queries, got {max_queries}")
+    if max_queries >= len(ids):
+        return ids
+    sample = set(random.Random(seed).sample(ids, max_queries))
+    return [query_id for query_id in ids if query_id in sample]
 
 
 def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import random
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -17,7 +16,7 @@ from filelock import FileLock
 
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.formats import ranking, sorted_run
-from backpack_rank.data.sources.common import make_collection, read_candidates
+from backpack_rank.data.sources.common import drawn_queries, make_collection, read_candidates
 from backpack_rank.files import cache_dir
 
 _IMPORTED_BY = os.getpid()
@@ -62,11 +61,11 @@ def load_irds(
             asked for, a query without text, lists without an order, no query left.
         FileNotFoundError: ``candidates`` is a path and there is no such file.
     """
-    dataset = _dataset(dataset_id)
+    dataset = known_dataset(dataset_id)
     _check_parts(dataset_id, dataset, candidates, depth, max_queries)
     documents = IrDatasetsStore(dataset_id)
     documents.prepare()
-    with _lock():  # ir_datasets downloads and unpacks while it reads
+    with library_lock():  # ir_datasets downloads and unpacks while it reads
         queries = {query.query_id: query.default_text() for query in dataset.queries_iter()}
         kept = _select(dataset, queries, judged_queries_only, answerable_only, max_queries, seed)
         doc_ids: dict[str, str] = {}
@@ -117,12 +116,12 @@ class IrDatasetsStore:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         self.prepare()
-        for document in _dataset(self._dataset_id).docs_iter():
+        for document in known_dataset(self._dataset_id).docs_iter():
             yield document.doc_id, _text(document)
 
     def __len__(self) -> int:
         store = self._store()
-        return int(store.count() if hasattr(store, "count") else _dataset(self._dataset_id).docs_count())
+        return int(store.count() if hasattr(store, "count") else known_dataset(self._dataset_id).docs_count())
 
     def __getstate__(self) -> dict[str, str]:
         return {"dataset_id": self._dataset_id}
@@ -145,8 +144,8 @@ class IrDatasetsStore:
         if self._process != os.getpid():
             self._reset()
         if self._docstore is None:
-            with _lock():
-                store = _dataset(self._dataset_id).docs_store()
+            with library_lock():
+                store = known_dataset(self._dataset_id).docs_store()
                 if os.getpid() != _IMPORTED_BY and hasattr(store, "lookup"):
                     store.lookup.close()  # the library may keep files that were opened before the fork
                 if hasattr(store, "build"):
@@ -160,7 +159,8 @@ def _text(document: Any) -> str:
     return str(document.default_text()).lstrip()
 
 
-def _dataset(dataset_id: str) -> Any:
+def known_dataset(dataset_id: str) -> Any:
+    """A dataset of the library. Raises ``ValueError`` with close ids when it knows none of that id."""
     try:
         return ir_datasets.load(dataset_id)
     except KeyError as error:
@@ -169,7 +169,8 @@ def _dataset(dataset_id: str) -> Any:
         raise ValueError(f"ir_datasets knows no dataset {dataset_id!r}{hint}") from error
 
 
-def _lock() -> FileLock:
+def library_lock() -> FileLock:
+    """To be held while the library may download or unpack, which parallel jobs must not do at once."""
     # One for the whole library, because its datasets are built from one another.
     folder = cache_dir() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
@@ -211,10 +212,7 @@ def _select(
         chosen = [query_id for query_id in chosen if query_id in judged]
     elif answerable_only:
         raise ValueError("answerable_only needs a dataset with qrels")
-    if max_queries is not None and max_queries < len(chosen):
-        sample = set(random.Random(seed).sample(chosen, max_queries))
-        chosen = [query_id for query_id in chosen if query_id in sample]
-    return {query_id: queries[query_id] for query_id in chosen}
+    return {query_id: queries[query_id] for query_id in drawn_queries(chosen, max_queries, seed)}
 
 
 def _read_qrels(dataset: Any, kept: Queries, doc_ids: dict[str, str]) -> Qrels:

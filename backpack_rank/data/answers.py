@@ -1,0 +1,294 @@
+"""Answers of questions with the documents they stand in: BEIR folders, SQuAD's own files, ir_datasets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import ir_datasets
+
+from backpack_rank.data.collection import DocumentStore, MemoryStore
+from backpack_rank.data.formats import fail, numbered_lines, read_queries_jsonl
+from backpack_rank.data.sources.beir import existing_file
+from backpack_rank.data.sources.irds import IrDatasetsStore, known_dataset, library_lock
+from backpack_rank.data.stores import open_documents
+
+_BATCH = 5000  # answers whose documents are fetched at once
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of a question in one document, without white space at its ends.
+
+    Attributes:
+        query_id: the question.
+        doc_id: a document that answers it.
+        text: the answer.
+        start: its first character in the document's text, in Unicode code points; None where only the answer's text
+            is known, which need not stand in the document.
+        certain: False where ``start`` is the likeliest of several occurrences rather than an annotator's choice.
+    """
+
+    query_id: str
+    doc_id: str
+    text: str
+    start: int | None = None
+    certain: bool = True
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First character and the one behind the last; None without a start."""
+        return None if self.start is None else (self.start, self.start + len(self.text))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of a collection.
+
+    Attributes:
+        name: of the collection.
+        documents: texts that the answers' places are in.
+        rows: the answers, in the order of the source.
+        unanswered: questions without any answer.
+    """
+
+    name: str
+    documents: DocumentStore
+    rows: tuple[Answer, ...]
+    unanswered: int = 0
+
+    def with_texts(self) -> Iterator[tuple[Answer, str]]:
+        """Every answer with its document's text; documents are fetched a few thousand at a time."""
+        for rows in _batches(self.rows):
+            texts = self.documents.get_many(dict.fromkeys(row.doc_id for row in rows))
+            for row in rows:
+                yield row, texts[row.doc_id]
+
+
+def load_answers(source: str, *, title: bool = False) -> Answers:
+    """Answers from wherever they are.
+
+    Args:
+        source: a BEIR folder with ``answers.jsonl``, a file in SQuAD's format (``train-v1.1.json``, ``.gz`` too), or
+            an ir_datasets id whose queries have answers (``msmarco-qna/train``).
+        title: of a BEIR folder: the texts begin with their titles, as with ``title: true`` of its data; the answers'
+            places are moved behind them.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+        ValueError: none of these, or a malformed file; file and line, or the place in a JSON document, are named.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return read_beir_answers(path, title=title)
+    if path.is_file():
+        return read_squad(path)
+    if source not in ir_datasets.registry:
+        raise ValueError(
+            f"answers of {source}: there is neither a folder nor a file of that name, nor such an ir_datasets id; "
+            "give a BEIR folder with answers.jsonl, a file of SQuAD such as train-v1.1.json, or msmarco-qna/train"
+        )
+    return irds_answers(source)
+
+
+def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
+    """``answers.jsonl`` of a BEIR folder: ``{"query_id", "doc_id", "start", "text"}`` per line, all files also ``.gz``.
+
+    ``start`` counts code points of the document's ``text`` field; it may be absent or null. A row with ``n_occ`` above
+    1 says that ``start`` was found by searching an answer that occurs so often, so it is not certain.
+
+    Args:
+        folder: with ``answers.jsonl``, ``corpus.jsonl`` and ``queries.jsonl``.
+        title: as in :func:`load_answers`.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a malformed row, an unknown id, or a text that does not stand at its place; file and line are named.
+    """
+    root = Path(folder).expanduser()
+    path = existing_file(root / "answers.jsonl")
+    queries = read_queries_jsonl(existing_file(root / "queries.jsonl"))
+    corpus = existing_file(root / "corpus.jsonl")
+    plain = open_documents(corpus, title=False)
+    shown = open_documents(corpus) if title else plain
+    rows = []
+    for numbered in _batches(_json_rows(path, queries)):
+        known = {row.doc_id: row.doc_id in plain for _, row in numbered}
+        texts = plain.get_many(doc_id for doc_id, found in known.items() if found)
+        titled = shown.get_many(texts) if title else texts
+        for number, row in numbered:
+            if not known[row.doc_id]:
+                fail(path, number, f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}")
+            try:
+                start = _checked_start(row, texts[row.doc_id])
+            except ValueError as error:
+                fail(path, number, str(error))
+            behind = len(titled[row.doc_id]) - len(texts[row.doc_id])  # a title and a space, or nothing
+            rows.append(_stripped(row, None if start is None else start + behind))
+    if not rows:
+        raise ValueError(f"{path}: holds no answers")
+    answered = {row.query_id for row in rows}
+    return Answers(root.resolve().name, shown, tuple(rows), len(queries.keys() - answered))
+
+
+def read_squad(path: str | Path) -> Answers:
+    """SQuAD's own format, 1.1 or 2.0: each paragraph is a document, ``<article>-<paragraph>`` its id, both from 0.
+
+    Equal answers of several annotators count once. Questions of 2.0 that cannot be answered are ``unanswered``.
+
+    Raises:
+        ValueError: no JSON (the line is named), another layout, or an answer that does not stand at its place.
+    """
+    path = Path(path)
+    texts: dict[str, str] = {}
+    rows: list[Answer] = []
+    unanswered = 0
+    for number, article in enumerate(_list(path, _squad_document(path), "data", "")):
+        place = f"data[{number}]"
+        for index, paragraph in enumerate(_list(path, article, "paragraphs", place)):
+            inside = f"{place}.paragraphs[{index}]"
+            doc_id = f"{number}-{index}"
+            texts[doc_id] = _string(path, paragraph, "context", inside)
+            for question, item in enumerate(_list(path, paragraph, "qas", inside)):
+                where = f"{inside}.qas[{question}]"
+                query_id = _string(path, item, "id", where)
+                found = _squad_answers(path, item, where, query_id, doc_id, texts[doc_id])
+                unanswered += not found
+                rows += found
+    if not rows:
+        raise ValueError(f"{path}: holds no answers")
+    name = path.name.removesuffix(".gz").removesuffix(".json")
+    return Answers(name, MemoryStore(texts), tuple(rows), unanswered)
+
+
+def irds_answers(dataset_id: str) -> Answers:
+    """Answers of an ir_datasets id, each in every document that is judged relevant (above 0) for its query.
+
+    The library gives texts only, so the answers have no ``start``; they may be worded in another way than the
+    document. Empty ones are left out (``msmarco-qna`` has one where no answer is present).
+
+    Raises:
+        ValueError: an id that the library does not know, or one without answers, judgements or documents.
+    """
+    dataset = known_dataset(dataset_id)
+    for part in ("docs", "queries", "qrels"):
+        if not getattr(dataset, f"has_{part}")():
+            raise ValueError(f"{dataset_id} has no {part}, so nothing is known of answers in documents")
+    if "answers" not in getattr(dataset.queries_cls(), "_fields", ()):
+        raise ValueError(f"the queries of {dataset_id} have no answers; msmarco-qna/train has some")
+    documents = IrDatasetsStore(dataset_id)
+    documents.prepare()
+    with library_lock():
+        texts = {
+            query.query_id: tuple(dict.fromkeys(text for answer in query.answers if (text := answer.strip())))
+            for query in dataset.queries_iter()
+        }
+        rows = [
+            Answer(qrel.query_id, qrel.doc_id, text)
+            for qrel in dataset.qrels_iter()
+            if qrel.relevance > 0
+            for text in texts.get(qrel.query_id, ())
+        ]
+    if not rows:
+        raise ValueError(f"{dataset_id}: no relevant document of a query with an answer")
+    return Answers(dataset_id, documents, tuple(rows), sum(not answers for answers in texts.values()))
+
+
+def _batches(rows: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
+    left = iter(rows)
+    while batch := tuple(islice(left, _BATCH)):
+        yield batch
+
+
+def _json_rows(path: Path, queries: Mapping[str, str]) -> Iterator[tuple[int, Answer]]:
+    """Rows as they stand in the file, with their lines."""
+    for number, line in numbered_lines(path):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            fail(path, number, f"expected a JSON object with query_id, doc_id, start and text: {error}")
+        if not isinstance(record, dict):
+            fail(path, number, f"expected a JSON object with query_id, doc_id, start and text, got {line[:80]!r}")
+        for key in ("query_id", "doc_id", "text"):
+            if not isinstance(record.get(key), str):
+                fail(path, number, f"expected a string under {key!r}, got {record.get(key)!r}")
+        start = record.get("start")
+        if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
+            fail(path, number, f"expected a whole number or null under 'start', got {start!r}")
+        if record["query_id"] not in queries:
+            fail(path, number, f"query id {record['query_id']!r} is not in queries.jsonl")
+        certain = record.get("n_occ", 1) == 1
+        yield number, Answer(record["query_id"], record["doc_id"], record["text"], start, certain)
+
+
+def _checked_start(row: Answer, text: str) -> int | None:
+    if not row.text.strip():
+        raise ValueError(f"the answer of query {row.query_id!r} in document {row.doc_id!r} is empty")
+    if row.span is None:
+        return None
+    start, end = row.span
+    if start < 0 or text[start:end] != row.text:
+        stands = repr(text[start:end]) if start >= 0 else "nothing"
+        raise ValueError(
+            f"the answer {row.text!r} of query {row.query_id!r} does not stand at {start} of document "
+            f"{row.doc_id!r}, where there is {stands}; places count Unicode code points from 0"
+        )
+    return start
+
+
+def _stripped(row: Answer, start: int | None) -> Answer:
+    """The answer without white space at its ends, at that start."""
+    text = row.text.strip()
+    if start is not None:
+        start += len(row.text) - len(row.text.lstrip())
+    return Answer(row.query_id, row.doc_id, text, start, row.certain)
+
+
+def _squad_document(path: Path) -> Any:
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    try:
+        return json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text: {error}") from error
+    except json.JSONDecodeError as error:
+        fail(path, error.lineno, f"expected JSON in SQuAD's format: {error.msg} (column {error.colno})")
+
+
+def _squad_answers(path: Path, item: Any, where: str, query_id: str, doc_id: str, text: str) -> list[Answer]:
+    found: dict[tuple[int | None, str], Answer] = {}
+    for number, answer in enumerate(_list(path, item, "answers", where)):
+        place = f"{where}.answers[{number}]"
+        start = answer.get("answer_start") if isinstance(answer, dict) else None
+        if isinstance(start, bool) or not isinstance(start, int):
+            _fail_squad(path, place, f"expected a whole number under answer_start, got {start!r}")
+        row = Answer(query_id, doc_id, _string(path, answer, "text", place), start)
+        try:
+            row = _stripped(row, _checked_start(row, text))
+        except ValueError as error:
+            _fail_squad(path, place, str(error))
+        found.setdefault((row.start, row.text), row)
+    return list(found.values())
+
+
+def _list(path: Path, node: Any, key: str, place: str) -> list[Any]:
+    value = node.get(key) if isinstance(node, dict) else None
+    if not isinstance(value, list):
+        _fail_squad(path, place, f"expected a list under {key!r}, as in SQuAD's train-v1.1.json")
+    return value
+
+
+def _string(path: Path, node: Any, key: str, place: str) -> str:
+    value = node.get(key) if isinstance(node, dict) else None
+    if not isinstance(value, str):
+        _fail_squad(path, place, f"expected a string under {key!r}, got {value!r}")
+    return value
+
+
+def _fail_squad(path: Path, place: str, message: str) -> NoReturn:
+    raise ValueError(f"{path}, {place}: {message}" if place else f"{path}: {message}")

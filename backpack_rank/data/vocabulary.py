@@ -1,0 +1,187 @@
+"""Word vocabularies of a collection, for rankers that compare whole words: word-embedding models and BM25."""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from backpack_rank.data.tokenisation import PairEncoder
+
+log = logging.getLogger(__name__)
+
+PADDING, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
+SPECIAL = (PADDING, UNKNOWN, SEPARATOR)
+HANDLING = ("hash", "drop")
+_BUCKETS = "unknown_buckets"
+
+_WORD = re.compile(r"(?u)\b\w+\b")
+# The same words for a tokenizer's engine, whose \w takes in accents that stand alone and leaves out some numbers.
+_SAME_WORD = r"[\p{L}\p{N}_]+"
+
+
+def words(text: str) -> list[str]:
+    r"""Lower-cased words of a text, ``(?u)\b\w+\b``: those that the first stage BM25 counts, one-letter words too."""
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True)
+class WordVocabulary:
+    """The words of a collection, the frequent ones first (``conf/model/knrm.yaml``).
+
+    Attributes:
+        min_count: occurrences that a word needs.
+        max_words: the most frequent words are kept, of equally frequent ones the first by spelling; None keeps all.
+        unknown: what becomes of words outside the vocabulary: ``hash`` gives each of them one of ``buckets`` further
+            ids, always the same, so that a query's rare name still matches itself; ``drop`` leaves them out.
+        buckets: number of ids for unknown words; two of them are mistaken for each other in one of so many cases.
+    """
+
+    min_count: int = 2
+    max_words: int | None = 100_000
+    unknown: str = "hash"
+    buckets: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.min_count < 1 or (self.max_words is not None and self.max_words < 1):
+            raise ValueError(
+                f"model.tokenizer.min_count={self.min_count} must be at least 1, and "
+                f"model.tokenizer.max_words={self.max_words} at least 1 or null"
+            )
+        if self.unknown not in HANDLING:
+            raise ValueError(f"model.tokenizer.unknown={self.unknown!r}: use {' or '.join(HANDLING)}")
+        if self.unknown == "hash" and self.buckets < 1:
+            raise ValueError(f"model.tokenizer.buckets={self.buckets} must be at least 1; or use unknown=drop")
+
+    def build(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+        """Count the words of all texts; the tokenizer remembers what becomes of unknown ones, also when saved.
+
+        Raises:
+            ValueError: no word occurs ``min_count`` times.
+        """
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(words(text))
+        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        kept = [(word, count) for word, count in ranked if count >= self.min_count][: self.max_words]
+        if not kept:
+            raise ValueError(
+                f"no word occurs {self.min_count} times in the collection's {counts.total()} words: "
+                "lower model.tokenizer.min_count"
+            )
+        outside = 1 - sum(count for _, count in kept) / counts.total()
+        log.info(
+            "vocabulary: %d of %d distinct words; %.2f%% of %d running words are outside and %s",
+            len(kept),
+            len(counts),
+            100 * outside,
+            counts.total(),
+            f"hashed into {self.buckets} buckets" if self.unknown == "hash" else "dropped",
+        )
+        return word_tokenizer([word for word, _ in kept], self.buckets if self.unknown == "hash" else 0)
+
+
+def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTrainedTokenizerFast:
+    """A tokenizer with these words, numbered in their order behind the padding, unknown and separator tokens.
+
+    Args:
+        vocabulary: lower-cased words, each one once.
+        unknown_buckets: ids that :class:`WordPairEncoder` has for other words; 0 drops them.
+    """
+    ids = {word: number for number, word in enumerate((*SPECIAL, *vocabulary))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_SAME_WORD), behavior="removed", invert=True)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PADDING,
+        unk_token=UNKNOWN,
+        sep_token=SEPARATOR,
+        **{_BUCKETS: unknown_buckets},
+    )
+
+
+def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Number of ids for unknown words; 0 drops them.
+
+    Raises:
+        ValueError: the tokenizer is not one of whole words.
+    """
+    if _BUCKETS not in tokenizer.init_kwargs:
+        raise ValueError(
+            f"{type(tokenizer).__name__} is no vocabulary of whole words, which this ranker needs: let "
+            "model.tokenizer be a backpack_rank.data.vocabulary.WordVocabulary"
+        )
+    return int(tokenizer.init_kwargs[_BUCKETS])
+
+
+class WordPairEncoder(PairEncoder):
+    """Pairs as [query words, separator, document words], the document cut to fit; it may be empty.
+
+    Ids below ``len(tokenizer)`` are the vocabulary's; further ones are the buckets of unknown words. A query whose
+    words are all unknown and dropped is left empty: its documents differ only in what does not depend on the query.
+    """
+
+    @cached_property
+    def _ids(self) -> _Ids:
+        return _Ids(self.tokenizer.get_vocab(), unknown_buckets(self.tokenizer))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that turns a pair of texts into ids."""
+        return f"words-{unknown_buckets(self.tokenizer)}-{super().fingerprint}"
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Ids of the words of each text, nothing added and nothing cut."""
+        return [self._encoded(words(text)) for text in texts]
+
+    def encode_query(self, text: str) -> np.ndarray:
+        """Ids of a query. Raises ``ValueError`` when it is blank or leaves no room for a document."""
+        if not text.strip():
+            raise ValueError("the query is empty: a ranker needs at least one word of query text")
+        (ids,) = self.encode([text])
+        if len(ids) + 2 > self.max_length:
+            raise ValueError(
+                f"the query has {len(ids)} words and max_length={self.max_length} leaves no room for a document; "
+                f"raise max_length or shorten the query: {text[:80]!r}"
+            )
+        return ids
+
+    def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
+        """[query, separator, document], the document cut to fit ``max_length``."""
+        room = self.max_length - len(query) - 1
+        return np.concatenate([query, np.array([self.separator_id], dtype=np.int32), document[:room]])
+
+    def unknown_share(self, texts: Iterable[str]) -> float:
+        """Share of the texts' running words that are not in the vocabulary; 0 when there are no words."""
+        total = outside = 0
+        for text in texts:
+            found = words(text)
+            total += len(found)
+            outside += sum(word not in self._ids for word in found)
+        return outside / total if total else 0.0
+
+    def _encoded(self, found: list[str]) -> np.ndarray:
+        ids = np.fromiter(map(self._ids.__getitem__, found), dtype=np.int32, count=len(found))
+        return ids if self._ids.buckets else ids[ids >= 0]
+
+
+class _Ids(dict[str, int]):
+    """Ids of words, of unknown ones too: a bucket, or -1 where there are none."""
+
+    def __init__(self, vocabulary: dict[str, int], buckets: int) -> None:
+        super().__init__(vocabulary)
+        self.buckets = buckets
+        self._known = len(vocabulary)
+
+    def __missing__(self, word: str) -> int:
+        # Python's own hash of a string changes from process to process.
+        return self._known + zlib.crc32(word.encode()) % self.buckets if self.buckets else -1

@@ -1,0 +1,42 @@
+"""How word-embedding rankers compare query and document: one module each, by the name that a configuration has."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from backpack_rank.models.interactions.conv_knrm import ConvKnrm
+from backpack_rank.models.interactions.knrm import Knrm
+from backpack_rank.models.interactions.match_pyramid import MatchPyramid
+from backpack_rank.models.interactions.pacrr import Pacrr
+from backpack_rank.models.interactions.tk import Tk
+
+INTERACTIONS: dict[str, type[nn.Module]] = {
+    "knrm": Knrm,
+    "conv_knrm": ConvKnrm,
+    "match_pyramid": MatchPyramid,
+    "pacrr": Pacrr,
+    "tk": Tk,
+}
+"""A module is made as ``module(embedding_size, **sizes)``.
+
+It is called with word vectors [B, Q, e], their mask [B, Q], those of the documents [B, D, e] and [B, D], and the word
+ids of both, [B, Q] and [B, D]; it gives scores [B]. Padding stands to the right of a text and must not matter.
+"""
+
+
+def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) -> nn.Module:
+    """A module of that name with random weights.
+
+    Raises:
+        ValueError: there is none of that name, or it has no such size.
+    """
+    if name not in INTERACTIONS:
+        raise ValueError(f"model.ranker.interaction={name!r}: use one of {', '.join(INTERACTIONS)}")
+    known = list(inspect.signature(INTERACTIONS[name]).parameters)[1:]
+    if other := [size for size in sizes if size not in known]:
+        raise ValueError(f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}")
+    return INTERACTIONS[name](embedding_size, **sizes)

@@ -1,0 +1,113 @@
+"""MatchPyramid: the match matrix of two texts is read like a picture (Pang et al. 2016, AAAI and Neu-IR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backpack_rank.models.interactions.kernels import cosine_match
+from backpack_rank.models.interactions.padding import without_padding
+
+MATCHES = ("cosine", "dot")
+
+
+class MatchPyramid(nn.Module):
+    """Convolutions over the match matrix, dynamic max pooling to a grid of fixed size, an MLP with a hidden layer.
+
+    The matrix has the size of the two texts. What lies beyond is cleared after every convolution, so convolutions see
+    zeros there, however large the batch. Dynamic pooling divides the real rows and columns of a pair into cells (cell
+    i of p covers floor(i n / p) to ceil((i + 1) n / p), so that cells share terms where a text has fewer than p) and
+    takes the maximum of each. A pair with an empty text has 0 in every cell.
+
+    Feature maps and windows are those of the AAAI paper, the grid is that of the study on ad-hoc retrieval. As in the
+    authors' toolkit there is one pooling, behind the last convolution.
+
+    Args:
+        embedding_size: e; no weight depends on it.
+        filters: feature maps of each convolution.
+        windows: height and width of each convolution, odd.
+        pool: cells for query and document.
+        hidden: width of the MLP.
+        match: ``cosine`` or ``dot`` product of word vectors.
+
+    Raises:
+        ValueError: an option has a value that the network cannot be built from; it is named.
+    """
+
+    def __init__(
+        self,
+        embedding_size: int,
+        filters: Sequence[int] = (8, 16),
+        windows: Sequence[int] = (5, 3),
+        pool: Sequence[int] = (3, 10),
+        hidden: int = 128,
+        match: str = "cosine",
+    ) -> None:
+        super().__init__()
+        if match not in MATCHES:
+            raise ValueError(f"match={match!r}: word vectors are compared by {' or '.join(MATCHES)}")
+        if not filters or len(filters) != len(windows):
+            raise ValueError(f"filters={list(filters)} and windows={list(windows)}: give one of each per convolution")
+        if even := [window for window in windows if window < 1 or window % 2 == 0]:
+            raise ValueError(f"windows={list(windows)}: {even[0]} is not odd, so such a window has no middle")
+        if len(pool) != 2 or min(pool) < 1:
+            raise ValueError(f"pool={list(pool)}: give two numbers of cells, for query and document, each at least 1")
+        self.match = match
+        self.pool = tuple(pool)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, window, padding=window // 2)
+            for (before, after), window in zip(pairwise((1, *filters)), windows, strict=True)
+        )
+        self.dense = nn.Linear(filters[-1] * pool[0] * pool[1], hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(
+        self,
+        query: Tensor,
+        query_mask: Tensor,
+        document: Tensor,
+        document_mask: Tensor,
+        query_ids: Tensor,
+        document_ids: Tensor,
+    ) -> Tensor:
+        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; the ids are not used."""
+        query, query_mask = without_padding(query, query_mask)
+        document, document_mask = without_padding(document, document_mask)
+        matrix = cosine_match(query, document) if self.match == "cosine" else query @ document.transpose(1, 2)
+        outside = ~(query_mask[:, None, :, None] & document_mask[:, None, None, :])
+        maps = matrix[:, None].to(self.dense.weight.dtype)
+        for convolution in self.convolutions:
+            maps = F.relu(convolution(maps)).masked_fill(outside, 0.0)
+        cells = dynamic_max_pool(maps, query_mask.sum(dim=1), document_mask.sum(dim=1), self.pool)
+        return self.score(F.relu(self.dense(cells.flatten(1)))).squeeze(-1)
+
+
+def dynamic_max_pool(maps: Tensor, rows: Tensor, columns: Tensor, pool: Sequence[int]) -> Tensor:
+    """Largest value of each cell of a grid over the first rows and columns of each map.
+
+    Args:
+        maps: [B, C, Q, D].
+        rows: real rows of each map, at most Q. [B]
+        columns: real columns, at most D. [B]
+        pool: cells of the grid, p and r.
+
+    Returns:
+        [B, C, p, r]; 0 where a map has no real row or no real column.
+    """
+    by_row = _max_of_cells(maps, rows, pool[0])  # [B, C, p, D]
+    return _max_of_cells(by_row.transpose(2, 3), columns, pool[1]).transpose(2, 3)
+
+
+def _max_of_cells(values: Tensor, sizes: Tensor, cells: int) -> Tensor:
+    """Largest values in parts of the third dimension, 0 where it has size 0: [B, C, N, M] -> [B, C, cells, M]."""
+    place = torch.arange(values.shape[2], device=values.device)
+    found = []
+    for cell in range(cells):
+        start, end = cell * sizes // cells, -(-(cell + 1) * sizes // cells)  # floor and ceiling
+        inside = (place >= start[:, None]) & (place < end[:, None])
+        found.append(values.masked_fill(~inside[:, None, :, None], float("-inf")).amax(dim=2))
+    return torch.stack(found, dim=2).masked_fill((sizes == 0)[:, None, None, None], 0.0)

@@ -1,0 +1,123 @@
+"""PACRR: n-gram matches where they stand, the strongest of each query term, combined (Hui et al. 2017, EMNLP)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backpack_rank.models.interactions.kernels import cosine_match
+from backpack_rank.models.interactions.padding import without_padding
+
+
+class Pacrr(nn.Module):
+    """Convolutions l x l over the cosine matrix for l = 2 .. windows, max over filters, k-max over the document.
+
+    For l = 1 the signal at (i, j) is the cosine itself, for larger l the maximum over the filters of
+    relu(conv_l) with the window's first corner at (i, j); beyond the texts the matrix is 0. Of each query term and
+    each l the ``top`` largest signals over the document's terms are kept, largest first, 0 where it has fewer terms.
+    Rows of the query's terms (0 beyond it) go through two dense layers to the score, which are the form that the
+    authors' published code gives the paper's recurrent layer. With ``vocabulary_size`` each row has one value more:
+    the term's IDF after a softmax over the query's terms.
+
+    Args:
+        embedding_size: e; no weight depends on it.
+        query_length: terms of a query that are read (16 in the paper); later ones are cut off.
+        windows: largest window l_g (3 in the paper), at least 1.
+        filters: of each convolution (32 in the paper).
+        top: k of the k-max pooling (2 in the paper).
+        hidden: width of the two dense layers (32 in the published code).
+        vocabulary_size: number of term ids; None leaves the terms' weights out. The IDF values are a buffer, all 0
+            (equal weights) until :meth:`set_idf`, and saved with the weights.
+
+    Raises:
+        ValueError: a size is below 1.
+    """
+
+    idf: Tensor | None
+
+    def __init__(
+        self,
+        embedding_size: int,
+        query_length: int = 16,
+        windows: int = 3,
+        filters: int = 32,
+        top: int = 2,
+        hidden: int = 32,
+        vocabulary_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"query_length": query_length, "windows": windows, "filters": filters, "top": top, "hidden": hidden}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}={size} must be at least 1")
+        self.query_length = query_length
+        self.top = top
+        self.convolutions = nn.ModuleList(nn.Conv2d(1, filters, length) for length in range(2, windows + 1))
+        self.register_buffer("idf", None if vocabulary_size is None else torch.zeros(vocabulary_size))
+        features = windows * top + (vocabulary_size is not None)
+        self.dense_1 = nn.Linear(query_length * features, hidden)
+        self.dense_2 = nn.Linear(hidden, hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def set_idf(self, values: Tensor) -> None:
+        """Give each term id its IDF. [vocabulary]
+
+        Raises:
+            ValueError: made without ``vocabulary_size``, or another number of values.
+        """
+        if self.idf is None:
+            raise ValueError("this PACRR weighs no terms: give vocabulary_size to make it do so")
+        if values.shape != self.idf.shape:
+            raise ValueError(f"{tuple(values.shape)} IDF values for a vocabulary of {len(self.idf)} terms")
+        self.idf.copy_(values)
+
+    def forward(
+        self,
+        query: Tensor,
+        query_mask: Tensor,
+        document: Tensor,
+        document_mask: Tensor,
+        query_ids: Tensor,
+        document_ids: Tensor,
+    ) -> Tensor:
+        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; of the ids only the query's [B, Q]."""
+        missing = self.query_length - query.shape[1]  # below 0: so many are cut off
+        query_mask, query_ids = F.pad(query_mask, (0, missing)), F.pad(query_ids, (0, missing))
+        query, query_mask = without_padding(F.pad(query, (0, 0, 0, missing)), query_mask)
+        document, document_mask = without_padding(document, document_mask)
+        matrix = cosine_match(query, document).to(self.score.weight.dtype)
+        signals = [matrix]
+        for following, convolution in enumerate(self.convolutions, start=1):
+            maps = convolution(F.pad(matrix[:, None], (0, following, 0, following)))
+            signals.append(F.relu(maps).amax(dim=1))
+        rows = [largest(signal, document_mask, self.top) for signal in signals]
+        if self.idf is not None:
+            rows.append(self._term_weights(query_ids, query_mask))
+        features = torch.cat(rows, dim=-1) * query_mask[..., None]
+        hidden = F.relu(self.dense_2(F.relu(self.dense_1(features.flatten(1)))))
+        return self.score(hidden).squeeze(-1)
+
+    def _term_weights(self, query_ids: Tensor, query_mask: Tensor) -> Tensor:
+        """Softmax of IDF over the query's terms. [B, Q, 1]"""
+        assert self.idf is not None
+        values = self.idf[query_ids].float()
+        # The lowest number and not minus infinity: of an empty query the softmax must be a number, cleared later.
+        weights = values.masked_fill(~query_mask, torch.finfo(values.dtype).min).softmax(dim=1)
+        return weights.to(self.score.weight.dtype)[..., None]
+
+
+def largest(signals: Tensor, document_mask: Tensor, top: int) -> Tensor:
+    """The ``top`` largest signals of each query term over the document's terms, largest first, then zeros.
+
+    Args:
+        signals: [B, Q, D].
+        document_mask: [B, D].
+
+    Returns:
+        [B, Q, top].
+    """
+    real = signals.masked_fill(~document_mask[:, None], float("-inf"))
+    found = real.topk(min(top, real.shape[2]), dim=2).values
+    found = found.masked_fill(found == float("-inf"), 0.0)
+    return F.pad(found, (0, top - found.shape[2]))

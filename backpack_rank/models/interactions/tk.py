@@ -1,0 +1,141 @@
+"""TK: a small Transformer over word vectors and kernel pooling (Hofstätter et al. 2020, ECAI; paper 001, 2.4)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from backpack_rank.models.interactions.kernels import SMALLEST_SUM, cosine_match
+from backpack_rank.models.interactions.padding import without_padding
+
+
+class Tk(nn.Module):
+    """Terms are contextualised in query and document apart, matched by cosine and counted by Gaussian kernels.
+
+    With a learned gate g, layers TF and positions pos (eqs. 4 to 6 of paper 001):
+
+        e^_i  = e_i * g + TF(e + pos)_i * (1 - g)
+        K_ijk = exp(-(cos(q^_i, d^_j) - mu_k)^2 / (2 sigma^2)),   mu_k evenly from -1 to 1
+        score = w . [sum_i log sum_j K_ijk]_k + b
+
+    Unlike KNRM's, the kernel at 1 is as wide as the others: contextualised vectors of one term are not equal.
+
+    Args:
+        embedding_size: e.
+        layers: of the Transformer (2 in the paper).
+        heads: of its attention (16).
+        head_size: of each (32), whatever the embedding size.
+        feed_forward: hidden width of its feed-forward part (100).
+        document_shift: first position of a document; a query's is 0 (500).
+        kernels: K, at least 2 (11).
+        sigma: their width (0.1).
+
+    Raises:
+        ValueError: a size is below 1, or fewer than 2 kernels, or a width that is not above 0.
+    """
+
+    def __init__(
+        self,
+        embedding_size: int,
+        layers: int = 2,
+        heads: int = 16,
+        head_size: int = 32,
+        feed_forward: int = 100,
+        document_shift: int = 500,
+        kernels: int = 11,
+        sigma: float = 0.1,
+    ) -> None:
+        super().__init__()
+        sizes = {"layers": layers, "heads": heads, "head_size": head_size, "feed_forward": feed_forward}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}={size} must be at least 1")
+        if kernels < 2 or not sigma > 0:
+            raise ValueError(f"kernels={kernels} must be at least 2 and sigma={sigma} above 0")
+        self.document_shift = document_shift
+        self.means = tuple(2 * place / (kernels - 1) - 1 for place in range(kernels))
+        self.sigma = sigma
+        self.gate = nn.Parameter(torch.tensor([0.5]))
+        self.layers = nn.ModuleList(
+            TransformerLayer(embedding_size, heads, head_size, feed_forward) for _ in range(layers)
+        )
+        self.score = nn.Linear(kernels, 1)
+        # As in the published code: log sums are tens large, and a first score of hundreds could hardly be moved.
+        nn.init.uniform_(self.score.weight, -0.014, 0.014)
+
+    def forward(
+        self,
+        query: Tensor,
+        query_mask: Tensor,
+        document: Tensor,
+        document_mask: Tensor,
+        query_ids: Tensor,
+        document_ids: Tensor,
+    ) -> Tensor:
+        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; the ids are not used."""
+        queries = self.contextualise(query, query_mask, 0)
+        documents = self.contextualise(document, document_mask, self.document_shift)
+        match = cosine_match(queries, documents)
+        real = document_mask[:, None].to(match.dtype)
+        counts = [((match - mean).square() * (-0.5 / self.sigma**2)).exp() * real for mean in self.means]
+        sums = torch.stack([count.sum(dim=-1) for count in counts], dim=-1)  # [B, Q, K]
+        logs = (sums.clamp(min=SMALLEST_SUM).log() * query_mask[..., None]).sum(dim=1)
+        return self.score(logs.to(self.score.weight.dtype)).squeeze(-1)
+
+    def contextualise(self, vectors: Tensor, mask: Tensor, shift: int) -> Tensor:
+        """Word vectors in their context, e^.
+
+        Args:
+            vectors: word vectors of B texts. [B, N, e]
+            mask: true at terms, false at padding to the right. [B, N]
+            shift: position of the first term: 0 for queries, ``document_shift`` for documents.
+
+        Returns:
+            [B, N, e]; 0 at padding.
+        """
+        width = vectors.shape[1]
+        vectors, mask = without_padding(vectors, mask)
+        hidden = vectors + sinusoids(vectors.shape[1], vectors.shape[2], shift, vectors.device).to(vectors.dtype)
+        # An empty text attends to its first padding, so that its softmax has something to sum to 1.
+        keys = mask.index_fill(1, torch.zeros(1, dtype=torch.long, device=mask.device), True)
+        for layer in self.layers:
+            hidden = layer(hidden, keys)
+        mixed = vectors * self.gate + hidden * (1 - self.gate)
+        return mixed.masked_fill(~mask[..., None], 0.0)[:, :width]
+
+
+class TransformerLayer(nn.Module):
+    """Attention and feed-forward part, each with a residual and a layer norm behind it (Vaswani et al. 2017).
+
+    Queries, keys and values of all heads together may be wider or narrower than the vectors they are made from.
+    """
+
+    def __init__(self, size: int, heads: int, head_size: int, feed_forward: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.projections = nn.Linear(size, 3 * heads * head_size)
+        self.out = nn.Linear(heads * head_size, size)
+        self.norm_1 = nn.LayerNorm(size)
+        self.wide = nn.Linear(size, feed_forward)
+        self.narrow = nn.Linear(feed_forward, size)
+        self.norm_2 = nn.LayerNorm(size)
+
+    def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
+        """Hidden states [B, N, e] where each position attends to those with true ``keys`` [B, N]. [B, N, e]"""
+        parts = self.projections(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # [3, B, h, N, -]
+        attended = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], attn_mask=keys[:, None, None])
+        hidden = self.norm_1(hidden + self.out(attended.transpose(1, 2).flatten(2)))
+        return self.norm_2(hidden + self.narrow(F.relu(self.wide(hidden))))
+
+
+def sinusoids(count: int, size: int, shift: int = 0, device: torch.device | None = None) -> Tensor:
+    """Positional encodings of Vaswani et al. 2017 for positions shift, shift + 1, ... [count, size]
+
+    Dimension 2i of position p is sin(p / 10000^(2i / size)), dimension 2i + 1 its cosine.
+    """
+    # Computed and not stored: in half precision a table of angles would be rounded, and a fixed one has an end.
+    positions = torch.arange(shift, shift + count, dtype=torch.float32, device=device)
+    even = torch.arange(0, size, 2, dtype=torch.float32, device=device)
+    angles = positions[:, None] * 10_000 ** (-even / size)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]

@@ -1,0 +1,135 @@
+"""Several rankings of the same items, with ties and items left out, as an array of places."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Rankings(Generic[Item]):
+    """m rankings of n items.
+
+    Attributes:
+        items: all items, each once; ties that nothing else breaks go to the item that stands earlier here.
+        places: float64 [m, n]; a smaller value is a better place, equal values in a row are a tie, NaN is an item that
+            the ranking leaves out. Only comparisons within a row count.
+
+    Raises:
+        ValueError: an item that stands twice, no item, no ranking, or places of another shape.
+    """
+
+    items: tuple[Item, ...]
+    places: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not self.items:
+            raise ValueError("there is no item to rank")
+        if len(set(self.items)) != len(self.items):
+            raise ValueError(f"the items name {_first_repeated(self.items)!r} twice")
+        if self.places.ndim != 2 or self.places.shape[1] != len(self.items) or not len(self.places):
+            raise ValueError(
+                f"places must be an array of at least one ranking by {len(self.items)} items, got {self.places.shape}"
+            )
+
+    @classmethod
+    def of_orders(cls, orders: Sequence[Sequence[Item]], items: Iterable[Item] | None = None) -> Rankings[Item]:
+        """From lists of items, best first, without ties; an item that a list lacks is left out of that ranking.
+
+        Args:
+            orders: the rankings; an empty one counts for nothing.
+            items: all items, some of which may be in no ranking; None: those of the rankings, by first appearance.
+
+        Raises:
+            ValueError: no ranking or no item, a ranking that names an item twice or one that is not in ``items``.
+        """
+        if isinstance(orders, str) or any(isinstance(order, str) for order in orders):
+            raise ValueError("a ranking is a sequence of items, not a text")
+        for number, order in enumerate(orders, start=1):
+            if len(set(order)) != len(order):
+                raise ValueError(f"ranking {number} of {len(orders)} names {_first_repeated(order)!r} twice")
+        return cls._of([{item: float(place) for place, item in enumerate(order)} for order in orders], items)
+
+    @classmethod
+    def of_scores(cls, scores: Sequence[Mapping[Item, float]], items: Iterable[Item] | None = None) -> Rankings[Item]:
+        """From scores, higher is better; equal scores are a tie.
+
+        Args:
+            scores: one mapping for each ranking.
+            items: as in :meth:`of_orders`.
+
+        Raises:
+            ValueError: as in :meth:`of_orders`, or a score that is no finite number.
+        """
+        for number, ranking in enumerate(scores, start=1):
+            for item, score in ranking.items():
+                if not math.isfinite(score):
+                    raise ValueError(f"ranking {number} of {len(scores)}: the score of {item!r} is {score}")
+        return cls._of([{item: -score for item, score in ranking.items()} for ranking in scores], items)
+
+    @classmethod
+    def _of(cls, rankings: Sequence[Mapping[Item, float]], items: Iterable[Item] | None) -> Rankings[Item]:
+        if not rankings:
+            raise ValueError("there is no ranking to aggregate")
+        known = tuple(items) if items is not None else tuple(dict.fromkeys(i for ranking in rankings for i in ranking))
+        columns = {item: column for column, item in enumerate(known)}
+        places = np.full((len(rankings), len(known)), np.nan)
+        for row, ranking in enumerate(rankings):
+            for item, place in ranking.items():
+                if item not in columns:
+                    raise ValueError(
+                        f"ranking {row + 1} of {len(rankings)} names {item!r}, which is not among the items"
+                    )
+                places[row, columns[item]] = place
+        return cls(known, places)
+
+    def absent_last(self) -> Rankings[Item]:
+        """The same rankings with what they leave out behind all that they name, in one tie.
+
+        For lists that were cut at a depth: what is not in them is known to be behind them. A ranking without any item
+        stays one that counts for nothing, because all its items tie.
+        """
+        return Rankings(self.items, np.where(np.isnan(self.places), np.inf, self.places))
+
+    def precedence(self) -> np.ndarray:
+        """W[i, j], the number of rankings that place item i before item j. int64 [n, n]
+
+        A ranking counts for neither side of a pair that it ties, or of which it leaves out an item.
+        """
+        wins = np.zeros((len(self.items), len(self.items)), dtype=np.int64)
+        for row in self.places:  # one at a time: [m, n, n] would be large for long runs
+            wins += row[:, None] < row[None, :]  # comparisons with NaN are False
+        return wins
+
+    def ranks(self) -> np.ndarray:
+        """Rank of each item among those that the ranking names, from 1, ties in the middle of their ranks.
+
+        float64 [m, n], NaN for items left out.
+        """
+        found = np.full(self.places.shape, np.nan)
+        for row, places in enumerate(self.places):
+            named = ~np.isnan(places)
+            values = np.sort(places[named])
+            before = np.searchsorted(values, places[named], side="left")
+            up_to = np.searchsorted(values, places[named], side="right")
+            found[row, named] = (before + 1 + up_to) / 2
+        return found
+
+    def mean_ranks(self) -> np.ndarray:
+        """Mean of :meth:`ranks` over the rankings that name the item; n + 1 for an item in none. float64 [n]"""
+        ranks = self.ranks()
+        named = ~np.isnan(ranks)
+        count = named.sum(axis=0)
+        total = np.where(named, ranks, 0.0).sum(axis=0)
+        return np.divide(total, count, out=np.full(len(self.items), len(self.items) + 1.0), where=count > 0)
+
+
+def _first_repeated(items: Sequence[Item]) -> Item:
+    return next(item for item, count in Counter(items).items() if count > 1)

@@ -1,0 +1,221 @@
+r"""Rotation of passages (Hofstätter et al. 2021, paper 001, eq. 7): the second part of a text before the first.
+
+For the words p_1..p_n of a passage and r drawn uniformly from {1..n}
+
+    p~ = [p_r .. p_n ; p_1 .. p_{r-1}]
+
+so that an answer may stand anywhere, and judgements, which are of whole passages, stay as they are. r = 1 leaves the
+passage as it is. r depends on the seed and the document's id alone, so every process and every later run sees the
+same text.
+
+A word is a run of characters that are not white space. The white space before p_r comes to stand between p_n and p_1,
+and what stands before p_1 and behind p_n stays there. A rotated text therefore has the same characters as its
+original, and each character has exactly one new place. (A language that is written without spaces has one word per
+passage and is not rotated.)
+
+The paper also tried to cut between sentences only; there the units are sentences in place of words. No library for
+finding them is among the dependencies, so a small rule for English does it (:func:`sentence_starts`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from backpack_rank.data.collection import Collection, DocumentStore
+
+LEVELS = ("word", "sentence")
+
+_WORD = re.compile(r"\S+")
+_OPENING, _CLOSING = "\"'\u201c\u2018([", "\"'\u201d\u2019)\\]"
+_ENDS = re.compile(rf"[.!?\u2026]+[{_CLOSING}]*$")
+_BEGINS = re.compile(rf"[{re.escape(_OPENING)}]*[A-Z0-9\u00c0-\u00d6\u00d8-\u00de]")
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
+# A full stop behind these seldom ends a sentence.
+_ABBREVIATIONS = frozenset(
+    _WORD.findall(
+        "mr mrs ms dr prof st jr sr gen col lt sgt capt gov sen rep hon rev pres vs etc al cf eg ie approx ca est fig "
+        "nos vol vols pp ed eds inc ltd co corp dept univ jan feb mar apr jun jul aug sep sept oct nov dec"
+    )
+)
+
+
+@dataclass(frozen=True)
+class RotatedText:
+    """A text after its rotation, with the way from old places to new ones.
+
+    Attributes:
+        text: the rotated text, as long as the original.
+        first: r, the number (from 1) of the unit that stands first now; 1 where nothing moved.
+        units: n, the number of units (words or sentences).
+        start: where p_1 starts, in the original and in the rotated text.
+        head_end: where p_{r-1} ends in the original.
+        cut: where p_r starts in the original; ``start`` when r = 1.
+        end: where p_n ends in the original.
+    """
+
+    text: str
+    first: int
+    units: int
+    start: int
+    head_end: int
+    cut: int
+    end: int
+
+    def moved(self, start: int, end: int) -> tuple[int, int] | None:
+        """Where the characters ``start`` to ``end`` (exclusive) of the original stand now.
+
+        Returns:
+            The new span, whose text is the same; None when the rotation cut the span in two, or when it reaches
+            into the white space around the place of the cut or the ends of the text, which is elsewhere now.
+
+        Raises:
+            ValueError: no span of the original (empty, or beyond its ends).
+        """
+        if not 0 <= start < end <= len(self.text):
+            raise ValueError(f"({start}, {end}) is no span of a text of {len(self.text)} characters")
+        if self.first == 1:
+            return start, end
+        if self.start <= start and end <= self.head_end:
+            shift = self.end - self.head_end
+        elif self.cut <= start and end <= self.end:
+            shift = self.start - self.cut
+        else:
+            return None
+        return start + shift, end + shift
+
+
+def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
+    """Rotate a text so that its ``first``-th unit (from 1) stands first.
+
+    Args:
+        text: the passage.
+        starts: where each unit starts, in order, the first one at the first word; empty for a text without words.
+        first: r.
+
+    Raises:
+        ValueError: there is no such unit.
+    """
+    places = list(starts)
+    begin = places[0] if places else 0
+    end = len(text.rstrip())
+    if first == 1:
+        return RotatedText(text, 1, len(places), begin, begin, begin, end)
+    if not 1 <= first <= len(places):
+        raise ValueError(f"a text of {len(places)} units has no unit {first}")
+    cut = places[first - 1]
+    head_end = len(text[:cut].rstrip())
+    rotated = text[:begin] + text[cut:end] + text[head_end:cut] + text[begin:head_end] + text[end:]
+    return RotatedText(rotated, first, len(places), begin, head_end, cut, end)
+
+
+def word_starts(text: str) -> list[int]:
+    """Where each word starts; a word is a run of characters that are not white space."""
+    return [match.start() for match in _WORD.finditer(text)]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Where each sentence starts, by a small rule for English.
+
+    A sentence ends with a word that ends in ``.``, ``!``, ``?`` or an ellipsis (closing quotes and brackets may
+    follow), when the next word begins with a capital letter or a digit (opening quotes and brackets may precede).
+    Initials ("J.", "U.S.") and a few abbreviations ("Dr.") end none. A line break alone ends none either: many web
+    passages have neither full stops nor sentences, and they are then one unit, as the paper says of MS MARCO.
+    """
+    starts: list[int] = []
+    ended = True
+    for match in _WORD.finditer(text):
+        word = match.group()
+        if ended and (not starts or _BEGINS.match(word)):
+            starts.append(match.start())
+        ended = _ends_sentence(word)
+    return starts
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How texts are rotated.
+
+    Attributes:
+        level: ``word`` (eq. 7) or ``sentence``.
+        seed: of the draws.
+
+    Raises:
+        ValueError: another level, or a seed that is no whole number.
+    """
+
+    level: str = "word"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise ValueError(f"data.rotation_level={self.level!r}: use one of {', '.join(LEVELS)}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ValueError(f"data.rotation_seed={self.seed!r} must be a whole number")
+
+    @property
+    def label(self) -> str:
+        """For the names of collections: ``rotated (seed 0)``, ``rotated by sentences (seed 0)``."""
+        return f"rotated{'' if self.level == 'word' else ' by sentences'} (seed {self.seed})"
+
+    def first(self, doc_id: str, units: int) -> int:
+        """r, uniform in {1..units}: a hash of seed and id, so it is the same in every process."""
+        digest = hashlib.blake2b(f"{self.seed} {doc_id}".encode(), digest_size=8).digest()
+        return 1 + (int.from_bytes(digest, "big") * units >> 64)
+
+    def rotate(self, doc_id: str, text: str) -> RotatedText:
+        """The text of that document, rotated."""
+        starts = word_starts(text) if self.level == "word" else sentence_starts(text)
+        return rotate_at(text, starts, self.first(doc_id, len(starts)) if starts else 1)
+
+
+@dataclass(frozen=True)
+class RotatedStore:
+    """A :class:`~backpack_rank.data.collection.DocumentStore` that rotates texts when they are asked for.
+
+    Attributes:
+        original: the documents as they are.
+        rotation: how they are rotated.
+    """
+
+    original: DocumentStore
+    rotation: Rotation
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.original.fingerprint}-rotated-{self.rotation.level}-{self.rotation.seed}"
+
+    def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
+        found = self.original.get_many(doc_ids)
+        return {doc_id: self.rotation.rotate(doc_id, text).text for doc_id, text in found.items()}
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self.original
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for doc_id, text in self.original:
+            yield doc_id, self.rotation.rotate(doc_id, text).text
+
+    def __len__(self) -> int:
+        return len(self.original)
+
+
+def rotated_collection(collection: Collection, rotation: Rotation) -> Collection:
+    """The same queries, judgements and candidates over rotated documents; the name says so."""
+    store = RotatedStore(collection.documents, rotation)
+    return replace(collection, name=f"{collection.name}, {rotation.label}", documents=store)
+
+
+def original_collection(collection: Collection) -> Collection:
+    """The collection over its documents as they are, whether or not they are rotated; the name stays."""
+    store = collection.documents
+    return replace(collection, documents=store.original) if isinstance(store, RotatedStore) else collection
+
+
+def _ends_sentence(word: str) -> bool:
+    if not _ENDS.search(word):
+        return False
+    bare = word.lstrip(_OPENING)
+    return not _INITIALS.fullmatch(bare) and bare.rstrip(".").lower() not in _ABBREVIATIONS

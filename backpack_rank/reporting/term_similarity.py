@@ -1,0 +1,216 @@
+"""How alike a term's vectors are at different distances of its positions: terminal, JSON, CSV, picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from backpack_rank.files import write_text
+from backpack_rank.reporting.plots import save_figure
+from backpack_rank.reporting.tables import csv_text, dump_json
+
+FORMAT = "backpack_rank term similarity 1"
+STEM = "term_similarity"
+COLUMNS = ("representation", "distance", "ats", "std", "terms", "pairs", "pairs_in_documents")
+_SHOWN = (0, 1, 5, 10, 20, 50, 100, 200, 500)
+# Okabe and Ito's palette, as in the trade-off plot.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+_LINES = ("-", "--", ":", "-.")  # curves may lie on one another
+
+
+@dataclass(frozen=True)
+class AtDistance:
+    """Similarity of a term's vectors at two positions that are ``distance`` apart.
+
+    Attributes:
+        distance: in tokens.
+        ats: average term similarity (paper 001, eq. 8); NaN where there is no pair.
+        std: standard deviation of the cosines, in which each term has the same weight.
+        terms: with at least one pair.
+        pairs: compared.
+        pairs_in_documents: that there are in the documents read, of which ``pairs`` is a sample.
+    """
+
+    distance: int
+    ats: float
+    std: float
+    terms: int
+    pairs: int
+    pairs_in_documents: int
+
+
+@dataclass(frozen=True)
+class SimilarityCurve:
+    """One kind of representation over all distances.
+
+    Attributes:
+        representation: name of the kind.
+        mats: mean over distances from 1 of ATS(0) - ATS(D) (eq. 9); 0 is no position bias.
+        mats_std: standard deviation of these differences over the distances.
+        mats_within_terms: the same mean with each difference taken within the terms that have pairs at both distances,
+            since few and frequent terms have pairs far apart; NaN where no term has.
+        distances: from 0 on.
+        occurrences: vectors kept, of ``occurrences_in_documents`` tokens of the chosen terms.
+        without_vector: further tokens whose vector is 0, which the ranker does not read; left out.
+    """
+
+    representation: str
+    mats: float
+    mats_std: float
+    mats_within_terms: float
+    distances: tuple[AtDistance, ...]
+    occurrences: int
+    occurrences_in_documents: int
+    without_vector: int = 0
+
+
+@dataclass(frozen=True)
+class TermSimilarityReport:
+    """Everything about one ranker on one collection.
+
+    Attributes:
+        ranker: folder it came from.
+        collection: name.
+        documents: read.
+        terms: compared, of ``eligible_terms`` that stand in two documents or more.
+        query: that every document stood behind; empty when they were read alone.
+        per_position: occurrences of a term kept at each position, at most.
+        seed: of all draws.
+        meaning: what each kind of representation is.
+    """
+
+    ranker: str
+    collection: str
+    documents: int
+    terms: int
+    eligible_terms: int
+    query: str
+    per_position: int
+    seed: int
+    curves: tuple[SimilarityCurve, ...]
+    meaning: dict[str, str]
+
+
+def print_term_similarity(report: TermSimilarityReport, console: Console | None = None) -> None:
+    """Print one column per kind of representation, and how the figures came about."""
+    console = console or Console()
+    header, rows = grid(report)
+    table = Table(title=Text(f"Term similarity on {report.collection}"), caption="MATS: 0 is no position bias")
+    for place, name in enumerate(header):
+        table.add_column(Text(name), justify="right" if place else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    for note in notes(report):
+        console.print(Text(note))
+
+
+def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
+    """Write ``term_similarity.json`` and ``.csv`` with all digits and the picture as ``.png`` and ``.svg``.
+
+    The JSON file has the attributes of :class:`TermSimilarityReport` under ``"format": "backpack_rank term similarity
+    1"``; numbers that are not finite are null. The CSV file has a row per representation and distance.
+    """
+    folder = Path(folder)
+    payload = asdict(report, dict_factory=lambda items: {name: _or_null(value) for name, value in items})
+    write_text(folder / f"{STEM}.json", dump_json({"format": FORMAT, **payload}))
+    lines = [(curve.representation, *astuple(at)) for curve in report.curves for at in curve.distances]
+    write_text(folder / f"{STEM}.csv", csv_text(COLUMNS, lines))
+    term_similarity_plot(folder / STEM, report)
+
+
+def term_similarity_plot(path: str | Path, report: TermSimilarityReport) -> tuple[Path, Path]:
+    """Draw ATS over the distance with its standard deviation as a shade (Figure 2 of paper 001).
+
+    Args:
+        path: name of the files without ending.
+
+    Returns:
+        Paths of the PNG and the SVG file.
+    """
+    figure = Canvas(figsize=(7, 4), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for place, curve in enumerate(report.curves):
+        colour = _COLOURS[place % len(_COLOURS)]
+        x = [at.distance for at in curve.distances]
+        middle = [at.ats for at in curve.distances]
+        low, high = ([at.ats + sign * at.std for at in curve.distances] for sign in (-1, 1))
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+        label = f"{curve.representation}, MATS {_number(curve.mats)}"
+        axes.plot(x, middle, _LINES[place % len(_LINES)], color=colour, lw=1.6, label=label)
+    axes.set_xlabel("distance of the two positions, in tokens")
+    axes.set_ylabel("average term similarity (ATS)")
+    axes.set_xlim(0, max(curve.distances[-1].distance for curve in report.curves))
+    axes.grid(color="#dddddd", lw=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=len(report.curves), frameon=False)
+    return save_figure(figure, Path(path))
+
+
+def grid(report: TermSimilarityReport) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table, one column per representation: ATS at some distances, MATS, pairs."""
+    curves = report.curves
+    header = ["", *(curve.representation for curve in curves)]
+    last = max(curve.distances[-1].distance for curve in curves)
+    rows = [
+        [f"ATS({distance})", *(_number(curve.distances[distance].ats) for curve in curves)]
+        for distance in _SHOWN
+        if distance <= last
+    ]
+    rows.append(["MATS", *(_number(curve.mats) for curve in curves)])
+    rows.append(["its std over distances", *(_number(curve.mats_std) for curve in curves)])
+    rows.append(["MATS within terms", *(_number(curve.mats_within_terms) for curve in curves)])
+    rows.append(["pairs", *(f"{sum(at.pairs for at in curve.distances):,}" for curve in curves)])
+    return header, rows
+
+
+def notes(report: TermSimilarityReport) -> list[str]:
+    """Sentences below the table."""
+    behind = f"behind the query {report.query!r}" if report.query else "without a query"
+    lines = [
+        f"{report.documents} documents, read {behind}; {report.terms} of {report.eligible_terms} terms that stand in "
+        f"two documents or more; seed {report.seed}"
+    ]
+    samples: dict[str, list[str]] = {}
+    for curve in report.curves:
+        samples.setdefault(_sample(curve, report.per_position), []).append(curve.representation)
+    for sample, kinds in samples.items():
+        lines.append(sample if len(samples) == 1 else f"{', '.join(kinds)}: {sample}")
+    lines += [f"{curve.representation}: {report.meaning[curve.representation]}" for curve in report.curves]
+    if missing := _without_pairs(report.curves):
+        lines.append(f"No pair at {missing} of the distances, which MATS leaves out; read more documents to have some")
+    return lines
+
+
+def _sample(curve: SimilarityCurve, per_position: int) -> str:
+    pairs, there = (sum(getattr(at, name) for at in curve.distances) for name in ("pairs", "pairs_in_documents"))
+    gone = f"; {curve.without_vector:,} more have no vector" if curve.without_vector else ""
+    return (
+        f"{pairs:,} of {there:,} pairs compared, from {curve.occurrences:,} of {curve.occurrences_in_documents:,} "
+        f"occurrences (at most {per_position} of a term at each position){gone}"
+    )
+
+
+def _without_pairs(curves: Sequence[SimilarityCurve]) -> int:
+    return max(sum(not at.pairs for at in curve.distances) for curve in curves)
+
+
+def _number(value: float) -> str:
+    # Rounded first: a difference of identical vectors must not read -0.000.
+    return "-" if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"
+
+
+def _or_null(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

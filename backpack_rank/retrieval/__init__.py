@@ -1,0 +1,1 @@
+"""Searching a collection with vectors of its documents."""
