@@ -85,6 +85,7 @@ def _options() -> argparse.Namespace:
     add("--list", type=int, default=40, help="texts of a training step: four lists of ten")
     add("--repeats", type=int, default=7, help="rounds; the median of their ratios is reported")
     add("--senses", type=int, default=16)
+    add("--scale", type=int, default=4, help="width of the sense network's last hidden layer, in hidden sizes")
     add("--threads", type=int, default=torch.get_num_threads())
     add("--device", default="cpu", help="cpu, cuda, cuda:1")
     add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of scoring; training uses autocast")
@@ -123,7 +124,8 @@ def _measure(name: str, options: argparse.Namespace) -> dict[str, Times]:
 
 def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str, Ranker]:
     torch.manual_seed(0)
-    backpack = BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=options.senses, separator_id=0))
+    senses = {"num_senses": options.senses, "sense_intermediate_scale": options.scale}
+    backpack = BackpackForRanking(BackpackConfig(backbone_config=config, separator_id=0, **senses))
     plain = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config, separator_id=0))
     plain.backbone.load_state_dict(backpack.backpack.backbone.state_dict())
     rankers: dict[str, Ranker] = {"backpack": backpack, "cross_encoder": plain}
