@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -68,7 +68,7 @@ class Side:
 
     Attributes:
         tokens: which of the T tokens of the batch these are. bool [T]
-        packed: the n of them, at least one column wide when padded.
+        packed: the n of them.
         vectors: their word vectors. [n, e]
     """
 
@@ -152,8 +152,6 @@ class InteractionForRanking(CheckedLoading, PreTrainedModel):
             read = packed.position_ids < limit
             tokens = tokens.masked_scatter(tokens, read)
             packed = packed.select(read)
-        # A batch of empty texts has one column of padding, so that every module finds something to pool over.
-        packed = replace(packed, max_length=max(1, packed.max_length))
         return Side(tokens, packed, self.backbone(packed.input_ids))
 
 

@@ -98,10 +98,7 @@ def new_backbone(config: BackboneConfig) -> PreTrainedModel:
 
 def check_embeddings(backbone: nn.Module, name: str) -> nn.Embedding:
     """The word embeddings of a backbone. Raises ``ValueError`` when they cannot be reached."""
-    try:
-        found = backbone.get_input_embeddings()  # type: ignore[operator]
-    except (AttributeError, NotImplementedError):
-        found = None
+    found = input_embeddings(backbone)
     if not isinstance(found, nn.Embedding):
         what = "none" if found is None else type(found).__name__
         raise ValueError(
@@ -109,6 +106,14 @@ def check_embeddings(backbone: nn.Module, name: str) -> nn.Embedding:
             "senses start from them, so a text model with a table of word embeddings is needed"
         )
     return found
+
+
+def input_embeddings(model: nn.Module) -> nn.Module | None:
+    """What a model says its input embeddings are, or None: transformers' models without any raise one of two errors."""
+    try:
+        return model.get_input_embeddings()  # type: ignore[operator]
+    except (AttributeError, NotImplementedError):
+        return None
 
 
 def packs(config: BackboneConfig) -> bool:

@@ -62,9 +62,10 @@ def representations(ranker: Any) -> dict[str, Representation]:
     """
     if isinstance(ranker, BackpackForRanking):
         backpack = ranker.backpack
+        hidden_states = _last(backpack.hidden_states)  # two kinds are made of them
         return {
-            CONTEXTUAL: lambda batch, chosen: backpack.hidden_states(batch)[chosen],
-            WEIGHTS: lambda batch, chosen: sense_weights(backpack, batch)[chosen],
+            CONTEXTUAL: lambda batch, chosen: hidden_states(batch)[chosen],
+            WEIGHTS: lambda batch, chosen: sense_weights(backpack, batch, hidden_states(batch))[chosen],
             SENSES: lambda batch, chosen: sense_vectors(backpack, batch, chosen),
         }
     if isinstance(ranker, DualEncoderForRanking):
@@ -81,9 +82,10 @@ def representations(ranker: Any) -> dict[str, Representation]:
     )
 
 
-def sense_weights(backpack: BackpackModel, batch: PackedBatch) -> Tensor:
-    """Weights a[l, j] that the pooled token of each text gives its tokens j. [T, k]"""
-    return backpack.pooled_weights(batch).transpose(1, 2)[batch.padding_mask()]
+def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -> Tensor:
+    """Weights a[l, j] that the pooled token of each text gives its tokens j, from their hidden states [T, d]. [T, k]"""
+    weights = backpack.sense_weight_net.pooled(hidden, batch, backpack.pooled_positions(batch))  # [B, k, n]
+    return weights.transpose(1, 2)[batch.padding_mask()]
 
 
 def sense_vectors(backpack: BackpackModel, batch: PackedBatch, chosen: Tensor) -> Tensor:
@@ -130,3 +132,15 @@ def document_rows(
             raise ValueError(f"{type(encoder).__name__} puts documents into rows in more than one piece")
         rows.append(DocumentRow(ids, start, length))
     return rows
+
+
+def _last(compute: Callable[[PackedBatch], Tensor]) -> Callable[[PackedBatch], Tensor]:
+    """The same function, which remembers what it gave for the batch that it was asked about last."""
+    known: list[tuple[PackedBatch, Tensor]] = []
+
+    def remembering(batch: PackedBatch) -> Tensor:
+        if not known or known[0][0] is not batch:
+            known[:] = [(batch, compute(batch))]
+        return known[0][1]
+
+    return remembering

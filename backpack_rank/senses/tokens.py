@@ -36,6 +36,7 @@ from backpack_rank.data.word_classes import WordClasses
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.models.reading import input_embeddings
 from backpack_rank.models.word_edges import WordEdges
 
 PLACES = ("senses", "weights", "both")
@@ -207,10 +208,7 @@ def _merge_ids(ranker: PreTrainedModel, move: TokenMove) -> list[RemovableHandle
 
 
 def _embeddings(ranker: PreTrainedModel) -> nn.Embedding:
-    try:
-        embeddings = ranker.get_input_embeddings()
-    except NotImplementedError:  # transformers' way to say so
-        embeddings = None
+    embeddings = input_embeddings(ranker)
     if not isinstance(embeddings, nn.Embedding):
         raise TypeError(f"{type(ranker).__name__} has no word vectors that could be moved, so it takes alpha=1 alone")
     return embeddings

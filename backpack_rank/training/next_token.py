@@ -44,6 +44,7 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, table: Tensor, targets: Tensor, rows: int) -> Tensor:
+        """Sum of the losses, see :func:`next_token_loss`; the gradients are kept for :meth:`backward`."""
         to_vectors = torch.empty_like(vectors)
         # Sums over many parts: in float32 whatever the format of the factors.
         to_table = torch.zeros(table.shape, dtype=torch.float32, device=table.device)

@@ -6,29 +6,24 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
 from backpack_rank.models.interactions.conv_knrm import ConvKnrm
+from backpack_rank.models.interactions.interaction import Interaction
 from backpack_rank.models.interactions.knrm import Knrm
 from backpack_rank.models.interactions.match_pyramid import MatchPyramid
 from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk
 
-INTERACTIONS: dict[str, type[nn.Module]] = {
+INTERACTIONS: dict[str, type[Interaction]] = {
     "knrm": Knrm,
     "conv_knrm": ConvKnrm,
     "match_pyramid": MatchPyramid,
     "pacrr": Pacrr,
     "tk": Tk,
 }
-"""A module is made as ``module(embedding_size, **sizes)``.
-
-It is called with word vectors [B, Q, e], their mask [B, Q], those of the documents [B, D, e] and [B, D], and the word
-ids of both, [B, Q] and [B, D]; it gives scores [B]. Padding stands to the right of a text and must not matter.
-"""
+"""A module is made as ``module(embedding_size, **sizes)``."""
 
 
-def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) -> nn.Module:
+def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) -> Interaction:
     """A module of that name with random weights.
 
     Raises:

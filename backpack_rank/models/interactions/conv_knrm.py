@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.kernels import SMALLEST_SUM, KernelPooling, cosine_match
-from backpack_rank.models.interactions.padding import without_padding
+from backpack_rank.models.interactions.interaction import Interaction, Words
+from backpack_rank.models.interactions.kernels import LOG_SCALE, KernelPooling
 
 
-class ConvKnrm(nn.Module):
+class ConvKnrm(Interaction):
     """N-grams of query and document as vectors, the cosine of all pairs of lengths, kernels, log sums, one layer.
 
     An n-gram of length h is g_i = relu(W_h [e_i; ...; e_{i+h-1}] + b_h), with the same W_h for query and document.
@@ -51,24 +51,14 @@ class ConvKnrm(nn.Module):
         self.pooling = KernelPooling(kernels, sigma, exact_sigma)
         self.score = nn.Linear(ngrams**2 * kernels, 1)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_mask: Tensor,
-        document: Tensor,
-        document_mask: Tensor,
-        query_ids: Tensor,
-        document_ids: Tensor,
-    ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; the ids are not used."""
-        query, query_mask = without_padding(query, query_mask)
-        document, document_mask = without_padding(document, document_mask)
-        document_grams = self.grams(document)
-        features = []
-        for query_gram in self.grams(query):
-            for document_gram in document_grams:
-                sums = self.pooling(cosine_match(query_gram, document_gram), query_mask, document_mask)  # [B, Q, K]
-                features.append((sums.clamp(min=SMALLEST_SUM).log() * 0.01 * query_mask[..., None]).sum(1))
+    def compare(self, query: Words, document: Words) -> Tensor:
+        """See :class:`Interaction`."""
+        document_grams = self.grams(document.vectors)
+        features = [
+            LOG_SCALE * self.pooling.log_sums(query_gram, document_gram, query.mask, document.mask)
+            for query_gram in self.grams(query.vectors)
+            for document_gram in document_grams
+        ]
         return self.score(torch.cat(features, dim=-1).to(self.score.weight.dtype)).squeeze(-1)
 
     def grams(self, vectors: Tensor) -> list[Tensor]:

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 SMALLEST_SUM = 1e-10
 """Kernel sums are cut off here before their logarithm."""
+LOG_SCALE = 0.01
+"""Factor on log sums in the published code of KNRM and Conv-KNRM."""
 
 
 def cosine_match(query: Tensor, document: Tensor) -> Tensor:
@@ -30,27 +32,34 @@ class KernelPooling(nn.Module):
     """Soft counts of matches at each level of similarity: a histogram with Gaussian bins.
 
     The first kernel stands at 1 and is narrow, so it counts exact matches; the others divide [-1, 1] evenly, from the
-    best match to the worst (0.9, 0.7, ..., -0.9 for 11 kernels).
+    best match to the worst (0.9, 0.7, ..., -0.9 for 11 kernels). Without an exact one, all kernels are alike and stand
+    evenly from -1 to 1.
     """
 
-    def __init__(self, kernels: int = 11, sigma: float = 0.1, exact_sigma: float = 0.001) -> None:
+    def __init__(self, kernels: int = 11, sigma: float = 0.1, exact_sigma: float | None = 0.001) -> None:
         """Args: number of kernels K, the first one included, and the widths of the others and of the first.
+
+        ``exact_sigma`` None: no kernel for exact matches.
 
         Raises:
             ValueError: fewer than 2 kernels, or a width that is not above 0.
         """
         super().__init__()
-        if kernels < 2 or not sigma > 0 or not exact_sigma > 0:
-            raise ValueError(
-                f"kernels={kernels} must be at least 2, sigma={sigma} and exact_sigma={exact_sigma} above 0"
-            )
+        if kernels < 2 or not sigma > 0 or not (exact_sigma is None or exact_sigma > 0):
+            widths = f"sigma={sigma}" if exact_sigma is None else f"sigma={sigma} and exact_sigma={exact_sigma}"
+            raise ValueError(f"kernels={kernels} must be at least 2, {widths} above 0")
         others = kernels - 1
         # Plain numbers and not buffers: a ranker in half precision would round them.
-        self.means = (1.0, *((others - 1 - 2 * place) / others for place in range(others)))
-        self.widths = (exact_sigma, *(sigma,) * others)
+        self.means: tuple[float, ...]
+        if exact_sigma is None:
+            self.means = tuple(2 * place / others - 1 for place in range(kernels))
+            self.widths = (sigma,) * kernels
+        else:
+            self.means = (1.0, *((others - 1 - 2 * place) / others for place in range(others)))
+            self.widths = (exact_sigma, *(sigma,) * others)
 
     def extra_repr(self) -> str:
-        return f"kernels={len(self.means)}, sigma={self.widths[-1]}, exact_sigma={self.widths[0]}"
+        return f"kernels={len(self.means)}, sigma={self.widths[-1]}, first={self.widths[0]}"
 
     def forward(self, match: Tensor, query_mask: Tensor, document_mask: Tensor) -> Tensor:
         """Sum over document terms of exp(-(m - mu)^2 / (2 sigma^2)) (eq. 4 of the paper), float32.
@@ -70,3 +79,14 @@ class KernelPooling(nn.Module):
             for mean, width in zip(self.means, self.widths, strict=True)
         ]
         return torch.stack(sums, dim=-1)
+
+    def log_sums(self, query: Tensor, document: Tensor, query_mask: Tensor, document_mask: Tensor) -> Tensor:
+        """Logarithms of the soft counts of cosines, summed over the query's terms (eq. 5). [B, K]
+
+        Args:
+            query: vectors of the query's terms. [B, Q, e]
+            document: of the document's. [B, D, e]
+            query_mask, document_mask: as in :meth:`forward`.
+        """
+        sums = self(cosine_match(query, document), query_mask, document_mask)
+        return (sums.clamp(min=SMALLEST_SUM).log() * query_mask[..., None]).sum(dim=1)

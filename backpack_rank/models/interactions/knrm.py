@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.kernels import SMALLEST_SUM, KernelPooling, cosine_match
+from backpack_rank.models.interactions.interaction import Interaction, Words
+from backpack_rank.models.interactions.kernels import LOG_SCALE, KernelPooling
 
 
-class Knrm(nn.Module):
+class Knrm(Interaction):
     """Cosines of word vectors, pooled by Gaussian kernels, and a linear layer over the K soft counts.
 
     The paper ends in a tanh; it is left out, because it does not change a ranking and scores are raw logits here. The
@@ -20,16 +21,7 @@ class Knrm(nn.Module):
         self.pooling = KernelPooling(kernels, sigma, exact_sigma)
         self.score = nn.Linear(kernels, 1)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_mask: Tensor,
-        document: Tensor,
-        document_mask: Tensor,
-        query_ids: Tensor,
-        document_ids: Tensor,
-    ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; the ids are not used."""
-        sums = self.pooling(cosine_match(query, document), query_mask, document_mask)
-        soft_counts = (sums.clamp(min=SMALLEST_SUM).log() * 0.01 * query_mask[..., None]).sum(1)
+    def compare(self, query: Words, document: Words) -> Tensor:
+        """See :class:`Interaction`."""
+        soft_counts = LOG_SCALE * self.pooling.log_sums(query.vectors, document.vectors, query.mask, document.mask)
         return self.score(soft_counts.to(self.score.weight.dtype)).squeeze(-1)

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from backpack_rank.models.interactions.interaction import Interaction, Words
 from backpack_rank.models.interactions.kernels import cosine_match
-from backpack_rank.models.interactions.padding import without_padding
 
 MATCHES = ("cosine", "dot")
 
 
-class MatchPyramid(nn.Module):
+class MatchPyramid(Interaction):
     """Convolutions over the match matrix, dynamic max pooling to a grid of fixed size, an MLP with a hidden layer.
 
     The matrix has the size of the two texts. What lies beyond is cleared after every convolution, so convolutions see
@@ -65,24 +65,18 @@ class MatchPyramid(nn.Module):
         self.dense = nn.Linear(filters[-1] * pool[0] * pool[1], hidden)
         self.score = nn.Linear(hidden, 1)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_mask: Tensor,
-        document: Tensor,
-        document_mask: Tensor,
-        query_ids: Tensor,
-        document_ids: Tensor,
-    ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; the ids are not used."""
-        query, query_mask = without_padding(query, query_mask)
-        document, document_mask = without_padding(document, document_mask)
-        matrix = cosine_match(query, document) if self.match == "cosine" else query @ document.transpose(1, 2)
-        outside = ~(query_mask[:, None, :, None] & document_mask[:, None, None, :])
+    def compare(self, query: Words, document: Words) -> Tensor:
+        """See :class:`Interaction`."""
+        matrix = (
+            cosine_match(query.vectors, document.vectors)
+            if self.match == "cosine"
+            else query.vectors @ document.vectors.transpose(1, 2)
+        )
+        outside = ~(query.mask[:, None, :, None] & document.mask[:, None, None, :])
         maps = matrix[:, None].to(self.dense.weight.dtype)
         for convolution in self.convolutions:
             maps = F.relu(convolution(maps)).masked_fill(outside, 0.0)
-        cells = dynamic_max_pool(maps, query_mask.sum(dim=1), document_mask.sum(dim=1), self.pool)
+        cells = dynamic_max_pool(maps, query.mask.sum(dim=1), document.mask.sum(dim=1), self.pool)
         return self.score(F.relu(self.dense(cells.flatten(1)))).squeeze(-1)
 
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from backpack_rank.models.interactions.interaction import Interaction, Words
 from backpack_rank.models.interactions.kernels import cosine_match
-from backpack_rank.models.interactions.padding import without_padding
 
 
-class Pacrr(nn.Module):
+class Pacrr(Interaction):
     """Convolutions l x l over the cosine matrix for l = 2 .. windows, max over filters, k-max over the document.
 
     For l = 1 the signal at (i, j) is the cosine itself, for larger l the maximum over the filters of
@@ -72,29 +72,18 @@ class Pacrr(nn.Module):
             raise ValueError(f"{tuple(values.shape)} IDF values for a vocabulary of {len(self.idf)} terms")
         self.idf.copy_(values)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_mask: Tensor,
-        document: Tensor,
-        document_mask: Tensor,
-        query_ids: Tensor,
-        document_ids: Tensor,
-    ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; of the ids only the query's [B, Q]."""
-        missing = self.query_length - query.shape[1]  # below 0: so many are cut off
-        query_mask, query_ids = F.pad(query_mask, (0, missing)), F.pad(query_ids, (0, missing))
-        query, query_mask = without_padding(F.pad(query, (0, 0, 0, missing)), query_mask)
-        document, document_mask = without_padding(document, document_mask)
-        matrix = cosine_match(query, document).to(self.score.weight.dtype)
+    def compare(self, query: Words, document: Words) -> Tensor:
+        """See :class:`Interaction`."""
+        query = query.first(self.query_length).padded(self.query_length)
+        matrix = cosine_match(query.vectors, document.vectors).to(self.score.weight.dtype)
         signals = [matrix]
         for following, convolution in enumerate(self.convolutions, start=1):
             maps = convolution(F.pad(matrix[:, None], (0, following, 0, following)))
             signals.append(F.relu(maps).amax(dim=1))
-        rows = [largest(signal, document_mask, self.top) for signal in signals]
+        rows = [largest(signal, document.mask, self.top) for signal in signals]
         if self.idf is not None:
-            rows.append(self._term_weights(query_ids, query_mask))
-        features = torch.cat(rows, dim=-1) * query_mask[..., None]
+            rows.append(self._term_weights(query.ids, query.mask))
+        features = torch.cat(rows, dim=-1) * query.mask[..., None]
         hidden = F.relu(self.dense_2(F.relu(self.dense_1(features.flatten(1)))))
         return self.score(hidden).squeeze(-1)
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.kernels import SMALLEST_SUM, cosine_match
-from backpack_rank.models.interactions.padding import without_padding
+from backpack_rank.models.interactions.interaction import Interaction, Words
+from backpack_rank.models.interactions.kernels import KernelPooling
 
 
-class Tk(nn.Module):
+class Tk(Interaction):
     """Terms are contextualised in query and document apart, matched by cosine and counted by Gaussian kernels.
 
     With a learned gate g, layers TF and positions pos (eqs. 4 to 6 of paper 001):
@@ -51,11 +51,8 @@ class Tk(nn.Module):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name}={size} must be at least 1")
-        if kernels < 2 or not sigma > 0:
-            raise ValueError(f"kernels={kernels} must be at least 2 and sigma={sigma} above 0")
         self.document_shift = document_shift
-        self.means = tuple(2 * place / (kernels - 1) - 1 for place in range(kernels))
-        self.sigma = sigma
+        self.pooling = KernelPooling(kernels, sigma, exact_sigma=None)
         self.gate = nn.Parameter(torch.tensor([0.5]))
         self.layers = nn.ModuleList(
             TransformerLayer(embedding_size, heads, head_size, feed_forward) for _ in range(layers)
@@ -64,23 +61,11 @@ class Tk(nn.Module):
         # As in the published code: log sums are tens large, and a first score of hundreds could hardly be moved.
         nn.init.uniform_(self.score.weight, -0.014, 0.014)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_mask: Tensor,
-        document: Tensor,
-        document_mask: Tensor,
-        query_ids: Tensor,
-        document_ids: Tensor,
-    ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e] with their masks; the ids are not used."""
-        queries = self.contextualise(query, query_mask, 0)
-        documents = self.contextualise(document, document_mask, self.document_shift)
-        match = cosine_match(queries, documents)
-        real = document_mask[:, None].to(match.dtype)
-        counts = [((match - mean).square() * (-0.5 / self.sigma**2)).exp() * real for mean in self.means]
-        sums = torch.stack([count.sum(dim=-1) for count in counts], dim=-1)  # [B, Q, K]
-        logs = (sums.clamp(min=SMALLEST_SUM).log() * query_mask[..., None]).sum(dim=1)
+    def compare(self, query: Words, document: Words) -> Tensor:
+        """See :class:`Interaction`."""
+        queries = self._in_context(query.vectors, query.mask, 0)
+        documents = self._in_context(document.vectors, document.mask, self.document_shift)
+        logs = self.pooling.log_sums(queries, documents, query.mask, document.mask)
         return self.score(logs.to(self.score.weight.dtype)).squeeze(-1)
 
     def contextualise(self, vectors: Tensor, mask: Tensor, shift: int) -> Tensor:
@@ -94,15 +79,17 @@ class Tk(nn.Module):
         Returns:
             [B, N, e]; 0 at padding.
         """
-        width = vectors.shape[1]
-        vectors, mask = without_padding(vectors, mask)
+        words = Words(vectors, mask, torch.zeros_like(mask, dtype=torch.long)).cleared()
+        return self._in_context(words.vectors, words.mask, shift)[:, : vectors.shape[1]]
+
+    def _in_context(self, vectors: Tensor, mask: Tensor, shift: int) -> Tensor:
         hidden = vectors + sinusoids(vectors.shape[1], vectors.shape[2], shift, vectors.device).to(vectors.dtype)
         # An empty text attends to its first padding, so that its softmax has something to sum to 1.
         keys = mask.index_fill(1, torch.zeros(1, dtype=torch.long, device=mask.device), True)
         for layer in self.layers:
             hidden = layer(hidden, keys)
         mixed = vectors * self.gate + hidden * (1 - self.gate)
-        return mixed.masked_fill(~mask[..., None], 0.0)[:, :width]
+        return mixed.masked_fill(~mask[..., None], 0.0)
 
 
 class TransformerLayer(nn.Module):
