@@ -26,6 +26,8 @@ Ranker: TypeAlias = (
     | GPT2ForRanking
     | InteractionForRanking
 )
+RANKER = "ranker"
+"""Where a run keeps its ranker."""
 RANKERS = (
     BackpackForRanking,
     Bm25ForRanking,
@@ -186,6 +188,23 @@ def save_ranker(folder: str | Path, ranker: Ranker, encoder: PairEncoder) -> Non
         ranker.config.max_pair_length = encoder.max_length
         ranker.save_pretrained(temporary)
         encoder.tokenizer.save_pretrained(temporary)
+
+
+def ranker_folder(folder: str | Path, option: str) -> Path:
+    """The folder of a saved ranker: the one given, or ``ranker`` in the folder of a run.
+
+    Args:
+        folder: of a run or of a ranker.
+        option: where it was given, for the error.
+
+    Raises:
+        FileNotFoundError: it is neither.
+    """
+    given = Path(folder).expanduser()
+    for candidate in (given / RANKER, given):
+        if (candidate / "config.json").is_file():
+            return candidate
+    raise FileNotFoundError(f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)")
 
 
 def load_ranker(folder: str | Path) -> tuple[Ranker, PairEncoder]:

@@ -8,16 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.configuration import DualEncoderConfig
-from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch, behind_separator
-from backpack_rank.models.ranker import RankerOutput
-from backpack_rank.models.reading import Reading, new_backbone
+from backpack_rank.models.ranker import BackboneRanker, RankerOutput
+from backpack_rank.models.reading import new_backbone
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class DualPairEncoder(PairEncoder):
         return np.concatenate([self.start, ids[:room], np.array([self.end_id], dtype=np.int32)])
 
 
-class DualEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
+class DualEncoderForRanking(BackboneRanker):
     """One backbone for queries and documents; score = q . d of the vectors at their pooled tokens.
 
     Paper 001 section 2.3, eq. 3 (BERT_DOT): TF([CLS; q])_1 . TF([CLS; p])_1. Nothing is added to the backbone.
@@ -79,12 +76,7 @@ class DualEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
 
     config: DualEncoderConfig
     config_class = DualEncoderConfig
-    base_model_prefix = "backbone"
     pair_encoder: ClassVar[type[PairEncoder]] = DualPairEncoder
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_attention_backend = True
-    supports_gradient_checkpointing = True
 
     def __init__(self, config: DualEncoderConfig) -> None:
         super().__init__(config)
@@ -112,16 +104,14 @@ class DualEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
 
     def encode_queries(self, batch: PackedBatch) -> Tensor:
         """Vectors of B queries [start, query, separator]. [B, d]"""
-        return self.hidden_states(batch)[self.pooled_positions(batch)]
+        return self._pooled(batch)
 
     def encode_documents(self, batch: PackedBatch) -> Tensor:
         """Vectors of B documents [start, document, end]; they depend on no query. [B, d]"""
-        return self.hidden_states(batch)[self.pooled_positions(batch)]
+        return self._pooled(batch)
 
-    def lm_logits(self, input_ids: Tensor) -> Tensor:
-        """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up of decoders."""
-        hidden = self.backbone(input_ids=input_ids, use_cache=False).last_hidden_state
-        return F.linear(hidden, self.get_input_embeddings().weight)
+    def _pooled(self, batch: PackedBatch) -> Tensor:
+        return self.hidden_states(batch)[self.pooled_positions(batch)]
 
 
 def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:

@@ -75,18 +75,28 @@ class BackpackForRanking(BackpackPreTrainedModel):
         return F.linear(self.backpack(input_ids).mixed, self.backpack.get_input_embeddings().weight)
 
 
-class CrossEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
-    """Any backbone with the same head on its last hidden state at the pooled token (monoBERT, BERT_CAT)."""
+class BackboneRanker(Reading, CheckedLoading, PreTrainedModel):
+    """A ranker whose only network is a backbone: what the cross-encoder and the dual encoder share."""
 
-    config: CrossEncoderConfig
-    config_class = CrossEncoderConfig
     base_model_prefix = "backbone"
-    new_parts: ClassVar[tuple[str, ...]] = ("head.",)
-    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_attention_backend = True
     supports_gradient_checkpointing = True
+
+    def lm_logits(self, input_ids: Tensor) -> Tensor:
+        """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up of decoders."""
+        hidden = self.backbone(input_ids=input_ids, use_cache=False).last_hidden_state
+        return F.linear(hidden, self.get_input_embeddings().weight)
+
+
+class CrossEncoderForRanking(BackboneRanker):
+    """Any backbone with the same head on its last hidden state at the pooled token (monoBERT, BERT_CAT)."""
+
+    config: CrossEncoderConfig
+    config_class = CrossEncoderConfig
+    new_parts: ClassVar[tuple[str, ...]] = ("head.",)
+    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder
 
     def __init__(self, config: CrossEncoderConfig) -> None:
         super().__init__(config)
@@ -100,11 +110,6 @@ class CrossEncoderForRanking(Reading, CheckedLoading, PreTrainedModel):
             raise ValueError("a cross-encoder has no sense vectors, so alpha cannot turn it; use a Backpack ranker")
         hidden = self.hidden_states(batch)[self.pooled_positions(batch)]
         return RankerOutput(self.head(hidden.to(self.head.dense.weight.dtype)))
-
-    def lm_logits(self, input_ids: Tensor) -> Tensor:
-        """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for the warm-up of decoders."""
-        hidden = self.backbone(input_ids=input_ids, use_cache=False).last_hidden_state
-        return F.linear(hidden, self.get_input_embeddings().weight)
 
 
 class GPT2ForRanking(CheckedLoading, GPT2PreTrainedModel):

@@ -10,7 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from backpack_rank.data.answers import Answers, load_answers
-from backpack_rank.pipelines.common import ROTATION, save_config
+from backpack_rank.pipelines.common import asked_rotation, save_config
 from backpack_rank.position.answer_positions import MATCHES, AnswerPositions, answer_positions
 from backpack_rank.position.rotation import Rotation
 from backpack_rank.reporting.answer_positions import (
@@ -79,12 +79,6 @@ class AnswerPlaces:
             self.match,
             tuple(_histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True)),
         )
-
-
-def asked_rotation(config: DictConfig) -> Rotation:
-    """``data.rotation_level`` and ``data.rotation_seed``, whatever ``data.rotation`` says."""
-    _, level, seed = ((config.get("data") or {}).get(option) for option in ROTATION)
-    return Rotation("word" if level is None else level, 0 if seed is None else seed)
 
 
 def _histogram(label: str, found: AnswerPositions, bins: int) -> PositionHistogram:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -14,10 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.files import write_text
+from backpack_rank.models.build import RANKER, ranker_folder
 from backpack_rank.position.rotation import Rotation, original_collection, rotated_collection
 
 CONFIG = "config.yaml"
-RANKER = "ranker"
 LAST = "checkpoints/last.ckpt"
 ROTATION = ("rotation", "rotation_level", "rotation_seed")
 """Options of every data: which splits have their passages rotated, and how."""
@@ -61,11 +63,7 @@ def find_ranker(checkpoint: str | None, output: str) -> Path:
         FileNotFoundError: there is none.
     """
     if checkpoint is not None:
-        folder = Path(checkpoint).expanduser()
-        for candidate in (folder / RANKER, folder):
-            if (candidate / "config.json").is_file():
-                return candidate
-        raise FileNotFoundError(f"checkpoint={checkpoint}: neither a run's folder nor a saved ranker (no config.json)")
+        return ranker_folder(checkpoint, "checkpoint")
     found = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
     if not found:
         raise FileNotFoundError(
@@ -105,14 +103,38 @@ def load_split(data: DictConfig, split: str) -> Collection:
     return collection if rotation is None else rotated_collection(collection, rotation)
 
 
+def refuse_options(changed: Sequence[str], known: Container[str], why: str) -> None:
+    """Refuse options of the command line that would be ignored.
+
+    Args:
+        changed: options as they were given, such as ``training.epochs=3``.
+        known: first parts of the names of options that count.
+        why: what the others are, and what to do.
+
+    Raises:
+        ValueError: with the options that would be ignored, and ``why``.
+    """
+    names = {option: option.lstrip("+~").partition("=")[0].partition(".")[0] for option in changed}
+    if ignored := [option for option, name in names.items() if name not in known]:
+        raise ValueError(f"{', '.join(ignored)}: {why}")
+
+
 def rotation_of(data: DictConfig, split: str) -> Rotation | None:
     """How the passages of a split are rotated; None when they are not. Raises ``ValueError`` for a wrong option."""
-    which, level, seed = (data.get(option) for option in ROTATION)
-    which = "none" if which is None else which
+    which = data.get(ROTATION[0]) or "none"
     if which not in _ROTATED:
         raise ValueError(f"data.rotation={which}: use one of {', '.join(_ROTATED)}")
-    rotation = Rotation("word" if level is None else level, 0 if seed is None else seed)
-    return rotation if split in _ROTATED[which] else None
+    return _rotation(data) if split in _ROTATED[which] else None
+
+
+def asked_rotation(config: DictConfig) -> Rotation:
+    """``data.rotation_level`` and ``data.rotation_seed``, whatever ``data.rotation`` says."""
+    return _rotation(config.get("data") or {})
+
+
+def _rotation(data: Mapping[Any, Any]) -> Rotation:
+    level, seed = (data.get(option) for option in ROTATION[1:])
+    return Rotation("word" if level is None else level, 0 if seed is None else seed)
 
 
 def chosen_data(config: DictConfig) -> DictConfig | None:

@@ -14,7 +14,7 @@ from backpack_rank.data.vocabulary import WordPairEncoder
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.models.bm25_ranker import Bm25ForRanking
 from backpack_rank.models.build import save_ranker
-from backpack_rank.pipelines.common import RANKER, candidates_of, load_split
+from backpack_rank.pipelines.common import RANKER, candidates_of, load_split, refuse_options
 from backpack_rank.pipelines.train import build
 from backpack_rank.scoring import Scorer, ScoringSettings
 
@@ -42,7 +42,12 @@ class Counting:
         Raises:
             ValueError: an option of training; the dev split is missing; the ranker is not one that counts.
         """
-        _refuse(config.model.name, changed)
+        refuse_options(
+            changed,
+            OPTIONS,
+            f"options of training, but model={config.model.name} learns nothing, it counts the documents of the "
+            "training collection; leave them out",
+        )
         collection = load_split(config.data, "train")
         dev = load_split(config.data, "dev")
         pairs = Pairs.from_run(candidates_of(config.data, "dev", dev)[1], dev)
@@ -57,14 +62,3 @@ class Counting:
         save_ranker(folder / RANKER, ranker, encoder)
         log.info("val/%s %.4f; ranker saved to %s", MEASURE, found, folder / RANKER)
         return found
-
-
-def _refuse(model: str, changed: Sequence[str]) -> None:
-    """Refuse options of training."""
-    names = {option: option.lstrip("+~").partition("=")[0].partition(".")[0] for option in changed}
-    ignored = [option for option, name in names.items() if name not in OPTIONS]
-    if ignored:
-        raise ValueError(
-            f"{', '.join(ignored)}: options of training, but model={model} learns nothing, it counts the documents of "
-            "the training collection; leave them out"
-        )

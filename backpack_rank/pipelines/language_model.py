@@ -20,7 +20,7 @@ from backpack_rank.data.token_rows import TokenCorpus, read_corpus, write_corpus
 from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.models.language_model import language_model_of, save_language_model
-from backpack_rank.pipelines.common import LAST, load_split
+from backpack_rank.pipelines.common import LAST, load_split, refuse_options
 from backpack_rank.pipelines.fitting import fit
 from backpack_rank.training.language_model import PERPLEXITY, TextModule
 from backpack_rank.training.module import Optimisation
@@ -84,7 +84,12 @@ class LanguageModelTraining:
         Returns:
             The lowest perplexity on the held-out documents.
         """
-        _refuse(changed)
+        refuse_options(
+            changed,
+            OPTIONS,
+            "options of ranking, which task=language_model does not read; its own are task.epochs, task.learning_rate "
+            "and the others of conf/task/language_model.yaml",
+        )
         sources = text_sources(self.texts, self.field, lambda: load_split(config.data, "train"))
         tokenizer = self._tokenizer(config, folder, sources)
         model = language_model_of(instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all"))
@@ -171,17 +176,6 @@ class LanguageModelTraining:
             corpus.held_out_documents,
         )
         return corpus
-
-
-def _refuse(changed: Sequence[str]) -> None:
-    """Refuse options of ranking."""
-    names = {option: option.lstrip("+~").partition("=")[0].partition(".")[0] for option in changed}
-    ignored = [option for option, name in names.items() if name not in OPTIONS]
-    if ignored:
-        raise ValueError(
-            f"{', '.join(ignored)}: options of ranking, which task=language_model does not read; "
-            "its own are task.epochs, task.learning_rate and the others of conf/task/language_model.yaml"
-        )
 
 
 def _settings(config: DictConfig) -> dict[str, Any]:

@@ -15,8 +15,14 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import in_units, wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.models.build import load_ranker
-from backpack_rank.pipelines.answer_positions import asked_rotation
-from backpack_rank.pipelines.common import candidates_of, chosen_data, load_split, resolved_config, save_config
+from backpack_rank.pipelines.common import (
+    asked_rotation,
+    candidates_of,
+    chosen_data,
+    load_split,
+    resolved_config,
+    save_config,
+)
 from backpack_rank.pipelines.trained_runs import Stage, Stages, TrainedRun, grouped, trained_runs
 from backpack_rank.position.rotation import rotated_collection
 from backpack_rank.reporting.layout import LayoutTable, print_layout_table, write_layout_table

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from backpack_rank.data.answers import load_answers
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.pipelines.answer_positions import asked_rotation
+from backpack_rank.pipelines.common import asked_rotation
 from backpack_rank.pipelines.passage_rotation import (
     ORIGINAL,
     ROTATED,

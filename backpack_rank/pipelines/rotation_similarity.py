@@ -11,8 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from backpack_rank.models.build import load_ranker
-from backpack_rank.pipelines.answer_positions import asked_rotation
-from backpack_rank.pipelines.common import file_part, load_split, save_config
+from backpack_rank.pipelines.common import asked_rotation, file_part, load_split, save_config
 from backpack_rank.pipelines.passage_rotation import chosen_runs, paper_name, ranker_notes, with_rotation
 from backpack_rank.pipelines.term_similarity import TermSimilarity
 from backpack_rank.pipelines.trained_runs import TrainedRun, grouped

@@ -10,7 +10,7 @@ import torch
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import checked_depth
 from backpack_rank.files import cache_dir
-from backpack_rank.models.build import load_ranker
+from backpack_rank.models.build import load_ranker, ranker_folder
 from backpack_rank.retrieval.search import top_k
 from backpack_rank.retrieval.vectors import DocumentVectors, Encoding
 from backpack_rank.scoring import Scorer, ScoringSettings
@@ -49,7 +49,7 @@ class Dense:
         self.depth = checked_depth(depth)
         self.name = name
         self.folder = Path(folder).expanduser() if folder else cache_dir() / "dense"
-        self.checkpoint = _saved(Path(checkpoint).expanduser())
+        self.checkpoint = ranker_folder(checkpoint, "first_stage.checkpoint")
         try:
             self.settings = ScoringSettings(device, dtype, tokens_per_batch)
         except ValueError as error:
@@ -81,12 +81,3 @@ class Dense:
             }
             for query_id, places, values in zip(collection.queries, found, scores, strict=True)
         }
-
-
-def _saved(folder: Path) -> Path:
-    for candidate in (folder / "ranker", folder):
-        if (candidate / "config.json").is_file():
-            return candidate
-    raise FileNotFoundError(
-        f"first_stage.checkpoint={folder}: neither a run's folder nor a saved ranker (no config.json)"
-    )
