@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -22,6 +23,8 @@ PADDING, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
 SPECIAL = (PADDING, UNKNOWN, SEPARATOR)
 HANDLING = ("hash", "drop")
 _BUCKETS = "unknown_buckets"
+_CHUNK = 1000
+"""Documents that are read together."""
 
 _WORD = re.compile(r"(?u)\b\w+\b")
 # The same words for a tokenizer's engine, whose \w takes in accents that stand alone and leaves out some numbers.
@@ -172,6 +175,45 @@ class WordPairEncoder(PairEncoder):
     def _encoded(self, found: list[str]) -> np.ndarray:
         ids = np.fromiter(map(self._ids.__getitem__, found), dtype=np.int32, count=len(found))
         return ids if self._ids.buckets else ids[ids >= 0]
+
+
+@dataclass(frozen=True, eq=False)
+class WordCounts:
+    """What the documents of a collection hold.
+
+    Attributes:
+        holders: number of documents that hold each word, buckets of unknown words included. int64 [ids]
+        documents: number of documents.
+        words: running words of all of them.
+    """
+
+    holders: np.ndarray
+    documents: int
+    words: int
+
+
+def count_words(texts: Iterable[str], encoder: WordPairEncoder, size: int) -> WordCounts:
+    """Read documents and count their words, whose ids are below ``size``.
+
+    Raises:
+        ValueError: a word of a document has no such id, or no document has a word.
+    """
+    holders = np.zeros(size, dtype=np.int64)
+    documents = total = 0
+    every = iter(texts)
+    while chunk := list(islice(every, _CHUNK)):
+        for text, ids in zip(chunk, encoder.encode(chunk), strict=True):
+            if ids.size and int(ids.max()) >= size:
+                raise ValueError(
+                    f"the vocabulary lacks a word of the document {text[:80]!r}, so its documents cannot be "
+                    "counted: every word is needed (model.tokenizer.min_count=1 model.tokenizer.max_words=null)"
+                )
+            holders[np.unique(ids)] += 1
+            total += len(ids)
+        documents += len(chunk)
+    if not total:
+        raise ValueError(f"none of the {documents} documents has a word that could be counted")
+    return WordCounts(holders, documents, total)
 
 
 class _Ids(dict[str, int]):

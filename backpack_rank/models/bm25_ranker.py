@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.data.vocabulary import WordPairEncoder, unknown_buckets
+from backpack_rank.data.vocabulary import WordPairEncoder, count_words, unknown_buckets
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch, behind_separator
 from backpack_rank.models.ranker import RankerOutput
-
-_CHUNK = 1000
 
 
 class Bm25Config(PreTrainedConfig):
@@ -92,23 +88,9 @@ class Bm25ForRanking(CheckedLoading, PreTrainedModel):
         Raises:
             ValueError: no document has a word, or a word is not in the encoder's vocabulary.
         """
-        frequencies = np.zeros(self.config.vocab_size, dtype=np.int64)
-        documents = words = 0
-        every = iter(texts)
-        while chunk := list(islice(every, _CHUNK)):
-            for text, ids in zip(chunk, encoder.encode(chunk), strict=True):
-                if ids.size and int(ids.max()) >= len(frequencies):
-                    raise ValueError(
-                        f"the vocabulary lacks a word of the document {text[:80]!r}, so its documents cannot be "
-                        "counted: BM25 takes every word (model.tokenizer.min_count=1 model.tokenizer.max_words=null)"
-                    )
-                frequencies[np.unique(ids)] += 1
-                words += len(ids)
-            documents += len(chunk)
-        if not words:
-            raise ValueError(f"none of the {documents} documents has a word that BM25 could count")
-        self.document_frequencies.copy_(torch.from_numpy(frequencies))
-        self.totals.copy_(torch.tensor([documents, words]))
+        counts = count_words(texts, encoder, self.config.vocab_size)
+        self.document_frequencies.copy_(torch.from_numpy(counts.holders))
+        self.totals.copy_(torch.tensor([counts.documents, counts.words]))
 
     def forward(self, batch: PackedBatch, return_senses: bool = False) -> RankerOutput:
         """Scores of the B texts of a packed batch, each [query, separator, document], in fp64.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.data.vocabulary import SPECIAL, WordPairEncoder, unknown_buckets
+from backpack_rank.data.vocabulary import SPECIAL, WordPairEncoder, count_words, unknown_buckets
 from backpack_rank.models.interactions import new_interaction
+from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch, behind_separator
@@ -124,6 +126,16 @@ class InteractionForRanking(CheckedLoading, PreTrainedModel):
         """Raises ``ValueError``: word vectors alone predict no next word."""
         raise ValueError(f"{self.config.interaction} is no language model to warm up: use warmup.epochs=0")
 
+    def count(self, texts: Iterable[str], encoder: WordPairEncoder) -> None:
+        """Count a collection's documents, for interactions that weigh words by their IDF; others read nothing.
+
+        IDF = log(N / (df + 1)), at least 0, of N documents of which df hold the word.
+        """
+        if isinstance(self.interaction, Pacrr) and self.interaction.idf is not None:
+            counts = count_words(texts, encoder, len(self.interaction.idf))
+            values = np.log(counts.documents / (counts.holders + 1)).clip(min=0.0)
+            self.interaction.set_idf(torch.from_numpy(values))
+
     def sides(self, batch: PackedBatch) -> tuple[Side, Side]:
         """Queries and documents, each cut to the words that are read."""
         separator = self.config.separator_id
@@ -170,7 +182,8 @@ def interaction_ranker(
     Args:
         tokenizer: of :class:`~backpack_rank.data.vocabulary.WordVocabulary`.
         interaction: ``knrm``, ``conv_knrm``, ``match_pyramid``, ``pacrr`` or ``tk``.
-        sizes: of the interaction; others have its defaults.
+        sizes: of the interaction; others have its defaults. Of ``pacrr``, ``term_weights`` gives each query word its
+            IDF, which :meth:`InteractionForRanking.count` counts.
         embeddings: first word vectors: ``random``, a text file of vectors (GloVe), or the hub id or folder of a
             pretrained model (see :func:`~backpack_rank.models.word_embeddings.word_vectors`).
         embedding_size: e of random vectors; None is 300.
@@ -184,9 +197,12 @@ def interaction_ranker(
     buckets = unknown_buckets(tokenizer)
     words = tokenizer.convert_ids_to_tokens(list(range(len(SPECIAL), len(tokenizer))))
     vectors = word_vectors(words, embeddings, embedding_size, others=len(SPECIAL) + buckets)
+    own = dict(sizes or {})
+    if own.pop("term_weights", False):
+        own["vocabulary_size"] = len(tokenizer) + buckets
     config = InteractionConfig(
         interaction=interaction,
-        sizes=dict(sizes or {}),
+        sizes=own,
         vocab_size=len(tokenizer),
         unknown_buckets=buckets,
         embedding_size=vectors.shape[1],

@@ -17,7 +17,9 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.lists import TrainingLists
 from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, Pairs
 from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.data.vocabulary import WordPairEncoder
 from backpack_rank.models.build import Ranker, pair_encoder, save_ranker
+from backpack_rank.models.interaction import InteractionForRanking
 from backpack_rank.pipelines.beginning import Beginning
 from backpack_rank.pipelines.common import CONFIG, RANKER, candidates_of, load_split, quiet_libraries, save_config
 from backpack_rank.pipelines.fine_tuning import continued, saved_ranker
@@ -110,7 +112,10 @@ def build(config: DictConfig, collection: Collection) -> tuple[Ranker, PairEncod
         return saved_ranker(config)
     tokenizer = instantiate(config.model.tokenizer).build(texts_of(collection))
     ranker = instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all")
-    return ranker, pair_encoder(tokenizer, ranker, config.max_length)
+    encoder = pair_encoder(tokenizer, ranker, config.max_length)
+    if isinstance(ranker, InteractionForRanking) and isinstance(encoder, WordPairEncoder):
+        ranker.count((text for _, text in collection.documents), encoder)
+    return ranker, encoder
 
 
 def texts_of(collection: Collection) -> Iterator[str]:

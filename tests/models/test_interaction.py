@@ -1,5 +1,7 @@
 """Word-embedding rankers as rankers: sides of a pair, limits, padding, saving and loading, gradients, frozen parts."""
 
+import math
+
 import pytest
 import torch
 
@@ -218,3 +220,19 @@ def test_what_a_word_ranker_cannot_do_is_refused(words, tokenizer):
         interaction_ranker(words, interaction="knrm", sizes={"bins": 3})
     with pytest.raises(ValueError, match="max_query_length=0"):
         InteractionConfig(max_query_length=0)
+
+
+def test_pacrr_weighs_words_by_the_documents_that_hold_them():
+    documents = ["the red fox", "the red hen", "the hen the", "the owl"]
+    tokenizer = WordVocabulary(min_count=1, unknown="hash", buckets=2).build(documents)
+    ranker = interaction_ranker(tokenizer, interaction="pacrr", sizes={"term_weights": True}, embedding_size=4)
+    encoder = pair_encoder(tokenizer, ranker, 20)
+    ranker.count(documents, encoder)
+    # N = 4: "the" is in all, "red" and "hen" in two, "fox" and "owl" in one, "yak" and its bucket in none.
+    expected = {"the": 0.0, "red": math.log(4 / 3), "hen": math.log(4 / 3), "fox": math.log(2), "owl": math.log(2)}
+    for word, idf in {**expected, "yak": math.log(4)}.items():
+        (ids,) = encoder.encode([word])
+        assert ranker.interaction.idf[ids[0]].item() == pytest.approx(idf, abs=1e-6)
+    plain = interaction_ranker(tokenizer, interaction="pacrr", embedding_size=4)
+    plain.count(iter(()), encoder)  # reads nothing
+    assert plain.interaction.idf is None
