@@ -22,6 +22,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from backpack_rank.evaluation.results import PerQuery
+
 _CHUNK = 512  # patterns of signs held in memory at once
 _MOST_COUNTED = 2**16
 _MOST_RANKED = 50  # 2 ** 50 patterns are still counted exactly in float64
@@ -161,3 +163,9 @@ def _count_reached(differences: np.ndarray, least: np.ndarray, resamples: int, s
         for column in range(least.shape[1]):
             reached[:, column] += np.count_nonzero(sums >= least[:, column, None], axis=1)
     return reached
+
+
+def p_wilcoxon(first: PerQuery, second: PerQuery, measure: str) -> float:
+    """p value of Wilcoxon's signed-rank test over the queries that both have."""
+    shared = [query for query in first.query_ids if query in second.values[measure]]
+    return wilcoxon(in_units(first.only(shared).array(measure), second.only(shared).array(measure))[0])

@@ -17,6 +17,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.files import write_text
 from backpack_rank.models.build import RANKER, ranker_folder
+from backpack_rank.models.listwise.saved import SETTINGS
 from backpack_rank.position.rotation import Rotation, original_collection, rotated_collection
 
 CONFIG = "config.yaml"
@@ -57,14 +58,19 @@ def run_folder(output: str, resume: bool | str) -> str:
 
 
 def find_ranker(checkpoint: str | None, output: str) -> Path:
-    """The folder of a saved ranker: the one given (a run or its ranker folder), or the last trained one.
+    """The folder of a saved ranker: the one given (a run or its ranker folder), or the last trained pointwise one.
 
     Raises:
         FileNotFoundError: there is none.
     """
     if checkpoint is not None:
         return ranker_folder(checkpoint, "checkpoint")
-    found = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
+    saved = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
+    found = [path for path in saved if not (path.parent / SETTINGS).is_file()]
+    if saved and not found:
+        raise FileNotFoundError(
+            f"all rankers below {Path(output, 'train')} are listwise: add listwise=trained, or train another one"
+        )
     if not found:
         raise FileNotFoundError(
             f"no trained ranker below {Path(output, 'train')}: run `python train.py` first, "
@@ -141,6 +147,13 @@ def chosen_data(config: DictConfig) -> DictConfig | None:
     """The data asked for by ``data=``; None when there is nothing but options for the data of a checkpoint."""
     data = config.get("data")
     return data if data is not None and "name" in data else None
+
+
+def needed_data(config: DictConfig) -> DictConfig:
+    """The data of ``data=``. Raises ``ValueError`` without one."""
+    if (data := chosen_data(config)) is None:
+        raise ValueError("this needs the collection to rank: add data=..., one of conf/data")
+    return data
 
 
 def file_part(name: str) -> str:

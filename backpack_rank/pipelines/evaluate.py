@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.formats import write_run
+from backpack_rank.data.listwise_requests import read_requests, reordered, write_requests
 from backpack_rank.evaluation.statistics import compare
 from backpack_rank.pipelines.aggregated import aggregated, check_aggregate
 from backpack_rank.pipelines.auto import chosen_alpha
@@ -22,12 +23,14 @@ from backpack_rank.pipelines.common import (
     chosen_data,
     file_part,
     find_ranker,
+    needed_data,
     quiet_libraries,
     resolved_config,
     save_config,
 )
 from backpack_rank.pipelines.details import swap_notes, write_class_counts, write_gaps_by
 from backpack_rank.pipelines.explain import explain
+from backpack_rank.pipelines.listwise import check_listwise, listwise_checkpoint, listwise_ranker, listwise_systems
 from backpack_rank.pipelines.page import write_evaluation_page
 from backpack_rank.pipelines.recalibrated import recalibrated_systems
 from backpack_rank.pipelines.runs import run_systems, run_workload
@@ -64,12 +67,15 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
         return None
     if config.run is not None:
         return _evaluate_runs(config, folder, quiet)
+    if config.get("listwise") is not None:
+        return _evaluate_listwise(config, folder, quiet)
     return _evaluate_ranker(config, folder, quiet)
 
 
 def _check_options(config: DictConfig) -> None:
     """Refuse what would be ignored."""
     check_aggregate(config)
+    check_listwise(config)
     if config.alpha != AUTO:
         check_alpha(config.alpha)
         if config.budget is not None:
@@ -91,6 +97,25 @@ def _evaluate_runs(config: DictConfig, folder: Path, quiet: bool) -> Report:
     work = run_workload(config, data, yardstick)
     systems, notes = aggregated(config, run_systems(config.run, work), work, folder)
     results = yardstick.measure(systems, work)
+    return _report(config, data, folder, work, results, yardstick, notes, quiet, None)
+
+
+def _evaluate_listwise(config: DictConfig, folder: Path, quiet: bool) -> Report:
+    """The first stage, and a listwise ranker that reorders its first candidates."""
+    checkpoint = listwise_checkpoint(config)
+    data = data_of(config, checkpoint) if checkpoint is not None else needed_data(config)
+    yardstick = Yardstick.of(config, data)
+    # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
+    unswapped = config.copy()
+    unswapped.swap = False
+    work = load_workload(unswapped, data, yardstick.fairness.lexicon)
+    systems, notes = listwise_systems(config, listwise_ranker(config, checkpoint), work, folder)
+    if data.get("requests") is not None:
+        requests = read_requests(Path(data.requests).expanduser())
+        write_requests(folder / "results.jsonl", reordered(requests, systems[-1].test_run))
+    results = yardstick.measure(systems, work)
+    if checkpoint is not None:
+        notes = [f"Ranker: {checkpoint}", *notes]
     return _report(config, data, folder, work, results, yardstick, notes, quiet, None)
 
 

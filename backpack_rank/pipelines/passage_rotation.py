@@ -12,14 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.evaluation.paired import in_units, wilcoxon
+from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.models.build import load_ranker
 from backpack_rank.pipelines.common import (
     asked_rotation,
     candidates_of,
-    chosen_data,
     load_split,
+    needed_data,
     resolved_config,
     save_config,
 )
@@ -157,14 +157,6 @@ class RotationTransfer:
         finish(config, data, folder, table, values, quiet)
 
 
-def needed_data(config: DictConfig) -> DictConfig:
-    """The data of ``data=``. Raises ``ValueError`` without one."""
-    data = chosen_data(config)
-    if data is None:
-        raise ValueError("this experiment needs the collection to test on: add data=..., one of conf/data")
-    return data
-
-
 def with_rotation(data: DictConfig, rotation: str) -> DictConfig:
     """The same data with another ``rotation``."""
     copied = OmegaConf.create(OmegaConf.to_container(data, resolve=True))
@@ -221,12 +213,6 @@ def mean_values(values: Sequence[PerQuery]) -> PerQuery:
 def figures_of(values: PerQuery) -> dict[str, Figure]:
     """Means of all measures with their intervals."""
     return dict(values.summary().figures)
-
-
-def p_wilcoxon(first: PerQuery, second: PerQuery, measure: str) -> float:
-    """p value of Wilcoxon's signed-rank test over the queries that both have."""
-    shared = [query for query in first.query_ids if query in second.values[measure]]
-    return wilcoxon(in_units(first.only(shared).array(measure), second.only(shared).array(measure))[0])
 
 
 def missing_effects(measured: Mapping[tuple[str, str], RankersOnBoth], source: str) -> list[str]:

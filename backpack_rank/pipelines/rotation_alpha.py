@@ -10,16 +10,15 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from backpack_rank.data.answers import load_answers
+from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.pipelines.common import asked_rotation
+from backpack_rank.pipelines.common import asked_rotation, needed_data
 from backpack_rank.pipelines.passage_rotation import (
     ORIGINAL,
     ROTATED,
     chosen_runs,
     finish,
     mean_values,
-    needed_data,
-    p_wilcoxon,
     paper_name,
     ranker_notes,
     with_rotation,

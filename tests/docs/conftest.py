@@ -20,6 +20,8 @@ from backpack_rank.data.sources.embedded import load_embedded
 def documented(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     """A workplace with a trained small ranker, two runs of the small embedded collection, and a word list."""
     place = Workplace(tmp_path_factory.mktemp("documented"))
+    small = [option for option in SMALL if option.startswith(("+data.", "model."))]
+    place.run("train.py", "task=listwise", "model=listwise_tiny", "task.size=4", "task.epochs=1", *small)
     place.run("train.py", *SMALL, "training.epochs=1")
     collection = load_embedded("test", test_queries=12, documents=80)
     run = Bm25(depth=20, cache=False).candidates(collection)

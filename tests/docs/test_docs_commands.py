@@ -32,7 +32,10 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_OF_REAL_DATA = ("experiment=answer_positions", "experiment=passage_rotation")
+_OF_REAL_DATA = (
+    *("experiment=answer_positions", "experiment=passage_rotation", "experiment=lists/capcal"),
+    *("listwise=hugging_face", "listwise=openai"),
+)
 _OPTION = re.compile(r"`\+?([a-z][\w.]*)=([^`\s]*)`")
 
 
@@ -58,7 +61,7 @@ class Command:
     def here(self) -> bool:
         """Whether the small ranker and the embedded collection are all that it needs."""
         named = re.findall(r"(?<!\S)(?:data|checkpoint)=(\S+)", self.line)
-        real = any(experiment in self.line for experiment in _OF_REAL_DATA)
+        real = any(option in self.line for option in _OF_REAL_DATA)
         return self.script == "evaluate.py" and set(named) <= {"embedded"} and not real
 
 

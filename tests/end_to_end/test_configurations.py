@@ -15,6 +15,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name != "experiment"]
 EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
 OF_TRAINING = {"adapter", "specialise", "task", "teacher", "data", "model", "trainer", "logger"}
+ELSEWHERE = {"prompt"}  # groups of other groups' options
 WITHOUT_TARGET = {"trainer", "attribute", "task"}
 
 
@@ -37,7 +38,8 @@ def targets(node) -> list[str]:
 @pytest.mark.parametrize(("group", "name"), GROUPS)
 def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
-    config = composed("train" if group in OF_TRAINING else "evaluate", f"{group}={name}")
+    added = "+" if group in ELSEWHERE else ""
+    config = composed("train" if group in OF_TRAINING else "evaluate", f"{added}{group}={name}")
     found = targets(OmegaConf.to_container(config[group], resolve=False))
     assert found or group in WITHOUT_TARGET
     for target in found:

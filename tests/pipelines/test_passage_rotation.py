@@ -15,11 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.first_stage import GivenCandidates
+from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.models.build import save_ranker
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.pipelines.common import register_resolvers
-from backpack_rank.pipelines.passage_rotation import mean_values, p_wilcoxon
+from backpack_rank.pipelines.passage_rotation import mean_values
 from backpack_rank.pipelines.trained_runs import Stage, trained_runs
 from backpack_rank.position.rotation import Rotation
 

@@ -95,8 +95,8 @@ class Usage:
 
     Attributes:
         lists: lists that the model was shown (every window and every permutation is one).
-        passes: forward passes, counted for each list of a batch; every generated token is one. Passes that a cache
-            saved are not counted.
+        passes: forward passes, counted for each list of a batch; behind a server every generated token is one. Passes
+            that a cache saved are not counted.
         prompt_tokens: tokens read, with repetitions; what a cache saved is not counted.
         generated_tokens: tokens generated.
         shortened: passages that were cut to fit into the model's context.

@@ -91,11 +91,17 @@ def render(page: Page, limits: Limits = Limits()) -> str:
             page=page,
             limits=limits,
             sections={name: title for name, title in SECTIONS.items() if getattr(page, name)},
-            style=Markup((templates / "style.css").read_text("utf-8") + EXPLANATION_CSS),
+            style=page_style(),
             script=Markup((templates / "script.js").read_text("utf-8")),
             group_class=lambda group: _group_class(page.groups, group),
         )
     )
+
+
+def page_style() -> Markup:
+    """The style sheet of all pages."""
+    style = resources.files(__package__) / "templates" / "style.css"
+    return Markup(style.read_text("utf-8") + EXPLANATION_CSS)
 
 
 @cache

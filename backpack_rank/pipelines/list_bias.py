@@ -1,0 +1,295 @@
+"""``evaluate.py experiment=lists/bias``: position bias of a listwise ranker, without and with remedies."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from omegaconf import DictConfig
+
+from backpack_rank.data.collection import Qrels
+from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Usage
+from backpack_rank.pipelines.common import candidates_of, load_split, resolved_config, save_config
+from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings, data_of_lists, trained_lists
+from backpack_rank.pipelines.list_tables import with_options
+from backpack_rank.pipelines.listwise import listwise_checkpoint, listwise_ranker
+from backpack_rank.pipelines.sorting_task import TASKS
+from backpack_rank.position.controlled_positions import MEASURES, controlled_positions, with_one_relevant
+from backpack_rank.position.list_runs import lists_of
+from backpack_rank.position.order_robustness import order_robustness
+from backpack_rank.position.reversals import reversals, wrong_pairs
+from backpack_rank.position.shuffling import rank_shuffled
+from backpack_rank.position.sorting_scores import sorting_scores
+from backpack_rank.position.transitions import Transitions
+from backpack_rank.reporting.layout import print_layout_table, write_layout_table
+from backpack_rank.reporting.list_bias_tables import (
+    Sorted,
+    SortingFigures,
+    SystemEvenness,
+    SystemOrders,
+    evenness_table,
+    order_table,
+    remedies_table,
+    sorting_table,
+)
+from backpack_rank.reporting.list_page import ListPage, write_list_page
+from backpack_rank.reporting.list_position import write_matrix
+from backpack_rank.reporting.position_curves import PositionReport, SystemPositions, write_position_curves
+
+log = logging.getLogger(__name__)
+INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
+_POOL = 100
+"""Candidates of a query among which a relevant passage and others that are not relevant are looked for."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TestLists:
+    """Lists to look at a ranker's position bias with.
+
+    Attributes:
+        name: what they are.
+        whole: lists of one size.
+        qrels: judgements of a collection; empty for a sorting task.
+        targets: of a sorting task, the right place of the item at each input position, equal ones tied; empty for a
+            collection.
+        controlled: lists with one relevant passage each.
+        relevant: its position in each of them.
+        notes: sentences about them.
+    """
+
+    name: str
+    whole: tuple[PassageList, ...]
+    qrels: Qrels
+    targets: tuple[np.ndarray, ...]
+    controlled: tuple[PassageList, ...]
+    relevant: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Found:
+    """What was measured, by system."""
+
+    positions: list[SystemPositions] = field(default_factory=list)
+    evenness: list[SystemEvenness] = field(default_factory=list)
+    orders: list[SystemOrders] = field(default_factory=list)
+    sorting: list[SortingFigures] = field(default_factory=list)
+    transitions: dict[str, np.ndarray] = field(default_factory=dict)
+    reversed: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ListBias:
+    """``task`` of ``conf/experiment/lists/bias.yaml``.
+
+    Attributes:
+        rows: by name of the system, options that differ from those of the command line; the first is the baseline.
+        instruments: of :data:`INSTRUMENTS`.
+        lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained on.
+        size: passages of a list; None: as the ranker was trained.
+        number: lists at most.
+        shuffles: of each list, for transitions and reversals.
+        shuffled_orders: random orders beside the original and the reversed one.
+        minimum: relevance from which a passage counts as relevant.
+        seed: of shuffles, and of a sorting task's lists.
+        options: parts of the configuration that several rows refer to; not read here.
+    """
+
+    rows: Mapping[str, Mapping[str, Any]]
+    instruments: Sequence[str] = INSTRUMENTS
+    lists: str | None = None
+    size: int | None = None
+    number: int = 100
+    shuffles: int = 10
+    shuffled_orders: int = 2
+    minimum: int = 1
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.instruments, str):
+            object.__setattr__(self, "instruments", (self.instruments,))
+        for name in self.instruments:
+            if name not in INSTRUMENTS:
+                raise ValueError(f"task.instruments: {name!r} is none of {', '.join(INSTRUMENTS)}")
+        if not self.rows or not self.instruments:
+            raise ValueError("task.rows and task.instruments must name at least one system and one instrument")
+        for name in ("number", "shuffles", "shuffled_orders", "minimum"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"task.{name}={value} must be a whole number of at least 1")
+
+    def run(self, config: DictConfig, folder: Path, quiet: bool = False) -> None:
+        """Measure every system, write tables, pictures and ``report.html``, and print the tables.
+
+        Raises:
+            ValueError: no listwise ranker, or it is not known which lists are meant.
+        """
+        if config.get("listwise") is None:
+            raise ValueError(
+                "position bias in lists is that of a listwise ranker: add listwise=trained, listwise=hugging_face or "
+                "listwise=openai"
+            )
+        first = with_options(config, next(iter(self.rows.values())))
+        checkpoint = listwise_checkpoint(first)
+        kind, size = trained_lists(checkpoint, self.lists, self.size)
+        data = data_of_lists(config, checkpoint, kind)
+        given = self.test_lists(data, ListSettings(kind, size, self.number, held_out=self.number, seed=self.seed))
+        save_config(folder, resolved_config(config, data))
+        found = _Found()
+        for label, options in self.rows.items():
+            own = with_options(config, options)
+            self._measure(label, listwise_ranker(own, listwise_checkpoint(own)), given, found)
+            self._write(folder, given, found)  # what there is so far
+        for table in _tables(given, found):
+            if not quiet:
+                print_layout_table(table)
+        if not quiet:
+            print(f"Report: {folder / 'report.html'}")
+
+    def test_lists(self, data: DictConfig, settings: ListSettings) -> TestLists:
+        """The lists of the test split, or of the sorting task in random order."""
+        if settings.kind != COLLECTION:
+            items = settings.held_out_lists(data)
+            whole, targets = tuple(item.passages for item in items), tuple(item.levels for item in items)
+            single = [item for item in items if (item.levels == 0).sum() == 1]
+            controlled = tuple(item.passages for item in single)
+            best = tuple(int(item.levels.argmin()) for item in single)
+            note = f"The relevant item is the one that belongs first; {len(items) - len(single)} lists have several."
+            return TestLists(settings.kind, whole, {}, targets, controlled, best, (note,))
+        test = load_split(data, "test")
+        pool = lists_of(candidates_of(data, "test", test)[1], test, _POOL, judged=True)
+        grades = [[test.qrels.get(one.query_id, {}).get(doc_id, 0) for doc_id in one.ids] for one in pool]
+        chosen = with_one_relevant(pool, grades, settings.size, self.minimum)
+        whole = tuple(one.taken(range(settings.size)) for one in pool if len(one) >= settings.size)[: self.number]
+        notes = (
+            f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from which "
+            f"{chosen.removed} further relevant passages were taken out; {len(chosen.without_relevant)} "
+            f"queries have no relevant candidate and {len(chosen.too_short)} too few others.",
+            f"All else: the first {settings.size} candidates of {len(whole)} judged queries.",
+        )
+        kept = slice(self.number)
+        return TestLists(test.name, whole, test.qrels, (), chosen.lists[kept], chosen.relevant[kept], notes)
+
+    def _measure(self, label: str, ranker: ListwiseRanker, given: TestLists, found: _Found) -> None:
+        log.info("%s: %s", label, ranker.name)
+        if "positions" in self.instruments:
+            positions, usage, seconds = _timed(
+                ranker, lambda: controlled_positions(ranker, given.controlled, given.relevant)
+            )
+            curves = tuple(positions.curve(measure) for measure in MEASURES)
+            ranked = len(given.controlled) * len(given.controlled[0])
+            found.positions.append(SystemPositions(label, curves, ranked, usage.passes or None, seconds))
+        if "shuffles" in self.instruments:
+            self._shuffled(label, ranker, given, found)
+        if "orders" in self.instruments:
+            robust = order_robustness(
+                ranker, given.whole, given.qrels or None, shuffled=self.shuffled_orders, seed=self.seed
+            )
+            measured = dict(zip(robust.orders, robust.effectiveness, strict=False))
+            figures = {order: values.summary().figures["nDCG@10"] for order, values in measured.items()}
+            taus = {
+                (one, other): float(robust.tau[i, j])
+                for i, one in enumerate(robust.orders)
+                for j, other in enumerate(robust.orders)
+                if i < j
+            }
+            found.orders.append(SystemOrders(label, figures, taus))
+        if "sorting" in self.instruments and given.targets:
+            scores = sorting_scores(ranker.rank(given.whole), given.targets)
+            found.sorting.append(
+                SortingFigures(label, {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)})
+            )
+
+    def _shuffled(self, label: str, ranker: ListwiseRanker, given: TestLists, found: _Found) -> None:
+        size = len(given.whole[0])
+        shuffled = rank_shuffled(ranker, given.whole, self.shuffles, self.seed)
+        transitions = Transitions.of(shuffled.rankings, size)
+        pairs = reversals(shuffled.rankings, size)
+        wrong = None
+        if given.targets:
+            orders = zip(shuffled.lists, shuffled.permutations, strict=True)
+            wrong = wrong_pairs(shuffled.rankings, [given.targets[n][order] for n, order in orders], size).mean
+        found.evenness.append(
+            SystemEvenness(
+                label,
+                transitions.rankings,
+                transitions.total_variation,
+                transitions.chance,
+                pairs.mean,
+                pairs.range,
+                wrong,
+            )
+        )
+        found.transitions[label] = transitions.given_input
+        found.reversed[label] = pairs.shares
+
+    def _write(self, folder: Path, given: TestLists, found: _Found) -> None:
+        pictures: dict[str, Path] = {}
+        if found.positions:
+            report = _position_report(given, found)
+            pictures["Position of the relevant passage"] = _picture(write_position_curves(folder, report))
+        if found.transitions:
+            size = len(given.whole[0])
+            pictures["From input to output position"] = _picture(
+                write_matrix(
+                    folder,
+                    "transitions",
+                    found.transitions,
+                    title="Output position by input position, lists shuffled",
+                    value="share of an input position",
+                    centre=1 / size,
+                )
+            )
+            pictures["Reversed pairs"] = _picture(
+                write_matrix(
+                    folder,
+                    "reversals",
+                    found.reversed,
+                    title="Share of pairs that come out reversed, by their input positions",
+                    rows="first input position",
+                    columns="second input position",
+                    value="share reversed",
+                    centre=0.5,
+                )
+            )
+        tables = _tables(given, found)
+        for table in tables:
+            write_layout_table(folder, table)
+        title = f"Position bias in lists: {given.name}"
+        write_list_page(folder / "report.html", ListPage(title, tuple(tables), pictures))
+
+
+def _tables(given: TestLists, found: _Found) -> list[Any]:
+    tables = []
+    if found.positions:
+        tables.append(remedies_table(_position_report(given, found)))
+    if found.orders:
+        tables.append(order_table(found.orders, given.name))
+    if found.evenness:
+        tables.append(evenness_table(found.evenness, given.name))
+    if found.sorting:
+        tables.append(sorting_table(found.sorting))
+    return tables
+
+
+def _position_report(given: TestLists, found: _Found) -> PositionReport:
+    return PositionReport(given.name, len(given.controlled), tuple(found.positions), given.notes)
+
+
+def _timed(ranker: ListwiseRanker, work: Callable[[], T]) -> tuple[T, Usage, float]:
+    """What the work gives, what it cost, and the seconds that it took."""
+    before, start = copy.copy(ranker.usage), time.perf_counter()
+    result = work()
+    return result, ranker.usage.since(before), time.perf_counter() - start
+
+
+def _picture(written: Sequence[Path]) -> Path:
+    return next(path for path in written if path.suffix == ".svg")

@@ -1,0 +1,204 @@
+"""``evaluate.py listwise=...``: a listwise ranker with its remedies, over the candidates of a collection."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.formats import ranking
+from backpack_rank.models.build import RANKER
+from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Usage
+from backpack_rank.models.listwise.saved import SETTINGS
+from backpack_rank.pipelines.ranked_lists import RankedLists
+from backpack_rank.pipelines.turned import System
+from backpack_rank.pipelines.workload import Workload, only
+from backpack_rank.position.list_runs import lists_of
+from backpack_rank.position.permutation import PermutationSelfConsistency
+from backpack_rank.position.shuffling import shuffles
+from backpack_rank.position.windows import SlidingWindows
+
+log = logging.getLogger(__name__)
+RANKINGS_FILE = "rankings.jsonl"
+ORDERS = ("first_stage", "reversed", "shuffled")
+
+
+def check_listwise(config: DictConfig) -> None:
+    """Refuse options that have nothing to act on, or that act on nothing here.
+
+    Raises:
+        ValueError: a remedy without a listwise ranker, or one beside alpha, runs or wordings.
+    """
+    if config.get("listwise") is None:
+        for remedy in ("permutation", "calibration"):
+            if config.get(remedy) is not None:
+                raise ValueError(
+                    f"{remedy}=... is for listwise rankers: add listwise=trained, listwise=hugging_face or "
+                    "listwise=openai, or leave it out"
+                )
+        return
+    if config.alpha != 1:
+        raise ValueError(f"alpha={config.alpha} turns the senses of a Backpack; listwise=... has none: leave it out")
+    for option in ("run", "wordings", "aggregate"):
+        if config.get(option) is not None:
+            raise ValueError(f"{option}=... and listwise=... do not go together: leave one of them out")
+    if config.listwise.input.order not in ORDERS:
+        raise ValueError(f"listwise.input.order={config.listwise.input.order}: use one of {', '.join(ORDERS)}")
+    depth = config.listwise.depth
+    if depth is not None and (not isinstance(depth, int) or depth < 1):
+        raise ValueError(f"listwise.depth={depth} must be a number of candidates, or null for all of them")
+
+
+def listwise_checkpoint(config: DictConfig) -> Path | None:
+    """The folder of the trained listwise ranker that is asked for; None for a model of the hub or a server.
+
+    Raises:
+        FileNotFoundError: ``listwise=trained``, and there is none.
+    """
+    options = config.listwise.ranker
+    if "name" not in options or (options.name is not None and not Path(str(options.name)).expanduser().is_dir()):
+        return None
+    given = options.name if options.name is not None else config.checkpoint
+    if given is not None:
+        folder = Path(given).expanduser()
+        for candidate in (folder / RANKER, folder):
+            if (candidate / SETTINGS).is_file():
+                return candidate
+        if options.name is not None and options.get("prompt") is not None:
+            return None  # a model's own folder
+        raise FileNotFoundError(f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)")
+    found = [path for path in Path(config.output, "train").glob(f"**/{RANKER}") if (path / SETTINGS).is_file()]
+    if not found:
+        raise FileNotFoundError(
+            f"no trained listwise ranker below {Path(config.output, 'train')}: run `python train.py task=listwise` "
+            "first, or give checkpoint=FOLDER, or take listwise=hugging_face or listwise=openai"
+        )
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def listwise_ranker(config: DictConfig, checkpoint: Path | None) -> ListwiseRanker:
+    """The ranker with calibration inside it, permutations around it and windows around those.
+
+    Raises:
+        ValueError: the ranker cannot be calibrated, or an option is wrong.
+    """
+    options: dict[str, Any] = {} if checkpoint is None else {"name": str(checkpoint)}
+    if config.get("calibration") is not None:
+        if "name" not in config.listwise.ranker:
+            raise ValueError("calibration=... needs the probabilities of a model here; a server gives only texts")
+        options["calibration"] = instantiate(config.calibration, _convert_="all")
+    ranker: ListwiseRanker = instantiate(config.listwise.ranker, **options, _convert_="all")
+    size, stride = _window(config.listwise.window, getattr(ranker, "passages", None))
+    if config.get("permutation") is not None:
+        ranker = instantiate(config.permutation, _convert_="all")(ranker)
+    return SlidingWindows(ranker, size, stride)
+
+
+def _window(options: DictConfig, trained: int | None) -> tuple[int | None, int]:
+    """Size and stride; null: as many passages as the ranker was trained on, and half of the size."""
+    size = options.size if options.size is not None else trained
+    if size is not None and trained is not None and size > trained:
+        log.warning(
+            "listwise.window.size=%d, but the ranker was trained on lists of %d: it has not learnt the identifiers "
+            "behind them",
+            size,
+            trained,
+        )
+    return size, options.stride if options.stride is not None else max(1, (size or 2) // 2)
+
+
+def listwise_systems(
+    config: DictConfig, ranker: ListwiseRanker, work: Workload, folder: Path
+) -> tuple[list[System], list[str]]:
+    """The first stage, the listwise ranker behind it, and sentences about what ranking cost."""
+    started = time.perf_counter()
+    tests = rerank(config, ranker, work.candidates, work.test, folder)
+    if work.separate:
+        biases = rerank(config, ranker, work.bias_candidates, work.bias, folder)
+    else:
+        biases = only(tests, work.bias)
+    systems = [
+        System(work.stage, None, work.candidates, work.bias_candidates),
+        System(ranker.name, None, tests, biases),
+    ]
+    notes = [
+        f"{ranker.name}: {usage_in_words(ranker.usage)}, {time.perf_counter() - started:.1f} s; the first "
+        f"{config.listwise.depth} candidates of each query, shown in the order {config.listwise.input.order}"
+    ]
+    inner: ListwiseRanker | None = ranker
+    while inner is not None:
+        if isinstance(inner, PermutationSelfConsistency) and inner.not_optimal:
+            notes.append(
+                f"{inner.not_optimal} of {inner.aggregated} aggregates are not proven to be optimal; raise "
+                "permutation.aggregator.time_limit"
+            )
+        inner = getattr(inner, "ranker", None)
+    return systems, notes
+
+
+def rerank(config: DictConfig, ranker: ListwiseRanker, candidates: Run, collection: Collection, folder: Path) -> Run:
+    """Candidates in the ranker's order; those behind ``listwise.depth`` stay in theirs, behind all others.
+
+    Rankings are saved to ``rankings.jsonl`` as they come. A job with the same folder (``hydra.run.dir``) and the same
+    options takes those that are there.
+    """
+    given = lists_of(candidates, collection, config.listwise.depth)
+    lists, orders = zip(*(_shown(one, config.listwise.input) for one in given), strict=True)
+    known = RankedLists(folder / RANKINGS_FILE, _settings(config, ranker))
+    missing = [number for number, one in enumerate(lists) if one not in known]
+    if len(missing) < len(lists):
+        log.info("%s: %d of %d lists are ranked already", known.path, len(lists) - len(missing), len(lists))
+    step = int(config.listwise.lists_per_call)
+    with tqdm(total=len(missing), desc=f"ranking {collection.name}", unit="list", leave=False) as bar:
+        for start in range(0, len(missing), step):
+            part = [lists[number] for number in missing[start : start + step]]
+            known.add(part, ranker.rank(part))
+            bar.update(len(part))
+    run: Run = {}
+    for one, order in zip(lists, orders, strict=True):
+        ranked = known[one]
+        ids = [one.ids[position] for position in ranked.order]
+        rest = ranking(candidates[one.query_id])[len(order) :]
+        run[one.query_id] = {doc_id: -float(place) for place, doc_id in enumerate([*ids, *rest], start=1)}
+    return run
+
+
+def usage_in_words(usage: Usage) -> str:
+    """The counts that are not 0."""
+    counts = {
+        "lists": usage.lists,
+        "forward passes": usage.passes,
+        "tokens read": usage.prompt_tokens,
+        "tokens generated": usage.generated_tokens,
+        "requests": usage.requests,
+        "answers from disk": usage.cached,
+        "passages shortened": usage.shortened,
+        "identifiers missing": usage.missing,
+        "repeated": usage.repeated,
+        "invented": usage.invented,
+    }
+    words = [f"{count:,} {name}" for name, count in counts.items() if count]
+    if usage.cost:
+        words.append(f"cost {usage.cost:.4f}")
+    return ", ".join(words) or "nothing was ranked anew"
+
+
+def _shown(one: PassageList, options: DictConfig) -> tuple[PassageList, np.ndarray]:
+    order = np.arange(len(one))
+    if options.order == "reversed":
+        order = order[::-1]
+    elif options.order == "shuffled":
+        order = next(shuffles(one, options.seed))
+    return one.taken(order), order
+
+
+def _settings(config: DictConfig, ranker: ListwiseRanker) -> dict[str, Any]:
+    parts = ("listwise", "permutation", "calibration")
+    return {"name": ranker.name} | {part: config.get(part) for part in parts}

@@ -1,0 +1,272 @@
+"""Tables about position bias in lists: remedies, robustness to input order, evenness of positions, sorting tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backpack_rank.reporting import published_lists as published
+from backpack_rank.reporting.layout import NONE, Entry, LayoutTable, extreme
+from backpack_rank.reporting.position_curves import PositionReport, SystemPositions
+from backpack_rank.reporting.rows import SIGNIFICANCE, Figure
+
+REMEDY_COLUMNS = ("system", "measure", "mean", "range", "variance", "worst_position", "ranked", "passes", "seconds")
+ORDER_COLUMNS = ("system", "order", "other_order", "measure", "value", "low", "high")
+EVENNESS_COLUMNS = ("system", "rankings", "total_variation", "chance", "reversed", "reversed_range", "wrong")
+STAGE_COLUMNS = ("collection", "first_stage", "queries", "measure", "ranking", "value", "low", "high", "p_wilcoxon")
+SORTING_COLUMNS = ("source", "model", "task", "kind", "tau", "exact")
+
+
+@dataclass(frozen=True)
+class SystemOrders:
+    """One system on the same lists in several input orders.
+
+    Attributes:
+        label: name of the system.
+        figures: a measure of effectiveness by input order, ``original`` first; empty without judgements.
+        taus: mean Kendall's tau between the outputs of two input orders, by both names.
+    """
+
+    label: str
+    figures: Mapping[str, Figure]
+    taus: Mapping[tuple[str, str], float]
+
+
+@dataclass(frozen=True)
+class SystemEvenness:
+    """What input positions make out for one system, over shuffled lists.
+
+    Attributes:
+        label: name of the system.
+        rankings: that were looked at.
+        total_variation: of the transitions from even ones; 0 is no position bias.
+        chance: what it is expected to be for random rankings, as many.
+        reversed: share of the pairs of passages that come out in another order than they were read in; 1/2 without
+            position bias.
+        reversed_range: of that share over the pairs of input positions.
+        wrong: share of the pairs that come out in the wrong order, where the right one is known.
+    """
+
+    label: str
+    rankings: int
+    total_variation: float
+    chance: float
+    reversed: float
+    reversed_range: float
+    wrong: float | None = None
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """One first stage on one collection.
+
+    Attributes:
+        collection: the queries' collection.
+        stage: name of the first stage.
+        queries: that were ranked.
+        before: a measure of the first stage's own ranking.
+        after: of what the ranker made of it.
+        p: of the difference over the queries; None where it was not tested.
+    """
+
+    collection: str
+    stage: str
+    queries: int
+    before: Figure
+    after: Figure
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """A model on a sorting task: mean Kendall's tau, and the share of lists that are exactly right, in [0, 1]."""
+
+    tau: float
+    exact: float | None = None
+
+
+@dataclass(frozen=True)
+class SortingFigures:
+    """Figures of one model, by task and by ``Orig.`` or ``PSC``."""
+
+    model: str
+    figures: Mapping[tuple[str, str], Sorted] = field(default_factory=dict)
+
+
+def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequence[str] = ()) -> LayoutTable:
+    """What each remedy does to a measure and to its range over positions, and what it costs.
+
+    Args:
+        report: the first system is the one without remedy.
+        measure: of the report.
+        notes: further sentences.
+
+    Raises:
+        KeyError: the report does not have the measure.
+    """
+    base = report.systems[0].curve(measure)
+    curves = [system.curve(measure) for system in report.systems]
+    best_mean = extreme((curve.mean for curve in curves), smallest=False)
+    best_range = extreme((curve.range for curve in curves), smallest=True)
+    rows, records = [], []
+    for system, curve in zip(report.systems, curves, strict=True):
+        change = NONE if curve is base else _signed(curve.range - base.range)
+        entries = (
+            Entry(f"{curve.mean:.4f}", round(curve.mean, 4) == best_mean),
+            Entry(f"{curve.range:.4f}", round(curve.range, 4) == best_range),
+            Entry(change),
+            Entry(f"{curve.variance:.5f}"),
+            Entry(_per_list(system, system.passes, 2)),
+            Entry(_per_list(system, None if system.seconds is None else 1000 * system.seconds, 1)),
+        )
+        rows.append(((system.label,), entries))
+        worst = min(range(len(curve.values)), key=curve.values.__getitem__) + 1
+        summary = (curve.mean, curve.range, curve.variance, worst)
+        records.append((system.label, measure, *summary, system.ranked, system.passes, system.seconds))
+    sentences = (
+        f"{report.collection}: {report.lists:,} lists, the relevant passage of each at every one of {report.positions} "
+        "positions. Mean, range (best position minus worst) and variance are of the positions' means over the lists.",
+        f"Change: of the range, against {report.systems[0].label}. Passes: forward passes for one list. ms: wall-clock "
+        "time for one list.",
+        *report.notes,
+        *notes,
+    )
+    names = (("", ("mean", "range", "change", "variance")), ("per list", ("passes", "ms")))
+    title = f"{measure} over input positions of the relevant passage"
+    return LayoutTable(
+        "remedies", title, ("system",), names, (("", tuple(rows)),), sentences, REMEDY_COLUMNS, tuple(records)
+    )
+
+
+def order_table(
+    systems: Sequence[SystemOrders], collection: str, measure: str = "nDCG@10", notes: Sequence[str] = ()
+) -> LayoutTable:
+    """Each system on the lists as they are, reversed and shuffled.
+
+    Raises:
+        ValueError: no system, or systems with other input orders than the first.
+    """
+    if not systems:
+        raise ValueError("a table of input orders needs a system")
+    orders, pairs = tuple(systems[0].figures), tuple(systems[0].taus)
+    rows, records = [], []
+    for system in systems:
+        if (tuple(system.figures), tuple(system.taus)) != (orders, pairs):
+            raise ValueError(f"{system.label} has other input orders than {systems[0].label}")
+        figures = [Entry(f"{system.figures[order].mean:.4f}") for order in orders]
+        rows.append(((system.label,), (*figures, *(Entry(f"{system.taus[pair]:.3f}") for pair in pairs))))
+        records += [(system.label, o, "", measure, f.mean, f.low, f.high) for o, f in system.figures.items()]
+        records += [(system.label, *pair, "kendall tau", tau, None, None) for pair, tau in system.taus.items()]
+    headings = [(measure, orders)] if orders else []
+    headings.append(("tau of", tuple(f"{_short(one)}-{_short(other)}" for one, other in pairs)))
+    sentences = (
+        f"{collection}: the same lists in several input orders. tau of: mean Kendall's tau between the outputs of two "
+        "input orders; 1: the input order changes nothing. o: original, r: reversed, s: shuffled.",
+        *notes,
+    )
+    title = "Robustness to the input order"
+    return LayoutTable(
+        *("input_orders", title, ("system",), tuple(headings), (("", tuple(rows)),)),
+        *(sentences, ORDER_COLUMNS, tuple(records)),
+    )
+
+
+def evenness_table(systems: Sequence[SystemEvenness], collection: str, notes: Sequence[str] = ()) -> LayoutTable:
+    """How evenly each system treats input positions: transitions and reversals over shuffled lists."""
+    with_wrong = any(system.wrong is not None for system in systems)
+    rows, records = [], []
+    for system in systems:
+        shares = [system.total_variation, system.chance, system.reversed, system.reversed_range]
+        if with_wrong:
+            shares.append(math.nan if system.wrong is None else system.wrong)
+        rows.append(((system.label,), (Entry(f"{system.rankings:,}"), *(Entry(_share(share)) for share in shares))))
+        records.append((system.label, system.rankings, *shares[:4], system.wrong))
+    pairs = ("reversed", "range", "wrong") if with_wrong else ("reversed", "range")
+    sentences = (
+        f"{collection}, lists shuffled. TV: total variation between transitions from input to output positions and "
+        "even ones, 0 is no position bias; chance: what random rankings, as many, would have.",
+        "Pairs: share that comes out in the opposite of the input order, 1/2 without position bias, and its range over "
+        f"the pairs of input positions{'; share in the wrong order' if with_wrong else ''}.",
+        *notes,
+    )
+    names = (("", ("rankings",)), ("transitions", ("TV", "chance")), ("pairs", pairs))
+    title = "Evenness of input positions"
+    return LayoutTable(
+        "evenness", title, ("system",), names, (("", tuple(rows)),), sentences, EVENNESS_COLUMNS, tuple(records)
+    )
+
+
+def first_stage_table(
+    stages: Sequence[StageFigures], ranker: str, measure: str = "nDCG@10", notes: Sequence[str] = ()
+) -> LayoutTable:
+    """Each first stage before and after a listwise ranker; a section for each collection."""
+    sections, records = [], []
+    for collection in dict.fromkeys(stage.collection for stage in stages):
+        rows = []
+        for stage in (stage for stage in stages if stage.collection == collection):
+            before, after = stage.before, stage.after
+            mark = "†" if stage.p is not None and stage.p < SIGNIFICANCE else ""
+            change = _signed(after.mean - before.mean)
+            rows.append(
+                ((stage.stage,), (Entry(f"{before.mean:.4f}"), Entry(f"{after.mean:.4f}", raised=mark), Entry(change)))
+            )
+            for ranking, figure, p in (("before", before, None), ("after", after, stage.p)):
+                about = (collection, stage.stage, stage.queries, measure, ranking)
+                records.append((*about, figure.mean, figure.low, figure.high, p))
+        sections.append((collection, tuple(rows)))
+    sentences = (f"Before: the first stage's ranking. After: that of {ranker}.", *notes)
+    if any(stage.p is not None for stage in stages):
+        tested = "after differs from before by Wilcoxon's signed-rank test over the queries"
+        sentences = (*sentences, f"† {tested}, p < {SIGNIFICANCE:g}, not corrected.")
+    return LayoutTable(
+        *("first_stages", f"{measure} by first stage", ("first stage",), (("", ("before", "after", "change")),)),
+        *(tuple(sections), sentences, STAGE_COLUMNS, tuple(records)),
+    )
+
+
+def sorting_table(measured: Sequence[SortingFigures], notes: Sequence[str] = ()) -> LayoutTable:
+    """Table 3 of paper 003 (Kendall's tau times 100): models measured here above the published ones."""
+    tasks = tuple(dict.fromkeys([*published.SORTING, *(task for one in measured for task, _ in one.figures)]))
+    kinds = ("Orig.", "PSC")
+    here, there = [], []
+    records: list[tuple[Any, ...]] = []
+    for one in measured:
+        cells = [one.figures.get((task, kind)) for task in tasks for kind in kinds]
+        here.append(((one.model,), tuple(Entry(NONE if cell is None else f"{100 * cell.tau:.1f}") for cell in cells)))
+        records += [("here", one.model, *key, value.tau, value.exact) for key, value in one.figures.items()]
+    for (model,), row in published.PSC_TABLE3.items():
+        values = [row.values.get(f"{task} {kind}") for task in tasks for kind in kinds]
+        there.append(((model,), tuple(Entry(NONE if value is None else f"{value:.1f}") for value in values)))
+        for task in published.SORTING:
+            records += [("paper", model, task, kind, row.values[f"{task} {kind}"] / 100, None) for kind in kinds]
+    sections = (("Measured here", tuple(here)), ("Published", tuple(there)))
+    return LayoutTable(
+        "sorting",
+        "Sorting tasks, Kendall's tau times 100 (Table 3)",
+        ("model",),
+        tuple((task, kinds) for task in tasks),
+        sections if here else sections[1:],
+        (f"{published.PERMUTATION}, Table 3. PSC: permutation self-consistency, 20 shuffles, Kemeny.", *notes),
+        SORTING_COLUMNS,
+        tuple(records),
+    )
+
+
+def _per_list(system: SystemPositions, total: float | None, decimals: int) -> str:
+    return NONE if total is None or not system.ranked else f"{total / system.ranked:,.{decimals}f}"
+
+
+def _signed(value: float) -> str:
+    # Rounded first, so that no change does not read -0.0000.
+    return f"{round(value, 4) + 0.0:+.4f}"
+
+
+def _share(value: float) -> str:
+    return NONE if math.isnan(value) else f"{value:.3f}"
+
+
+def _short(order: str) -> str:
+    """``o``, ``r``, ``s1`` for original, reversed, shuffled 1."""
+    return order[:1] + "".join(letter for letter in order if letter.isdigit())

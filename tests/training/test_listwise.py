@@ -1,0 +1,185 @@
+"""Training of listwise language models: batches, logits at the answer, noise, learning, and the real optimiser step."""
+
+from __future__ import annotations
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel
+
+from backpack_rank.data.ordered_lists import FixedLists, OrderedList
+from backpack_rank.data.sorting import MathSort
+from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.models.listwise.build import new_causal_lm
+from backpack_rank.models.listwise.prompt import Prompt, PromptEncoder
+from backpack_rank.models.listwise.ranker import PassageList, Ranking
+from backpack_rank.position.augmentation import NoAugmentation, PositionAware
+from backpack_rank.training.listwise import NDCG, TAU, ListwiseModule, ListwiseObjective, ndcg, noisy
+from backpack_rank.training.listwise_data import ListwiseData, ListwiseDataset, collate, encode_lists
+from backpack_rank.training.module import Optimisation
+
+PROMPT = Prompt("small", prefix="{query}", passage="[{identifier}] {passage}", identifiers="alphabetic", chat=False)
+
+
+@pytest.fixture(scope="module")
+def lists() -> list[OrderedList]:
+    """Lists of three to six expressions."""
+    return [item for size in (3, 6, 4, 5) for item in MathSort(2, size).lists(size)]
+
+
+@pytest.fixture(scope="module")
+def encoder(lists: list[OrderedList]) -> PromptEncoder:
+    texts = [message["content"] for item in lists for message in PROMPT.messages(item.passages)]
+    return PromptEncoder(train_bpe(texts, 400), PROMPT, 200)
+
+
+def module_of(model, encoder, held_out, **options) -> ListwiseModule:
+    return ListwiseModule(model, encoder, Optimisation(1e-2), ListwiseObjective(**options), held_out)
+
+
+def tiny(encoder: PromptEncoder, kind: str = "llama"):
+    torch.manual_seed(0)
+    size = len(encoder.tokenizer)
+    if kind == "gpt2":
+        return GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=2, n_positions=256)).eval()
+    if kind == "bert":
+        shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        return BertLMHeadModel(BertConfig(vocab_size=size, is_decoder=True, **shape)).eval()
+    return new_causal_lm(encoder.tokenizer, layers=2, hidden_size=32, heads=2, positions=256).eval()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+@torch.no_grad()
+def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(kind: str, lists, encoder) -> None:
+    model = tiny(encoder, kind)
+    chance = np.random.default_rng(0)
+    inverse = chance.uniform(0.5, 2, (6, 6))
+    module = module_of(model, encoder, lists, weight=0.3, inverse=inverse)
+    module.log = lambda *_, **__: None  # no trainer
+    loss = module.training_step(collate(encode_lists(encoder, lists)), 0).item()
+    total = 0.0
+    for item in lists:
+        prompt, answer = encoder.encode(item.passages).ids.tolist(), encoder.answer(item.order)
+        logits = model(input_ids=torch.tensor([prompt + answer])).logits[0]
+        total += F.cross_entropy(logits[len(prompt) - 1 : -1], torch.tensor(answer), reduction="sum").item()
+        scores = [logits[len(prompt) - 1, ids[0]].item() for ids in encoder.identifiers(len(item))]
+        for first, better in enumerate(item.order):
+            for second, worse in enumerate(item.order[first + 1 :], start=first + 1):
+                weight = inverse[better, first] * inverse[worse, second] / (first + second + 2)
+                total += 0.3 * weight * np.log1p(np.exp(scores[worse] - scores[better]))
+    assert loss == pytest.approx(total / len(lists), rel=1e-4)
+    alone = module_of(model, encoder, lists, language_model=False)
+    alone.log = module.log
+    batch = collate(encode_lists(encoder, lists))
+    assert torch.equal(alone.answer_logits(batch)[:, 0].argmax(-1), module.answer_logits(batch)[:, 0].argmax(-1))
+    assert alone.answer_logits(batch).shape[1] == 1
+
+
+def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(lists, encoder) -> None:
+    source = FixedLists("some", tuple(lists))
+    data = ListwiseData(source, lists, encoder, PositionAware(3), batch_size=5, seed=1)
+    dataset = ListwiseDataset(source, encoder, PositionAware(3), seed=1)
+    shown = [dataset.shown(0, number) for number in range(len(dataset))]
+    assert len(shown) == 3 * len(lists)
+    for place, item in enumerate(lists):
+        orders = [one.passages.passages for one in shown[3 * place : 3 * place + 3]]
+        assert len(set(orders)) == 3
+        assert all(sorted(order) == sorted(item.passages.passages) for order in orders)
+    assert [dataset.shown(1, number).passages for number in range(9)] != [one.passages for one in shown[:9]]
+    loader = data.train_dataloader()
+    first, again = ([batch.ids for batch in loader] for _ in range(2))
+    assert sum(map(len, first)) == len(shown)
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    loader.sampler.set_epoch(1)
+    assert not torch.equal(next(iter(loader)).ids, first[0])
+
+
+def test_two_processes_share_an_epoch(lists, encoder) -> None:
+    source = FixedLists("some", tuple(lists[:7]))
+
+    class Place:
+        world_size = 2
+        global_rank = 0
+
+    seen, held = [], []
+    for rank in range(2):
+        data = ListwiseData(source, lists, encoder, NoAugmentation(), batch_size=2)
+        data.trainer = Place()
+        data.trainer.global_rank = rank
+        loader = data.train_dataloader()
+        seen += [number for _, number in loader.sampler]
+        assert len(list(loader.sampler)) == 4
+        held += next(iter(data.val_dataloader())).tolist()
+    assert set(seen) == set(range(7))
+    assert sorted(held) == list(range(len(lists)))
+
+
+def test_noise_is_uniform_and_scaled_by_each_text_s_length() -> None:
+    torch.manual_seed(0)
+    lengths = torch.tensor([100, 25])
+    added = noisy(torch.zeros(2, 100, 64), lengths, alpha=5.0)
+    for row, length in enumerate((100, 25)):
+        size = 5.0 / (length * 64) ** 0.5
+        assert added[row].abs().max().item() == pytest.approx(size, rel=1e-2)
+        assert added[row].std().item() == pytest.approx(size / 3**0.5, rel=2e-2)
+
+
+def test_noise_acts_in_training_alone(lists, encoder) -> None:
+    module = module_of(tiny(encoder), encoder, lists, noise=5.0)
+    plain = module_of(module.model, encoder, lists)
+    batch = collate(encode_lists(encoder, lists))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        assert not torch.allclose(module.answer_logits(batch), plain.answer_logits(batch), atol=1e-3)
+        module.validation_step(torch.arange(len(lists)), 0)
+        plain.validation_step(torch.arange(len(lists)), 0)
+    assert all(np.array_equal(module._ranked[number], plain._ranked[number]) for number in range(len(lists)))
+
+
+@pytest.mark.parametrize("language_model", [True, False])
+def test_a_small_model_learns_few_lists_by_heart(lists, encoder, language_model: bool) -> None:
+    L.seed_everything(0, verbose=False)
+    chosen = lists[:3]
+    model = new_causal_lm(encoder.tokenizer, layers=2, hidden_size=32, heads=2, positions=256)
+    options = {"weight": 1.0, "language_model": language_model}
+    module = module_of(model, encoder, chosen, **options)
+    data = ListwiseData(FixedLists("few", tuple(chosen)), chosen, encoder, NoAugmentation(), batch_size=3)
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=80,
+        check_val_every_n_epoch=80,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+    trainer.fit(module, data)
+    assert float(trainer.callback_metrics[TAU]) > 0.9
+    assert float(trainer.callback_metrics[NDCG]) > 0.97
+
+
+def test_held_out_lists_are_measured_by_grade() -> None:
+    grades = np.array([0, 2, 1])
+    item = OrderedList(PassageList("q", ("x", "y", "z")), np.array([2, 0, 1]), np.array([2, 0, 1]), grades)
+    gained = 1 / np.log2(3) + 2 / np.log2(4)  # z, then y, behind x
+    best = 2 + 1 / np.log2(3)
+    assert ndcg([Ranking(np.array([0, 2, 1]))], [item]) == pytest.approx(gained / best, abs=1e-4)
+
+
+def test_wrong_objectives_are_named() -> None:
+    with pytest.raises(ValueError, match=r"task\.weight=-1 and task\.noise=0\.0 must be at least 0"):
+        ListwiseObjective(weight=-1)
+    with pytest.raises(ValueError, match="leaves nothing to train on"):
+        ListwiseObjective(weight=0, language_model=False)
+
+
+def test_identifiers_of_several_tokens_are_refused(lists, encoder) -> None:
+    numeric = Prompt("numbers", prefix="{query}", passage="[{identifier}] {passage}", chat=False)
+    bpe = train_bpe(["a text without numbers"], 300)
+    item = MathSort(1, 12).lists(0)
+    with pytest.raises(ValueError, match=r"identifier 10 of prompt numbers has 2 tokens.*identifiers=alphabetic"):
+        encode_lists(PromptEncoder(bpe, numeric, 400), item)
