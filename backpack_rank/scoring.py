@@ -18,6 +18,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length, start_worker
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker
+from backpack_rank.models.device import pick_device
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.models.token_memory import remembering
@@ -62,7 +63,7 @@ class Scorer:
         settings: ScoringSettings | None = None,
     ) -> None:
         self.settings = settings or ScoringSettings()
-        self.device = pick_device(self.settings.device)
+        self.device = pick_device(self.settings.device, "scoring.device")
         ranker.to(device=self.device, dtype=getattr(torch, self.settings.dtype))  # type: ignore[call-arg]
         self.ranker = ranker.eval()
         self.encoder = encoder
@@ -193,16 +194,6 @@ class Scorer:
         with torch.inference_mode(), memory:
             for rows, batch in batches:
                 work(np.asarray(rows), batch.to(self.device))
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of that name. Raises ``ValueError`` when it asks for a GPU that torch does not see."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"scoring.device={name}, but torch sees no GPU; use scoring.device=cpu")
-    return device
 
 
 def _mixed(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from backpack_rank.data.pairs import Pairs
-from backpack_rank.scoring import Scorer, ScoringSettings, pick_device
+from backpack_rank.models.device import pick_device
+from backpack_rank.scoring import Scorer, ScoringSettings
 from backpack_rank.senses.cache import GB, SenseCache
 from backpack_rank.senses.control import UNTOUCHED, Control
 from backpack_rank.senses.policy import LowestSenses
@@ -239,11 +240,11 @@ def test_unknown_number_formats_are_refused(options):
 
 
 def test_devices_are_chosen_by_name():
-    assert pick_device("cpu").type == "cpu"
-    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert pick_device("cpu", "device").type == "cpu"
+    assert pick_device("auto", "device").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_an_error():
     with pytest.raises(ValueError, match=r"scoring\.device=cuda, but torch sees no GPU; use scoring\.device=cpu"):
-        pick_device("cuda")
+        pick_device("cuda", "scoring.device")

@@ -120,7 +120,8 @@ def refuse_options(changed: Sequence[str], known: Container[str], why: str) -> N
     Raises:
         ValueError: with the options that would be ignored, and ``why``.
     """
-    names = {option: option.lstrip("+~").partition("=")[0].partition(".")[0] for option in changed}
+    # "+data.test.depth=3" and "prompt@model.prompt=plain" are of data and of prompt.
+    names = {option: re.split(r"[=.@]", option.lstrip("+~"), maxsplit=1)[0] for option in changed}
     if ignored := [option for option, name in names.items() if name not in known]:
         raise ValueError(f"{', '.join(ignored)}: {why}")
 

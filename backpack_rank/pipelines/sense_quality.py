@@ -13,6 +13,7 @@ from backpack_rank.data.similarity import read_similarity
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.build import RANKERS, load_ranker
+from backpack_rank.models.device import pick_device
 from backpack_rank.models.language_model import load_language_model
 from backpack_rank.models.ranker import BackpackForRanking
 from backpack_rank.pipelines.common import RANKER, save_config
@@ -23,7 +24,6 @@ from backpack_rank.reporting.sense_quality import (
     print_sense_quality,
     write_sense_quality,
 )
-from backpack_rank.scoring import pick_device
 from backpack_rank.senses.meaning import PROBES, nearest_words, one_token_words, predicted_words
 from backpack_rank.senses.word_similarity import similarity_quality
 
@@ -57,7 +57,7 @@ class SenseQuality:
         judged = [read_similarity(path) for path in self.word_similarity]
         checkpoint = find_backpack(config.checkpoint, config.output)
         backpack, encoder, predicts = load_backpack(checkpoint)
-        backpack.to(pick_device(config.scoring.device))  # type: ignore[arg-type]
+        backpack.to(pick_device(config.scoring.device, "scoring.device"))  # type: ignore[arg-type]
         lists = tuple(similarity_quality(backpack, encoder, part) for part in judged)
         words = [str(word) for word in self.words]
         vocabulary = one_token_words(encoder) if words else None

@@ -21,7 +21,7 @@ from backpack_rank.models.build import Ranker
 from backpack_rank.models.listwise.causal_lm import position_limit
 from backpack_rank.models.listwise.prompt import Prompt, PromptEncoder
 from backpack_rank.models.listwise.saved import MAX_LENGTH, save_listwise
-from backpack_rank.pipelines.common import LAST, RANKER
+from backpack_rank.pipelines.common import LAST, RANKER, refuse_options
 from backpack_rank.pipelines.fitting import fit
 from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings
 from backpack_rank.position.augmentation import Augmentation, augmentation_of
@@ -245,13 +245,12 @@ def _tokenizer(
 
 def _refuse(config: DictConfig, changed: Sequence[str]) -> None:
     """Refuse options of ranking and models that are no listwise ranker's."""
-    names = {option: option.lstrip("+~").partition("=")[0].partition(".")[0].partition("@")[0] for option in changed}
-    ignored = [option for option, name in names.items() if name not in (*OPTIONS, "prompt")]
-    if ignored:
-        raise ValueError(
-            f"{', '.join(ignored)}: options of ranking, which task=listwise does not read; "
-            "its own are task.epochs, task.learning_rate and the others of conf/task/listwise.yaml"
-        )
+    refuse_options(
+        changed,
+        (*OPTIONS, "prompt"),
+        "options of ranking, which task=listwise does not read; its own are task.epochs, task.learning_rate and the "
+        "others of conf/task/listwise.yaml",
+    )
     if config.model.get("prompt") is None:
         raise ValueError(
             f"task=listwise trains a causal language model, and model={config.model.name} is none: use "

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from backpack_rank.models.device import pick_device
 from backpack_rank.models.listwise.prompt import EncodedPrompt, PromptEncoder
 from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Ranking, Usage
 from backpack_rank.models.listwise.reading import Context, read
@@ -94,7 +95,7 @@ class CausalLmRanker(ListwiseRanker):
         """
         if mode not in MODES:
             raise ValueError(f"mode={mode!r} of a listwise ranker: use {' or '.join(MODES)}")
-        chosen = _device(device)
+        chosen = pick_device(device, "device")
         _check_fit(model, encoder)
         self.model: PreTrainedModel = model.to(chosen)  # type: ignore[arg-type]
         _check_causal(self.model)
@@ -255,12 +256,3 @@ def _check_causal(model: PreTrainedModel) -> None:
 
 def _model_name(model: PreTrainedModel) -> str:
     return str(model.config.name_or_path).rstrip("/").rsplit("/", 1)[-1] or type(model).__name__
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={name}, but torch sees no GPU; use device=cpu")
-    return device
