@@ -27,6 +27,7 @@ from backpack_rank.position.reversals import reversals, wrong_pairs
 from backpack_rank.position.shuffling import rank_shuffled
 from backpack_rank.position.sorting_scores import sorting_scores
 from backpack_rank.position.transitions import Transitions
+from backpack_rank.reporting.dots import DotRow, dots_plot
 from backpack_rank.reporting.layout import print_layout_table, write_layout_table
 from backpack_rank.reporting.list_bias_tables import (
     Sorted,
@@ -260,6 +261,9 @@ class ListBias:
                     centre=0.5,
                 )
             )
+        if any(one.figures for one in found.orders):
+            rows = [DotRow(one.label, one.figures) for one in found.orders]
+            pictures["Input orders"] = dots_plot(folder / "input_orders", {"": rows}, measure="nDCG@10")[1]
         tables = _tables(given, found)
         for table in tables:
             write_layout_table(folder, table)

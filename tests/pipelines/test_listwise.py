@@ -21,6 +21,7 @@ from backpack_rank.models.listwise.ranker import PassageList, Ranking
 from backpack_rank.models.listwise.saved import load_listwise, save_listwise
 from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
 from backpack_rank.pipelines.evaluate import evaluate
+from backpack_rank.pipelines.first_stages import FirstStages
 from backpack_rank.pipelines.list_tables import ListTable
 from backpack_rank.pipelines.ranked_lists import RankedLists
 from backpack_rank.position.list_runs import lists_of
@@ -225,8 +226,27 @@ def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
     page = (tmp_path / "report.html").read_text()
     for heading in ("over input positions", "Robustness to the input order", "Evenness of input", "Reversed pairs"):
         assert heading in page
-    assert page.count("data:image/svg+xml;base64,") == 3
+    assert page.count("data:image/svg+xml;base64,") == 4
     assert "http://" not in re.sub(r"data:[^\"]+", "", page)
+
+
+def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> None:
+    config = composed(*options(ranker))
+    embedded = OmegaConf.to_container(config.data, resolve=True)
+    stages = {"BM25": {}, "Steep": {"first_stage": {"k1": 4.0, "b": 0.9}}}
+    FirstStages({"embedded": embedded}, stages).run(config, tmp_path, quiet=True)
+    with open(tmp_path / "first_stages.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["first_stage"] for row in rows} == {"BM25", "Steep", "RRF"}
+    report = evaluate(config, tmp_path / "plain", quiet=True)
+    measured = {(row["first_stage"], row["ranking"]): float(row["value"]) for row in rows}
+    before, after = (row.effectiveness.figures["nDCG@10"].mean for row in report.rows)
+    # The same candidates, of which the study measures the first five alone.
+    assert measured["BM25", "before"] <= before
+    found, plain = read_run(tmp_path / "runs" / "BM25__embedded.run"), run_of(tmp_path / "plain")
+    assert all(list(found[query]) == list(plain[query])[:DEPTH] for query in found)
+    assert measured["BM25", "after"] <= after
+    assert "data:image/svg+xml;base64," in (tmp_path / "report.html").read_text()
 
 
 def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> None:
