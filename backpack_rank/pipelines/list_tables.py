@@ -33,7 +33,7 @@ class ListTable:
         collections: by heading of the column, nodes of ``conf/data``.
         rows: by name, options that differ from those of the command line: ``calibration``, ``permutation``,
             ``listwise.ranker.mode`` and the like; ``data`` changes the collections of the row, for example their
-            candidates.
+            candidates, and ``{folder}`` in it is the folder of a collection's test split.
         baseline: the row that the others are compared with.
         options: parts of the configuration that several rows refer to; not read here.
     """
@@ -82,7 +82,8 @@ class ListTable:
         read: dict[str, tuple[str, Run, Collection]] = {}
         for row, options in self.rows.items():
             changed = dict(options)
-            data = OmegaConf.merge(OmegaConf.create(node), OmegaConf.create(changed.pop("data", {})))
+            own_data = OmegaConf.create(in_folder(changed.pop("data", {}), node["test"].get("folder", "")))
+            data = OmegaConf.merge(OmegaConf.create(node), own_data)
             assert isinstance(data, DictConfig)
             key = OmegaConf.to_yaml(data)
             if key not in read:
@@ -125,6 +126,15 @@ class ListTable:
         if base is None or own is None or row in (self.baseline, *self._stages):
             return ""
         return "†" if p_wilcoxon(own, base, self.measure) < SIGNIFICANCE else ""
+
+
+def in_folder(value: Any, folder: str) -> Any:
+    """The value with ``{folder}`` filled into all its texts."""
+    if isinstance(value, Mapping):
+        return {name: in_folder(one, folder) for name, one in value.items()}
+    if isinstance(value, list):
+        return [in_folder(one, folder) for one in value]
+    return value.replace("{folder}", folder) if isinstance(value, str) else value
 
 
 def with_options(config: DictConfig, options: Mapping[str, Any]) -> DictConfig:
