@@ -174,6 +174,7 @@ def interaction_ranker(
     sizes: Mapping[str, Any] | None = None,
     embeddings: str = RANDOM,
     embedding_size: int | None = None,
+    embedding_norm: float | None = None,
     max_query_length: int = 30,
     max_document_length: int = 200,
 ) -> InteractionForRanking:
@@ -187,6 +188,8 @@ def interaction_ranker(
         embeddings: first word vectors: ``random``, a text file of vectors (GloVe), or the hub id or folder of a
             pretrained model (see :func:`~backpack_rank.models.word_embeddings.word_vectors`).
         embedding_size: e of random vectors; None is 300.
+        embedding_norm: mean length that all vectors are brought to by one factor; None leaves them as they are. Cosines
+            do not change, but TK adds positions to the vectors, whose lengths differ tenfold between sources.
         max_query_length: words of a query that are read; further ones are cut.
         max_document_length: the same of a document.
 
@@ -197,6 +200,10 @@ def interaction_ranker(
     buckets = unknown_buckets(tokenizer)
     words = tokenizer.convert_ids_to_tokens(list(range(len(SPECIAL), len(tokenizer))))
     vectors = word_vectors(words, embeddings, embedding_size, others=len(SPECIAL) + buckets)
+    if embedding_norm is not None:
+        if not embedding_norm > 0:
+            raise ValueError(f"model.ranker.embedding_norm={embedding_norm} must be above 0, or null")
+        vectors = vectors * (embedding_norm / vectors[: len(words)].norm(dim=1).mean())
     own = dict(sizes or {})
     if own.pop("term_weights", False):
         own["vocabulary_size"] = len(tokenizer) + buckets

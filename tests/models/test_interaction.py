@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from backpack_rank.data.vocabulary import WordPairEncoder, WordVocabulary
+from backpack_rank.data.vocabulary import SPECIAL, WordPairEncoder, WordVocabulary
 from backpack_rank.models.build import load_ranker, pair_encoder, save_ranker
 from backpack_rank.models.interaction import InteractionConfig, InteractionForRanking, interaction_ranker
 from backpack_rank.models.interactions import INTERACTIONS
@@ -236,3 +236,17 @@ def test_pacrr_weighs_words_by_the_documents_that_hold_them():
     plain = interaction_ranker(tokenizer, interaction="pacrr", embedding_size=4)
     plain.count(iter(()), encoder)  # reads nothing
     assert plain.interaction.idf is None
+
+
+def test_word_vectors_are_brought_to_a_length_by_one_factor(words):
+    made = {}
+    for norm in (None, 5.0):
+        torch.manual_seed(0)
+        ranker = interaction_ranker(words, interaction="knrm", embedding_size=6, embedding_norm=norm)
+        made[norm] = ranker.backbone.weight.detach()
+    own = made[5.0][len(SPECIAL) : len(words)]
+    assert own.norm(dim=1).mean().item() == pytest.approx(5.0, rel=1e-5)
+    factors = made[5.0] / made[None]
+    assert factors.min().item() == pytest.approx(factors.max().item(), rel=1e-4)
+    with pytest.raises(ValueError, match=r"embedding_norm=-1 must be above 0"):
+        interaction_ranker(words, interaction="knrm", embedding_norm=-1)
