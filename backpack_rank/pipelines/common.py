@@ -131,7 +131,8 @@ def rotation_of(data: DictConfig, split: str) -> Rotation | None:
     which = data.get(ROTATION[0]) or "none"
     if which not in _ROTATED:
         raise ValueError(f"data.rotation={which}: use one of {', '.join(_ROTATED)}")
-    return _rotation(data) if split in _ROTATED[which] else None
+    rotation = _rotation(data)  # a wrong option is an error even where nothing is rotated
+    return rotation if split in _ROTATED[which] else None
 
 
 def asked_rotation(config: DictConfig) -> Rotation:

@@ -101,6 +101,8 @@ def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
     known = inspect.signature(INTERACTIONS[name]).parameters
     written = {size: list(value) if isinstance(value, tuple) else value for size, value in ranker.config.sizes.items()}
     defaults = {size: own.default for size, own in known.items() if own.default not in (own.empty, None)}
+    if name == "pacrr":  # with the IDF of its words: those of the tokenizer and of its buckets
+        assert written.pop("vocabulary_size") == len(tokenizer) + config.model.tokenizer.buckets
     assert written == {size: list(own) if isinstance(own, tuple) else own for size, own in defaults.items()}
 
 
