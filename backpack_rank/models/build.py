@@ -15,7 +15,7 @@ from backpack_rank.models.bm25_ranker import Bm25ForRanking
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
 from backpack_rank.models.interaction import InteractionForRanking
-from backpack_rank.models.listwise.saved import SETTINGS
+from backpack_rank.models.listwise.saved import is_listwise
 from backpack_rank.models.number_format import number_format, set_format
 from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking
 
@@ -218,7 +218,7 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairEncoder]:
     config_file = Path(folder) / "config.json"
     if not config_file.is_file():
         raise FileNotFoundError(f"{config_file} is missing: {folder} is not the folder of a saved ranker")
-    if (Path(folder) / SETTINGS).is_file():
+    if is_listwise(folder):
         raise ValueError(f"{folder} is a listwise ranker: add listwise=trained, which ranks lists with it")
     config = json.loads(config_file.read_text(encoding="utf-8"))
     names = config.get("architectures") or ["(none named)"]

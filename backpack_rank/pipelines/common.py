@@ -17,7 +17,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.files import write_text
 from backpack_rank.models.build import RANKER, ranker_folder
-from backpack_rank.models.listwise.saved import SETTINGS
+from backpack_rank.models.listwise.saved import is_listwise
 from backpack_rank.position.rotation import Rotation, original_collection, rotated_collection
 
 CONFIG = "config.yaml"
@@ -66,7 +66,7 @@ def find_ranker(checkpoint: str | None, output: str) -> Path:
     if checkpoint is not None:
         return ranker_folder(checkpoint, "checkpoint")
     saved = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
-    found = [path for path in saved if not (path.parent / SETTINGS).is_file()]
+    found = [path for path in saved if not is_listwise(path.parent)]
     if saved and not found:
         raise FileNotFoundError(
             f"all rankers below {Path(output, 'train')} are listwise: add listwise=trained, or train another one"
@@ -124,6 +124,27 @@ def refuse_options(changed: Sequence[str], known: Container[str], why: str) -> N
     names = {option: re.split(r"[=.@]", option.lstrip("+~"), maxsplit=1)[0] for option in changed}
     if ignored := [option for option, name in names.items() if name not in known]:
         raise ValueError(f"{', '.join(ignored)}: {why}")
+
+
+def check_whole(task: object, names: Sequence[str], least: int = 1, null: Container[str] = ()) -> None:
+    """Refuse settings of a task that are not whole numbers.
+
+    Args:
+        task: with the settings as attributes.
+        names: of the settings.
+        least: smallest number allowed.
+        null: those of ``names`` that may also be None.
+
+    Raises:
+        ValueError: with the option's name, its value and what is allowed.
+    """
+    for name in names:
+        value = getattr(task, name)
+        if value is None and name in null:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            or_null = ", or null" if name in null else ""
+            raise ValueError(f"task.{name}={value} must be a whole number of at least {least}{or_null}")
 
 
 def rotation_of(data: DictConfig, split: str) -> Rotation | None:

@@ -30,7 +30,7 @@ from backpack_rank.pipelines.common import (
 )
 from backpack_rank.pipelines.details import swap_notes, write_class_counts, write_gaps_by
 from backpack_rank.pipelines.explain import explain
-from backpack_rank.pipelines.listwise import check_listwise, listwise_checkpoint, listwise_ranker, listwise_systems
+from backpack_rank.pipelines.listwise import ListwiseRankers, check_listwise, listwise_checkpoint, listwise_systems
 from backpack_rank.pipelines.page import write_evaluation_page
 from backpack_rank.pipelines.recalibrated import recalibrated_systems
 from backpack_rank.pipelines.runs import run_systems, run_workload
@@ -109,7 +109,7 @@ def _evaluate_listwise(config: DictConfig, folder: Path, quiet: bool) -> Report:
     unswapped = config.copy()
     unswapped.swap = False
     work = load_workload(unswapped, data, yardstick.fairness.lexicon)
-    systems, notes = listwise_systems(config, listwise_ranker(config, checkpoint), work, folder)
+    systems, notes = listwise_systems(config, ListwiseRankers().ranker(config), work, folder)
     if data.get("requests") is not None:
         requests = read_requests(Path(data.requests).expanduser())
         write_requests(folder / "results.jsonl", reordered(requests, systems[-1].test_run))

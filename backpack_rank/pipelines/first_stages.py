@@ -14,7 +14,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.formats import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.pipelines.common import candidates_of, file_part, load_split, save_config
-from backpack_rank.pipelines.listwise import listwise_checkpoint, listwise_ranker, usage_in_words
+from backpack_rank.pipelines.listwise import ListwiseRankers, usage_in_words
 from backpack_rank.position.aggregation.rrf import ReciprocalRankFusion
 from backpack_rank.position.first_stages import FirstStage, first_stage_study
 from backpack_rank.reporting.dots import DotRow, dots_plot
@@ -49,7 +49,7 @@ class FirstStages:
         if not self.stages or not self.collections:
             raise ValueError("task.stages and task.collections must name at least one first stage and one collection")
         save_config(folder, config)
-        ranker = listwise_ranker(config, listwise_checkpoint(config))
+        ranker = ListwiseRankers().ranker(config)
         start = time.perf_counter()
         found: list[StageFigures] = []
         for name, node in self.collections.items():

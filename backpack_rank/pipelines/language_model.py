@@ -20,7 +20,7 @@ from backpack_rank.data.token_rows import TokenCorpus, read_corpus, write_corpus
 from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.models.language_model import language_model_of, save_language_model
-from backpack_rank.pipelines.common import LAST, load_split, refuse_options
+from backpack_rank.pipelines.common import LAST, check_whole, load_split, refuse_options
 from backpack_rank.pipelines.fitting import fit
 from backpack_rank.training.language_model import PERPLEXITY, TextModule
 from backpack_rank.training.module import Optimisation
@@ -60,10 +60,8 @@ class LanguageModelTraining:
     gradient_clip: float | None = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("sequence_length", "epochs", "batch_size", "max_steps", "rows_per_epoch"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"task.{name}={value} must be a whole number of at least 1")
+        optional = ("max_steps", "rows_per_epoch")
+        check_whole(self, ("sequence_length", "epochs", "batch_size", *optional), null=optional)
         if not 0 < self.held_out < 1:
             raise ValueError(f"task.held_out={self.held_out} must be above 0 and below 1")
         if not self.learning_rate > 0 or not 0 <= self.warmup_share < 1:
@@ -123,10 +121,7 @@ class LanguageModelTraining:
             summary = {
                 "format": FORMAT,
                 "perplexity": perplexity,
-                "held_out_tokens": corpus.held_out_tokens,
-                "held_out_documents": corpus.held_out_documents,
-                "train_tokens": corpus.train_tokens,
-                "train_documents": corpus.train_documents,
+                **_sizes(corpus),
                 "steps": trainer.global_step,
                 "tokens_per_step": self.batch_size * self.sequence_length * trainer.world_size,
                 "parameters": model.num_parameters(),
@@ -136,10 +131,7 @@ class LanguageModelTraining:
             }
             save_language_model(folder / LANGUAGE_MODEL, model, tokenizer, summary)
             log.info("lowest perplexity %.3f; language model saved to %s", perplexity, folder / LANGUAGE_MODEL)
-            # What only an interrupted run needs: resume=true takes a run with a last checkpoint for interrupted.
-            for path in (folder / "corpus", folder / "tokenizer"):
-                shutil.rmtree(path, ignore_errors=True)
-            (folder / LAST).unlink(missing_ok=True)
+            _tidy(folder)
         return perplexity
 
     def _tokenizer(self, config: DictConfig, folder: Path, sources: Sequence[NamedTexts]) -> PreTrainedTokenizerBase:
@@ -176,6 +168,18 @@ class LanguageModelTraining:
             corpus.held_out_documents,
         )
         return corpus
+
+
+def _sizes(corpus: TokenCorpus) -> dict[str, int]:
+    names = ("held_out_tokens", "held_out_documents", "train_tokens", "train_documents")
+    return {name: getattr(corpus, name) for name in names}
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what only an interrupted run needs: resume=true takes a run with a last checkpoint for interrupted."""
+    for path in (folder / "corpus", folder / "tokenizer"):
+        shutil.rmtree(path, ignore_errors=True)
+    (folder / LAST).unlink(missing_ok=True)
 
 
 def _settings(config: DictConfig) -> dict[str, Any]:

@@ -14,11 +14,11 @@ import numpy as np
 from omegaconf import DictConfig
 
 from backpack_rank.data.collection import Qrels
-from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Usage
-from backpack_rank.pipelines.common import candidates_of, load_split, resolved_config, save_config
+from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Ranking, Usage
+from backpack_rank.pipelines.common import candidates_of, check_whole, load_split, resolved_config, save_config
 from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings, data_of_lists, trained_lists
 from backpack_rank.pipelines.list_tables import with_options
-from backpack_rank.pipelines.listwise import listwise_checkpoint, listwise_ranker
+from backpack_rank.pipelines.listwise import ListwiseRankers, listwise_checkpoint
 from backpack_rank.pipelines.sorting_task import TASKS
 from backpack_rank.position.controlled_positions import MEASURES, controlled_positions, with_one_relevant
 from backpack_rank.position.list_runs import lists_of
@@ -28,7 +28,7 @@ from backpack_rank.position.shuffling import rank_shuffled
 from backpack_rank.position.sorting_scores import sorting_scores
 from backpack_rank.position.transitions import Transitions
 from backpack_rank.reporting.dots import DotRow, dots_plot
-from backpack_rank.reporting.layout import print_layout_table, write_layout_table
+from backpack_rank.reporting.layout import LayoutTable, print_layout_table, write_layout_table
 from backpack_rank.reporting.list_bias_tables import (
     Sorted,
     SortingFigures,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class TestLists:
+class ListsToRank:
     """Lists to look at a ranker's position bias with.
 
     Attributes:
@@ -122,10 +122,7 @@ class ListBias:
                 raise ValueError(f"task.instruments: {name!r} is none of {', '.join(INSTRUMENTS)}")
         if not self.rows or not self.instruments:
             raise ValueError("task.rows and task.instruments must name at least one system and one instrument")
-        for name in ("number", "shuffles", "shuffled_orders", "minimum"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"task.{name}={value} must be a whole number of at least 1")
+        check_whole(self, ("number", "shuffles", "shuffled_orders", "minimum"))
 
     def run(self, config: DictConfig, folder: Path, quiet: bool = False) -> None:
         """Measure every system, write tables, pictures and ``report.html``, and print the tables.
@@ -142,20 +139,20 @@ class ListBias:
         checkpoint = listwise_checkpoint(first)
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         data = data_of_lists(config, checkpoint, kind)
-        given = self.test_lists(data, ListSettings(kind, size, self.number, held_out=self.number, seed=self.seed))
+        given = self.lists_to_rank(data, ListSettings(kind, size, self.number, held_out=self.number, seed=self.seed))
         save_config(folder, resolved_config(config, data))
-        found = _Found()
+        found, rankers = _Found(), ListwiseRankers()
         for label, options in self.rows.items():
             own = with_options(config, options)
-            self._measure(label, listwise_ranker(own, listwise_checkpoint(own)), given, found)
-            self._write(folder, given, found)  # what there is so far
-        for table in _tables(given, found):
+            self._measure(label, rankers.ranker(own), given, found)
+            tables = self._write(folder, given, found)  # what there is so far
+        for table in tables:
             if not quiet:
                 print_layout_table(table)
         if not quiet:
             print(f"Report: {folder / 'report.html'}")
 
-    def test_lists(self, data: DictConfig, settings: ListSettings) -> TestLists:
+    def lists_to_rank(self, data: DictConfig, settings: ListSettings) -> ListsToRank:
         """The lists of the test split, or of the sorting task in random order."""
         if settings.kind != COLLECTION:
             items = settings.held_out_lists(data)
@@ -164,7 +161,7 @@ class ListBias:
             controlled = tuple(item.passages for item in single)
             best = tuple(int(item.levels.argmin()) for item in single)
             note = f"The relevant item is the one that belongs first; {len(items) - len(single)} lists have several."
-            return TestLists(settings.kind, whole, {}, targets, controlled, best, (note,))
+            return ListsToRank(settings.kind, whole, {}, targets, controlled, best, (note,))
         test = load_split(data, "test")
         pool = lists_of(candidates_of(data, "test", test)[1], test, _POOL, judged=True)
         grades = [[test.qrels.get(one.query_id, {}).get(doc_id, 0) for doc_id in one.ids] for one in pool]
@@ -177,9 +174,9 @@ class ListBias:
             f"All else: the first {settings.size} candidates of {len(whole)} judged queries.",
         )
         kept = slice(self.number)
-        return TestLists(test.name, whole, test.qrels, (), chosen.lists[kept], chosen.relevant[kept], notes)
+        return ListsToRank(test.name, whole, test.qrels, (), chosen.lists[kept], chosen.relevant[kept], notes)
 
-    def _measure(self, label: str, ranker: ListwiseRanker, given: TestLists, found: _Found) -> None:
+    def _measure(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _Found) -> None:
         log.info("%s: %s", label, ranker.name)
         if "positions" in self.instruments:
             positions, usage, seconds = _timed(
@@ -190,6 +187,7 @@ class ListBias:
             found.positions.append(SystemPositions(label, curves, ranked, usage.passes or None, seconds))
         if "shuffles" in self.instruments:
             self._shuffled(label, ranker, given, found)
+        original: Sequence[Ranking] | None = None
         if "orders" in self.instruments:
             robust = order_robustness(
                 ranker, given.whole, given.qrels or None, shuffled=self.shuffled_orders, seed=self.seed
@@ -203,13 +201,14 @@ class ListBias:
                 if i < j
             }
             found.orders.append(SystemOrders(label, figures, taus))
+            original = robust.rankings[0]
         if "sorting" in self.instruments and given.targets:
-            scores = sorting_scores(ranker.rank(given.whole), given.targets)
+            scores = sorting_scores(original or ranker.rank(given.whole), given.targets)
             found.sorting.append(
                 SortingFigures(label, {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)})
             )
 
-    def _shuffled(self, label: str, ranker: ListwiseRanker, given: TestLists, found: _Found) -> None:
+    def _shuffled(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _Found) -> None:
         size = len(given.whole[0])
         shuffled = rank_shuffled(ranker, given.whole, self.shuffles, self.seed)
         transitions = Transitions.of(shuffled.rankings, size)
@@ -232,7 +231,8 @@ class ListBias:
         found.transitions[label] = transitions.given_input
         found.reversed[label] = pairs.shares
 
-    def _write(self, folder: Path, given: TestLists, found: _Found) -> None:
+    def _write(self, folder: Path, given: ListsToRank, found: _Found) -> list[LayoutTable]:
+        """Write tables, pictures and the page; returns the tables."""
         pictures: dict[str, Path] = {}
         if found.positions:
             report = _position_report(given, found)
@@ -269,9 +269,10 @@ class ListBias:
             write_layout_table(folder, table)
         title = f"Position bias in lists: {given.name}"
         write_list_page(folder / "report.html", ListPage(title, tuple(tables), pictures))
+        return tables
 
 
-def _tables(given: TestLists, found: _Found) -> list[Any]:
+def _tables(given: ListsToRank, found: _Found) -> list[LayoutTable]:
     tables = []
     if found.positions:
         tables.append(remedies_table(_position_report(given, found)))
@@ -284,7 +285,7 @@ def _tables(given: TestLists, found: _Found) -> list[Any]:
     return tables
 
 
-def _position_report(given: TestLists, found: _Found) -> PositionReport:
+def _position_report(given: ListsToRank, found: _Found) -> PositionReport:
     return PositionReport(given.name, len(given.controlled), tuple(found.positions), given.notes)
 
 

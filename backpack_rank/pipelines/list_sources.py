@@ -16,7 +16,7 @@ from backpack_rank.data.formats import read_run
 from backpack_rank.data.ordered_lists import FixedLists, ListSource, OrderedList, check_size, collection_lists
 from backpack_rank.data.sorting import MATHSORT, WORDSORT, MathSort, WordSort, dictionary, shown_order
 from backpack_rank.models.listwise.prompt import Prompt
-from backpack_rank.pipelines.common import CONFIG, candidates_of, chosen_data, load_split, needed_data
+from backpack_rank.pipelines.common import CONFIG, candidates_of, check_whole, chosen_data, load_split, needed_data
 from backpack_rank.pipelines.evaluate import data_of
 from backpack_rank.pipelines.train import texts_of
 
@@ -57,9 +57,7 @@ class ListSettings:
         if self.kind not in KINDS:
             raise ValueError(f"task.lists={self.kind}: use one of {', '.join(KINDS)}")
         check_size(self.size)
-        for name, value in (("number", self.number), ("held_out", self.held_out)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"task.{name}={value} must be a whole number of at least 1")
+        check_whole(self, ("number", "held_out"), null=("number",))
         if self.imbalance is not None and not 0 <= self.imbalance <= 1:
             raise ValueError(f"task.imbalance={self.imbalance} must lie in [0, 1], or be null")
         if self.kind != COLLECTION and self.teacher is not None:

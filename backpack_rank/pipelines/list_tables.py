@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,13 +15,27 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.pipelines.common import candidates_of, load_split, save_config
-from backpack_rank.pipelines.listwise import listwise_checkpoint, listwise_ranker, rerank, usage_in_words
+from backpack_rank.pipelines.listwise import ListwiseRankers, rerank, usage_in_words
 from backpack_rank.reporting.layout import LayoutTable, print_layout_table, write_layout_table
 from backpack_rank.reporting.list_layout import TABLES, list_table
 from backpack_rank.reporting.rows import SIGNIFICANCE
 from backpack_rank.reporting.tables import write_per_query
 
 log = logging.getLogger(__name__)
+MEASURE = "nDCG@10"
+
+
+@dataclass
+class _Found:
+    """Cells by row and column, rows of first stages, and what each ranking cost."""
+
+    cells: dict[tuple[str, str], PerQuery] = field(default_factory=dict)
+    stages: list[str] = field(default_factory=list)
+    costs: list[str] = field(default_factory=list)
+
+    def measured(self, row: str, heading: str, run: Run, test: Collection) -> None:
+        self.cells[row, heading] = effectiveness(run, test.qrels, (MEASURE,))
+        log.info("%s, %s: %s %.4f", heading, row, MEASURE, self.cells[row, heading].mean(MEASURE))
 
 
 @dataclass(frozen=True)
@@ -43,9 +57,6 @@ class ListTable:
     rows: Mapping[str, Mapping[str, Any]]
     baseline: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    measure: ClassVar[str] = "nDCG@10"
-    _stages: list[str] = field(default_factory=list, init=False, repr=False)
-    _cells: dict[tuple[str, str], PerQuery] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.table not in TABLES:
@@ -65,19 +76,20 @@ class ListTable:
                 "listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
             )
         save_config(folder, config)
-        costs: list[str] = []
+        found, rankers = _Found(), ListwiseRankers()
         for heading, node in self.collections.items():
-            self._rank(config, heading, node, folder, costs)
-        table = self._layout(costs, config)
+            self._rank(config, heading, node, folder, rankers, found)
+        table = self._layout(found, config)
         write_layout_table(folder, table)
-        write_per_query(
-            folder / "per_query.csv", [(f"{row}, {heading}", c.values) for (heading, row), c in self._cells.items()]
-        )
+        cells = [(f"{row}, {heading}", cell.values) for (row, heading), cell in found.cells.items()]
+        write_per_query(folder / "per_query.csv", cells)
         if not quiet:
             print_layout_table(table)
             print(f"Written to {folder}")
 
-    def _rank(self, config: DictConfig, heading: str, node: Any, folder: Path, costs: list[str]) -> None:
+    def _rank(
+        self, config: DictConfig, heading: str, node: Any, folder: Path, rankers: ListwiseRankers, found: _Found
+    ) -> None:
         """Measure all rows on one collection; first stages are rows too."""
         read: dict[str, tuple[str, Run, Collection]] = {}
         for row, options in self.rows.items():
@@ -91,22 +103,17 @@ class ListTable:
                 read[key] = (*candidates_of(data, "test", test), test)
             stage, candidates, test = read[key]
             label = f"{stage} (first stage)"
-            if (heading, label) not in self._cells:
-                self._measured(heading, label, candidates, test)
-                self._stages.append(label)
+            if (label, heading) not in found.cells:
+                found.measured(label, heading, candidates, test)
+                found.stages.append(label)
             own = with_options(config, changed)
-            ranker = listwise_ranker(own, listwise_checkpoint(own))
-            self._measured(heading, row, rerank(own, ranker, candidates, test, folder), test)
-            costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
+            ranker = rankers.ranker(own)
+            found.measured(row, heading, rerank(own, ranker, candidates, test, folder), test)
+            found.costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
 
-    def _measured(self, heading: str, row: str, run: Run, test: Collection) -> None:
-        self._cells[heading, row] = effectiveness(run, test.qrels, (self.measure,))
-        log.info("%s, %s: %s %.4f", heading, row, self.measure, self._cells[heading, row].mean(self.measure))
-
-    def _layout(self, costs: list[str], config: DictConfig) -> LayoutTable:
-        cells = {(row, heading): found for (heading, row), found in self._cells.items()}
+    def _layout(self, found: _Found, config: DictConfig) -> LayoutTable:
         name = str(config.listwise.ranker.get("name") or config.listwise.ranker.get("model") or "trained here")
-        notes = [*costs]
+        notes = [*found.costs]
         if self.baseline is not None:
             notes.append(
                 f"† differs from {self.baseline} by Wilcoxon's signed-rank test over the queries, "
@@ -114,18 +121,18 @@ class ListTable:
             )
         return list_table(
             self.table,
-            {cell: found.mean(self.measure) for cell, found in cells.items()},
-            {(row, heading): self._mark(heading, row) for row, heading in cells},
+            {cell: values.mean(MEASURE) for cell, values in found.cells.items()},
+            {(row, heading): self._mark(row, heading, found) for row, heading in found.cells},
             Path(name).name,
             notes,
         )
 
-    def _mark(self, heading: str, row: str) -> str:
+    def _mark(self, row: str, heading: str, found: _Found) -> str:
         """A dagger where a row differs from the baseline."""
-        base, own = self._cells.get((heading, str(self.baseline))), self._cells.get((heading, row))
-        if base is None or own is None or row in (self.baseline, *self._stages):
+        base, own = found.cells.get((str(self.baseline), heading)), found.cells[row, heading]
+        if base is None or row in (self.baseline, *found.stages):
             return ""
-        return "†" if p_wilcoxon(own, base, self.measure) < SIGNIFICANCE else ""
+        return "†" if p_wilcoxon(own, base, MEASURE) < SIGNIFICANCE else ""
 
 
 def in_folder(value: Any, folder: str) -> Any:

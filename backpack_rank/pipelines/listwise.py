@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.formats import ranking
 from backpack_rank.models.build import RANKER
+from backpack_rank.models.listwise.causal_lm import CausalLmRanker
 from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Usage
-from backpack_rank.models.listwise.saved import SETTINGS
+from backpack_rank.models.listwise.saved import is_listwise
 from backpack_rank.pipelines.ranked_lists import RankedLists
 from backpack_rank.pipelines.turned import System
 from backpack_rank.pipelines.workload import Workload, only
@@ -46,8 +47,8 @@ def check_listwise(config: DictConfig) -> None:
         return
     if config.alpha != 1:
         raise ValueError(f"alpha={config.alpha} turns the senses of a Backpack; listwise=... has none: leave it out")
-    for option in ("run", "wordings", "aggregate"):
-        if config.get(option) is not None:
+    for option in ("run", "wordings", "aggregate", "recalibrate.run", "explain.query", "explain.document"):
+        if OmegaConf.select(config, option) is not None:
             raise ValueError(f"{option}=... and listwise=... do not go together: leave one of them out")
     if config.listwise.input.order not in ORDERS:
         raise ValueError(f"listwise.input.order={config.listwise.input.order}: use one of {', '.join(ORDERS)}")
@@ -69,12 +70,12 @@ def listwise_checkpoint(config: DictConfig) -> Path | None:
     if given is not None:
         folder = Path(given).expanduser()
         for candidate in (folder / RANKER, folder):
-            if (candidate / SETTINGS).is_file():
+            if is_listwise(candidate):
                 return candidate
         if options.name is not None and options.get("prompt") is not None:
             return None  # a model's own folder
         raise FileNotFoundError(f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)")
-    found = [path for path in Path(config.output, "train").glob(f"**/{RANKER}") if (path / SETTINGS).is_file()]
+    found = [path for path in Path(config.output, "train").glob(f"**/{RANKER}") if is_listwise(path)]
     if not found:
         raise FileNotFoundError(
             f"no trained listwise ranker below {Path(config.output, 'train')}: run `python train.py task=listwise` "
@@ -83,22 +84,46 @@ def listwise_checkpoint(config: DictConfig) -> Path | None:
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
-def listwise_ranker(config: DictConfig, checkpoint: Path | None) -> ListwiseRanker:
-    """The ranker with calibration inside it, permutations around it and windows around those.
+class ListwiseRankers:
+    """Makes the rankers of an experiment; a model stays loaded until another one is asked for."""
 
-    Raises:
-        ValueError: the ranker cannot be calibrated, or an option is wrong.
-    """
-    options: dict[str, Any] = {} if checkpoint is None else {"name": str(checkpoint)}
-    if config.get("calibration") is not None:
-        if "name" not in config.listwise.ranker:
+    def __init__(self) -> None:
+        self._options: dict[str, Any] = {}
+        self._loaded: ListwiseRanker | None = None
+
+    def ranker(self, config: DictConfig) -> ListwiseRanker:
+        """The ranker asked for, with calibration inside it, permutations around it and windows around those.
+
+        It shares the model with the one before where they differ in remedies alone; its usage is its own.
+
+        Raises:
+            FileNotFoundError: ``listwise=trained``, and there is none.
+            ValueError: the ranker cannot be calibrated, or an option is wrong.
+        """
+        calibration = config.get("calibration")
+        if calibration is not None and "name" not in config.listwise.ranker:
             raise ValueError("calibration=... needs the probabilities of a model here; a server gives only texts")
-        options["calibration"] = instantiate(config.calibration, _convert_="all")
-    ranker: ListwiseRanker = instantiate(config.listwise.ranker, **options, _convert_="all")
-    size, stride = _window(config.listwise.window, getattr(ranker, "passages", None))
-    if config.get("permutation") is not None:
-        ranker = instantiate(config.permutation, _convert_="all")(ranker)
-    return SlidingWindows(ranker, size, stride)
+        ranker = self._model(config)
+        if isinstance(ranker, CausalLmRanker):
+            ranker = ranker.with_calibration(instantiate(calibration, _convert_="all"))
+        size, stride = _window(config.listwise.window, getattr(ranker, "passages", None))
+        if config.get("permutation") is not None:
+            ranker = instantiate(config.permutation, _convert_="all")(ranker)
+        return SlidingWindows(ranker, size, stride)
+
+    def _model(self, config: DictConfig) -> ListwiseRanker:
+        """The ranker without remedies, as it was loaded last where the options are the same."""
+        node = OmegaConf.to_container(config.listwise.ranker, resolve=True)
+        assert isinstance(node, dict)
+        options = {str(name): value for name, value in node.items()}
+        if (checkpoint := listwise_checkpoint(config)) is not None:
+            options["name"] = str(checkpoint)
+        if options != self._options or not isinstance(self._loaded, CausalLmRanker):
+            self._loaded = None  # the model before leaves the memory first
+            self._loaded = instantiate(options, _convert_="all")
+            self._options = options
+        assert self._loaded is not None
+        return self._loaded
 
 
 def _window(options: DictConfig, trained: int | None) -> tuple[int | None, int]:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from backpack_rank.pipelines.common import resolved_config, save_config
 from backpack_rank.pipelines.list_sources import ListSettings, data_of_lists, trained_lists
-from backpack_rank.pipelines.listwise import listwise_checkpoint, listwise_ranker
+from backpack_rank.pipelines.listwise import ListwiseRankers, listwise_checkpoint
 from backpack_rank.position.propensity import FILE, FLOOR, Propensities, estimate_propensities
 from backpack_rank.position.transitions import Transitions
 from backpack_rank.reporting.list_position import write_matrix
@@ -51,7 +51,7 @@ class PropensityEstimation:
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         settings = ListSettings(kind, size, self.number, seed=self.seed)
         data = data_of_lists(config, checkpoint, kind)
-        ranker = listwise_ranker(config, checkpoint)
+        ranker = ListwiseRankers().ranker(config)
         lists = [item.passages for item in settings.source(data).lists(0)]
         found = estimate_propensities(ranker, lists, settings.size, self.shuffles, self.seed, self.floor)
         save_config(folder, resolved_config(config, data))

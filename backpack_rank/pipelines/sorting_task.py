@@ -14,7 +14,7 @@ from backpack_rank.data.sorting import MATHSORT, READERS
 from backpack_rank.pipelines.common import chosen_data, needed_data, save_config
 from backpack_rank.pipelines.list_sources import ListSettings
 from backpack_rank.pipelines.list_tables import with_options
-from backpack_rank.pipelines.listwise import listwise_checkpoint, listwise_ranker, usage_in_words
+from backpack_rank.pipelines.listwise import ListwiseRankers, usage_in_words
 from backpack_rank.position.sorting_scores import sorting_scores
 from backpack_rank.reporting.layout import print_layout_table, write_layout_table
 from backpack_rank.reporting.list_bias_tables import Sorted, SortingFigures, sorting_table
@@ -66,12 +66,12 @@ class SortingTask:
         ways = {"Orig.": config, "PSC": with_options(config, self.psc)}
         found: dict[tuple[str, str], Sorted] = {}
         names: dict[str, str] = {}
-        notes = []
+        notes, rankers = [], ListwiseRankers()
         for task in self.tasks:
             items = self._lists(task, config)
             lists, targets = [item.passages for item in items], [item.levels for item in items]
             for way, own in ways.items():
-                ranker = listwise_ranker(own, listwise_checkpoint(own))
+                ranker = rankers.ranker(own)
                 names[way] = ranker.name
                 scores = sorting_scores(ranker.rank(lists), targets)
                 found[TASKS[task], way] = Sorted(scores.tau, scores.exact_share)

@@ -17,7 +17,7 @@ from backpack_rank.data.pairs import pack_by_length
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import load_ranker
 from backpack_rank.models.packing import PackedBatch
-from backpack_rank.pipelines.common import find_ranker, load_split, resolved_config, save_config
+from backpack_rank.pipelines.common import check_whole, find_ranker, load_split, resolved_config, save_config
 from backpack_rank.pipelines.evaluate import data_of
 from backpack_rank.position.representations import KINDS, DocumentRow, Representation, document_rows, representations
 from backpack_rank.position.term_similarity import TermSample, choose_terms, term_similarity
@@ -60,12 +60,8 @@ class TermSimilarity:
     def __post_init__(self) -> None:
         if isinstance(self.representations, str):
             object.__setattr__(self, "representations", (self.representations,))
-        for name, least in (("documents", 2), ("terms", 1), ("max_distance", 1), ("per_position", 2)):
-            value = getattr(self, name)
-            if value is None and name in ("documents", "terms"):
-                continue
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"task.{name}={value} must be a whole number of at least {least}")
+        check_whole(self, ("documents", "per_position"), least=2, null=("documents",))
+        check_whole(self, ("terms", "max_distance"), null=("terms",))
 
     def run(self, config: DictConfig, folder: Path, quiet: bool = False) -> None:
         """Write ``term_similarity.json``, ``.csv``, ``.png`` and ``.svg``, and print a table."""

@@ -21,7 +21,7 @@ from backpack_rank.models.build import Ranker
 from backpack_rank.models.listwise.causal_lm import position_limit
 from backpack_rank.models.listwise.prompt import Prompt, PromptEncoder
 from backpack_rank.models.listwise.saved import MAX_LENGTH, save_listwise
-from backpack_rank.pipelines.common import LAST, RANKER, refuse_options
+from backpack_rank.pipelines.common import LAST, RANKER, check_whole, refuse_options
 from backpack_rank.pipelines.fitting import fit
 from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings
 from backpack_rank.position.augmentation import Augmentation, augmentation_of
@@ -78,10 +78,7 @@ class ListwiseTraining:
     gradient_clip: float | None = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "max_length"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"task.{name}={value} must be a whole number of at least 1")
+        check_whole(self, ("epochs", "batch_size", "max_length"), null=("max_length",))
         if not self.learning_rate > 0 or not 0 <= self.warmup_share < 1:
             raise ValueError(
                 f"task.learning_rate={self.learning_rate} must be > 0 and "

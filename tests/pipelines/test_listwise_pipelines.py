@@ -12,6 +12,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from scipy.stats import kendalltau
 
 from backpack_rank.data.formats import read_run
 from backpack_rank.data.tokenisation import train_bpe
@@ -22,7 +23,9 @@ from backpack_rank.models.listwise.saved import load_listwise, save_listwise
 from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.first_stages import FirstStages
+from backpack_rank.pipelines.list_sources import ListSettings
 from backpack_rank.pipelines.list_tables import ListTable
+from backpack_rank.pipelines.listwise import ListwiseRankers
 from backpack_rank.pipelines.ranked_lists import RankedLists
 from backpack_rank.position.list_runs import lists_of
 
@@ -257,7 +260,11 @@ def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> Non
         rows = [row for row in csv.DictReader(handle) if row["source"] == "here"]
     assert [(row["task"], row["kind"]) for row in rows] == [("MathSort", "Orig."), ("MathSort", "PSC")]
     assert {row["model"] for row in rows} == {"listwise LM windows 20/10"}
-    assert all(-1 <= float(row["tau"]) <= 1 for row in rows)
+    saved = load_listwise(ranker)
+    lists = ListSettings("mathsort", 4, 4, held_out=4).held_out_lists(OmegaConf.create({}))
+    ranked = saved.rank([item.passages for item in lists])
+    taus = [kendalltau(one.ranks(), item.levels).statistic for one, item in zip(ranked, lists, strict=True)]
+    assert float(rows[0]["tau"]) == pytest.approx(np.mean(taus))
     with pytest.raises(ValueError, match="gsm8ksort is read from its file"):
         evaluate(composed(*options(ranker, *more, "task.tasks=[gsm8ksort]")), tmp_path)
 
@@ -276,3 +283,25 @@ def test_experiments_need_a_listwise_ranker(task, tmp_path, monkeypatch) -> None
     config.pop("listwise", None)
     with pytest.raises(ValueError, match="listwise"):
         evaluate(config, tmp_path)
+
+
+def test_rankers_that_differ_in_remedies_share_the_model_and_count_on_their_own(ranker) -> None:
+    rankers = ListwiseRankers()
+    plain = rankers.ranker(composed(*options(ranker))).ranker
+    calibrated = rankers.ranker(composed(*options(ranker, "calibration=capcal"))).ranker
+    assert calibrated.model is plain.model
+    assert plain.calibration is None
+    shown = PassageList("which is best", ("one", "two", "three"))
+    (alone,) = load_listwise(ranker).rank([shown])
+    calibrated.rank([shown])
+    (beside,) = plain.rank([shown])
+    assert beside.order.tolist() == alone.order.tolist()
+    assert (plain.usage.passes, calibrated.usage.passes) == (1, 2)
+    other = rankers.ranker(composed(*options(ranker, "listwise.ranker.dtype=bfloat16"))).ranker
+    assert other.model is not plain.model
+
+
+@pytest.mark.parametrize("option", ["explain.query=who", "explain.document=he", "recalibrate.run=a.trec"])
+def test_options_of_pointwise_rankers_are_refused(option, ranker, tmp_path) -> None:
+    with pytest.raises(ValueError, match=rf"{option.split('=')[0]}=\.\.\. and listwise"):
+        evaluate(composed(*options(ranker, option)), tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol, get_args
 
@@ -103,6 +104,12 @@ class CausalLmRanker(ListwiseRanker):
         self.tokens_per_batch = tokens_per_batch or (CPU_TOKENS if chosen.type == "cpu" else GPU_TOKENS)
         self.label, self.passages = label or _model_name(model), passages
         self._usage = Usage()
+
+    def with_calibration(self, calibration: Calibration | None) -> CausalLmRanker:
+        """This ranker with another correction and a usage of its own; the model is the same one in memory."""
+        other = copy.copy(self)
+        other.calibration, other._usage = calibration, Usage()
+        return other
 
     @property
     def name(self) -> str:

@@ -91,6 +91,7 @@ class CachedContext(Context):
         )
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTree]) -> list[np.ndarray]:
+        """As :meth:`Context.step`, in one pass over the new tokens and all nodes of the trees."""
         width, nodes = max(map(len, forced)), max(map(len, trees))
         if width + nodes:
             logits = self._append(forced, trees, width, nodes)
@@ -163,6 +164,7 @@ class RereadContext(Context):
         self.last = self._read(self.texts)
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTree]) -> list[np.ndarray]:
+        """As :meth:`Context.step`, in a pass for each node of the trees."""
         if max(map(len, forced)):
             self.texts = [[*text, *tokens] for text, tokens in zip(self.texts, forced, strict=True)]
             self.last = self._read(self.texts)
