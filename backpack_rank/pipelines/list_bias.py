@@ -30,18 +30,16 @@ from backpack_rank.position.transitions import Transitions
 from backpack_rank.reporting.dots import DotRow, dots_plot
 from backpack_rank.reporting.layout import LayoutTable, print_layout_table, write_layout_table
 from backpack_rank.reporting.list_bias_tables import (
-    Sorted,
-    SortingFigures,
     SystemEvenness,
     SystemOrders,
     evenness_table,
     order_table,
     remedies_table,
-    sorting_table,
 )
 from backpack_rank.reporting.list_page import ListPage, write_list_page
 from backpack_rank.reporting.list_position import write_matrix
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions, write_position_curves
+from backpack_rank.reporting.sorting_tables import Sorted, SortingFigures, sorting_table
 
 log = logging.getLogger(__name__)
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.formats import ranking
@@ -18,10 +17,11 @@ from backpack_rank.models.build import RANKER
 from backpack_rank.models.listwise.causal_lm import CausalLmRanker
 from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Usage
 from backpack_rank.models.listwise.saved import is_listwise
-from backpack_rank.pipelines.ranked_lists import RankedLists
+from backpack_rank.pipelines.ranked_lists import KeptRanker, RankedLists
 from backpack_rank.pipelines.turned import System
 from backpack_rank.pipelines.workload import Workload, only
 from backpack_rank.position.list_runs import lists_of
+from backpack_rank.position.pairwise import PairwiseRanker
 from backpack_rank.position.permutation import PermutationSelfConsistency
 from backpack_rank.position.shuffling import shuffles
 from backpack_rank.position.windows import SlidingWindows
@@ -38,7 +38,7 @@ def check_listwise(config: DictConfig) -> None:
         ValueError: a remedy without a listwise ranker, or one beside alpha, runs or wordings.
     """
     if config.get("listwise") is None:
-        for remedy in ("permutation", "calibration"):
+        for remedy in ("pairwise", "permutation", "calibration"):
             if config.get(remedy) is not None:
                 raise ValueError(
                     f"{remedy}=... is for listwise rankers: add listwise=trained, listwise=hugging_face or "
@@ -94,6 +94,7 @@ class ListwiseRankers:
     def ranker(self, config: DictConfig) -> ListwiseRanker:
         """The ranker asked for, with calibration inside it, permutations around it and windows around those.
 
+        With comparisons of pairs around the model, permutations are around these, and there are no windows.
         It shares the model with the one before where they differ in remedies alone; its usage is its own.
 
         Raises:
@@ -106,10 +107,13 @@ class ListwiseRankers:
         ranker = self._model(config)
         if isinstance(ranker, CausalLmRanker):
             ranker = ranker.with_calibration(instantiate(calibration, _convert_="all"))
-        size, stride = _window(config.listwise.window, getattr(ranker, "passages", None))
-        if config.get("permutation") is not None:
-            ranker = instantiate(config.permutation, _convert_="all")(ranker)
-        return SlidingWindows(ranker, size, stride)
+        passages = getattr(ranker, "passages", None)
+        for remedy in ("pairwise", "permutation"):
+            if config.get(remedy) is not None:
+                ranker = instantiate(config[remedy], _convert_="all")(ranker)
+        if config.get("pairwise") is not None:
+            return ranker  # comparisons show two passages, so that a list of any length needs no windows
+        return SlidingWindows(ranker, *_window(config.listwise.window, passages))
 
     def _model(self, config: DictConfig) -> ListwiseRanker:
         """The ranker without remedies, as it was loaded last where the options are the same."""
@@ -157,15 +161,7 @@ def listwise_systems(
         f"{ranker.name}: {usage_in_words(ranker.usage)}, {time.perf_counter() - started:.1f} s; the first "
         f"{config.listwise.depth} candidates of each query, shown in the order {config.listwise.input.order}"
     ]
-    inner: ListwiseRanker | None = ranker
-    while inner is not None:
-        if isinstance(inner, PermutationSelfConsistency) and inner.not_optimal:
-            notes.append(
-                f"{inner.not_optimal} of {inner.aggregated} aggregates are not proven to be optimal; raise "
-                "permutation.aggregator.time_limit"
-            )
-        inner = getattr(inner, "ranker", None)
-    return systems, notes
+    return systems, notes + remarks(ranker)
 
 
 def rerank(config: DictConfig, ranker: ListwiseRanker, candidates: Run, collection: Collection, folder: Path) -> Run:
@@ -177,22 +173,32 @@ def rerank(config: DictConfig, ranker: ListwiseRanker, candidates: Run, collecti
     given = lists_of(candidates, collection, config.listwise.depth)
     lists, orders = zip(*(_shown(one, config.listwise.input) for one in given), strict=True)
     known = RankedLists(folder / RANKINGS_FILE, _settings(config, ranker))
-    missing = [number for number, one in enumerate(lists) if one not in known]
-    if len(missing) < len(lists):
-        log.info("%s: %d of %d lists are ranked already", known.path, len(lists) - len(missing), len(lists))
-    step = int(config.listwise.lists_per_call)
-    with tqdm(total=len(missing), desc=f"ranking {collection.name}", unit="list", leave=False) as bar:
-        for start in range(0, len(missing), step):
-            part = [lists[number] for number in missing[start : start + step]]
-            known.add(part, ranker.rank(part))
-            bar.update(len(part))
+    rankings = KeptRanker(ranker, known, int(config.listwise.lists_per_call)).rank(lists)
     run: Run = {}
-    for one, order in zip(lists, orders, strict=True):
-        ranked = known[one]
+    for one, order, ranked in zip(lists, orders, rankings, strict=True):
         ids = [one.ids[position] for position in ranked.order]
         rest = ranking(candidates[one.query_id])[len(order) :]
         run[one.query_id] = {doc_id: -float(place) for place, doc_id in enumerate([*ids, *rest], start=1)}
     return run
+
+
+def remarks(ranker: ListwiseRanker) -> list[str]:
+    """Sentences about what wrappers have counted so far: comparisons and ties, aggregates that may not be optimal."""
+    found = []
+    inner: ListwiseRanker | None = ranker
+    while inner is not None:
+        if isinstance(inner, PairwiseRanker) and inner.compared:
+            found.append(
+                f"{inner.compared:,} comparisons, each in both orders; {inner.tied:,} of them "
+                f"({inner.tied / inner.compared:.0%}) are ties, in which the orders disagree"
+            )
+        if isinstance(inner, PermutationSelfConsistency) and inner.not_optimal:
+            found.append(
+                f"{inner.not_optimal} of {inner.aggregated} aggregates are not proven to be optimal; raise "
+                "permutation.aggregator.time_limit"
+            )
+        inner = getattr(inner, "ranker", None)
+    return found
 
 
 def usage_in_words(usage: Usage) -> str:
@@ -225,5 +231,5 @@ def _shown(one: PassageList, options: DictConfig) -> tuple[PassageList, np.ndarr
 
 
 def _settings(config: DictConfig, ranker: ListwiseRanker) -> dict[str, Any]:
-    parts = ("listwise", "permutation", "calibration")
+    parts = ("listwise", "pairwise", "permutation", "calibration")
     return {"name": ranker.name} | {part: config.get(part) for part in parts}

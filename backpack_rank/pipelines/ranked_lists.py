@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from backpack_rank.files import write_text
-from backpack_rank.models.listwise.ranker import PassageList, Ranking
+from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Ranking, Wrapper
 
 log = logging.getLogger(__name__)
 
@@ -74,3 +75,25 @@ class RankedLists:
                     ) from error
                 log.warning("%s: the last line is cut off and is ranked again", self.path)
                 write_text(self.path, "".join(lines[:-1]))
+
+
+class KeptRanker(Wrapper):
+    """Keeps every ranking in a file as it comes, and ranks only what is not there yet."""
+
+    def __init__(self, ranker: ListwiseRanker, known: RankedLists, lists_per_call: int) -> None:
+        """``lists_per_call``: lists that the ranker gets at once; their rankings are then kept."""
+        super().__init__(ranker)
+        self.known, self.lists_per_call = known, lists_per_call
+
+    def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
+        """One ranking for each list; several lists that are equal are ranked once."""
+        distinct = list(dict.fromkeys(lists))
+        missing = [one for one in distinct if one not in self.known]
+        if (there := len(distinct) - len(missing)) > 0:
+            log.info("%s: %d of %d lists are ranked already", self.known.path, there, len(distinct))
+        with tqdm(total=len(missing), desc=f"ranking by {self.name}", unit="list", leave=False) as bar:
+            for start in range(0, len(missing), self.lists_per_call):
+                part = missing[start : start + self.lists_per_call]
+                self.known.add(part, self.ranker.rank(part))
+                bar.update(len(part))
+        return [self.known[one] for one in lists]

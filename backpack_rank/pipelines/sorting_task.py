@@ -1,4 +1,4 @@
-"""``evaluate.py experiment=lists/psc_table3``: sorting tasks, ranked once and by permutation self-consistency."""
+"""``evaluate.py experiment=lists/psc_table3`` and ``psc_table8``: sorting tasks, by several ways of ranking."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from backpack_rank.data.sorting import MATHSORT, READERS
 from backpack_rank.pipelines.common import chosen_data, needed_data, save_config
 from backpack_rank.pipelines.list_sources import ListSettings
 from backpack_rank.pipelines.list_tables import with_options
-from backpack_rank.pipelines.listwise import ListwiseRankers, usage_in_words
+from backpack_rank.pipelines.listwise import ListwiseRankers, remarks, usage_in_words
 from backpack_rank.position.sorting_scores import sorting_scores
+from backpack_rank.position.windows import SlidingWindows
 from backpack_rank.reporting.layout import print_layout_table, write_layout_table
-from backpack_rank.reporting.list_bias_tables import Sorted, SortingFigures, sorting_table
+from backpack_rank.reporting.sorting_tables import TABLES, Sorted, SortingFigures
 
 TASKS: Mapping[str, str] = {"mathsort": "MathSort", "wordsort": "WordSort", "gsm8ksort": "GSM8KSort"}
 """The paper's names of the tasks."""
@@ -26,10 +27,11 @@ _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
 @dataclass(frozen=True)
 class SortingTask:
-    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` (paper 003, section 3.1 and Table 3).
+    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (paper 003, section 3.1).
 
     Attributes:
-        psc: options of the second column, for example ``permutation``.
+        table: layout of the result (:data:`backpack_rank.reporting.sorting_tables.TABLES`).
+        ways: of ranking, by name: options that differ from those of the command line, such as ``permutation``.
         tasks: of :data:`TASKS`.
         files: folder with the published ``mathsort.tsv``, ``wordsort.tsv`` and ``gsm8ksort.jsonl``; None draws lists of
             the first two.
@@ -39,7 +41,8 @@ class SortingTask:
         options: parts of the configuration that others refer to; not read here.
     """
 
-    psc: Mapping[str, Any]
+    table: str
+    ways: Mapping[str, Mapping[str, Any]]
     tasks: Sequence[str] = tuple(TASKS)
     files: str | None = None
     number: int = 100
@@ -48,6 +51,10 @@ class SortingTask:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.table not in TABLES:
+            raise ValueError(f"task.table={self.table}: use one of {', '.join(TABLES)}")
+        if not self.ways:
+            raise ValueError("task.ways is empty: name a way of ranking, such as {Orig.: {}}")
         if isinstance(self.tasks, str):
             object.__setattr__(self, "tasks", (self.tasks,))
         for name in self.tasks:
@@ -63,29 +70,39 @@ class SortingTask:
         if config.get("listwise") is None:
             raise ValueError("sorting needs a listwise ranker: add listwise=trained, hugging_face or openai")
         save_config(folder, config)
-        ways = {"Orig.": config, "PSC": with_options(config, self.psc)}
         found: dict[tuple[str, str], Sorted] = {}
-        names: dict[str, str] = {}
         notes, rankers = [], ListwiseRankers()
-        for task in self.tasks:
-            items = self._lists(task, config)
-            lists, targets = [item.passages for item in items], [item.levels for item in items]
-            for way, own in ways.items():
+        which = (config, self.files, self.number, self.size, self.seed)
+        given = {task: sorting_lists(task, *which) for task in self.tasks}
+        plain = rankers.ranker(config)
+        name = plain.ranker.name if isinstance(plain, SlidingWindows) else plain.name  # ways may do without windows
+        # All tasks of one way before the next one, which may be of another model or prompt.
+        for way, options in self.ways.items():
+            own = with_options(config, options)
+            for task, items in given.items():
                 ranker = rankers.ranker(own)
-                names[way] = ranker.name
-                scores = sorting_scores(ranker.rank(lists), targets)
+                scores = sorting_scores(ranker.rank([item.passages for item in items]), [i.levels for i in items])
                 found[TASKS[task], way] = Sorted(scores.tau, scores.exact_share)
-                notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {usage_in_words(ranker.usage)}.")
-        table = sorting_table([SortingFigures(names["Orig."], found)], notes)
+                sentences = [usage_in_words(ranker.usage), *remarks(ranker)]
+                notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {'; '.join(sentences)}.")
+        table = TABLES[self.table]([SortingFigures(name, found)], notes)
         write_layout_table(folder, table)
         if not quiet:
             print_layout_table(table)
             print(f"Written to {folder}")
 
-    def _lists(self, task: str, config: DictConfig) -> list[OrderedList]:
-        if self.files is not None:
-            return READERS[task](Path(self.files).expanduser() / f"{task}.{_ENDINGS[task]}")[: self.number]
-        if task == "gsm8ksort":
-            raise ValueError("gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out")
-        data = config if task == MATHSORT and chosen_data(config) is None else needed_data(config)
-        return ListSettings(task, self.size, self.number, held_out=self.number, seed=self.seed).held_out_lists(data)
+
+def sorting_lists(
+    task: str, config: DictConfig, files: str | None, number: int, size: int = 10, seed: int = 0
+) -> list[OrderedList]:
+    """Lists of a sorting task: the published ones, or drawn ones where there is no folder of files.
+
+    Raises:
+        ValueError: a task whose lists can only be read; words are to be drawn, and no data has been chosen.
+    """
+    if files is not None:
+        return READERS[task](Path(files).expanduser() / f"{task}.{_ENDINGS[task]}")[:number]
+    if task == "gsm8ksort":
+        raise ValueError("gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out")
+    data = config if task == MATHSORT and chosen_data(config) is None else needed_data(config)
+    return ListSettings(task, size, number, held_out=number, seed=seed).held_out_lists(data)

@@ -83,7 +83,7 @@ class PermutationSelfConsistency(Wrapper):
         while going:
             self._next_round(lists, going, drawn, answers)
             for number in going:
-                aggregate = _aggregate(self.aggregator, answers[number], len(lists[number]))
+                aggregate = aggregate_of(self.aggregator, answers[number], len(lists[number]))
                 same = number in found and found[number].order[: self.stable] == aggregate.order[: self.stable]
                 unchanged[number] = unchanged[number] + 1 if same else 0
                 found[number] = aggregate
@@ -97,7 +97,7 @@ class PermutationSelfConsistency(Wrapper):
         self.aggregated += len(lists)
         self.ranked += sum(map(len, answers))
         self.not_optimal += self.aggregator.exact * sum(not aggregate.optimal for aggregate in found.values())
-        return [_ranking(found[number], answers[number]) for number in range(len(lists))]
+        return [ranking_of(found[number], answers[number]) for number in range(len(lists))]
 
     def _orders(self, passages: PassageList) -> Iterator[np.ndarray]:
         """The orders of a list that are ranked, one after the other."""
@@ -122,11 +122,12 @@ class PermutationSelfConsistency(Wrapper):
             answers[number].append(order[ranking.given])
 
 
-def _aggregate(aggregator: Aggregator, answers: Sequence[np.ndarray], size: int) -> Aggregate[int]:
+def aggregate_of(aggregator: Aggregator, answers: Sequence[np.ndarray], size: int) -> Aggregate[int]:
+    """The common order of a list of ``size`` passages, from the positions [named] that each answer names."""
     return aggregator.aggregate(Rankings.of_orders([answer.tolist() for answer in answers], range(size)))
 
 
-def _ranking(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Ranking:
+def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Ranking:
     """The aggregate, with passages that no answer names behind all others."""
     order = np.array(aggregate.order)
     named = np.isin(order, np.concatenate(answers))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Ranking
+from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Ranking, chance_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +35,9 @@ class ShuffledRankings:
 def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
     """Uniformly random orders of a list's positions, without end. int64 [m] each
 
-    They depend on the seed, the query, and ids and order of the passages (their texts where they have no ids): not on
-    other lists, their number, or earlier draws.
+    They depend on the seed and the list alone (:func:`~backpack_rank.models.listwise.ranker.chance_of`).
     """
-    shown = passages.ids or passages.passages
-    identity = json.dumps([seed, passages.query_id, passages.query, *shown]).encode()
-    generator = np.random.default_rng(int.from_bytes(hashlib.blake2b(identity, digest_size=16).digest(), "little"))
+    generator = chance_of(passages, seed)
     while True:
         yield generator.permutation(len(passages))
 

@@ -1,13 +1,11 @@
-"""Tables about position bias in lists: remedies, robustness to input order, evenness of positions, sorting tasks."""
+"""Tables about position bias in lists: remedies, robustness to input order, evenness of positions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from backpack_rank.reporting import published_lists as published
 from backpack_rank.reporting.layout import NONE, Entry, LayoutTable, extreme
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions
 from backpack_rank.reporting.rows import SIGNIFICANCE, Figure
@@ -16,7 +14,6 @@ REMEDY_COLUMNS = ("system", "measure", "mean", "range", "variance", "worst_posit
 ORDER_COLUMNS = ("system", "order", "other_order", "measure", "value", "low", "high")
 EVENNESS_COLUMNS = ("system", "rankings", "total_variation", "chance", "reversed", "reversed_range", "wrong")
 STAGE_COLUMNS = ("collection", "first_stage", "queries", "measure", "ranking", "value", "low", "high", "p_wilcoxon")
-SORTING_COLUMNS = ("source", "model", "task", "kind", "tau", "exact")
 
 
 @dataclass(frozen=True)
@@ -77,22 +74,6 @@ class StageFigures:
     before: Figure
     after: Figure
     p: float | None = None
-
-
-@dataclass(frozen=True)
-class Sorted:
-    """A model on a sorting task: mean Kendall's tau, and the share of lists that are exactly right, in [0, 1]."""
-
-    tau: float
-    exact: float | None = None
-
-
-@dataclass(frozen=True)
-class SortingFigures:
-    """Figures of one model, by task and by ``Orig.`` or ``PSC``."""
-
-    model: str
-    figures: Mapping[tuple[str, str], Sorted] = field(default_factory=dict)
 
 
 def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequence[str] = ()) -> LayoutTable:
@@ -223,34 +204,6 @@ def first_stage_table(
     return LayoutTable(
         *("first_stages", f"{measure} by first stage", ("first stage",), (("", ("before", "after", "change")),)),
         *(tuple(sections), sentences, STAGE_COLUMNS, tuple(records)),
-    )
-
-
-def sorting_table(measured: Sequence[SortingFigures], notes: Sequence[str] = ()) -> LayoutTable:
-    """Table 3 of paper 003 (Kendall's tau times 100): models measured here above the published ones."""
-    tasks = tuple(dict.fromkeys([*published.SORTING, *(task for one in measured for task, _ in one.figures)]))
-    kinds = ("Orig.", "PSC")
-    here, there = [], []
-    records: list[tuple[Any, ...]] = []
-    for one in measured:
-        cells = [one.figures.get((task, kind)) for task in tasks for kind in kinds]
-        here.append(((one.model,), tuple(Entry(NONE if cell is None else f"{100 * cell.tau:.1f}") for cell in cells)))
-        records += [("here", one.model, *key, value.tau, value.exact) for key, value in one.figures.items()]
-    for (model,), row in published.PSC_TABLE3.items():
-        values = [row.values.get(f"{task} {kind}") for task in tasks for kind in kinds]
-        there.append(((model,), tuple(Entry(NONE if value is None else f"{value:.1f}") for value in values)))
-        for task in published.SORTING:
-            records += [("paper", model, task, kind, row.values[f"{task} {kind}"] / 100, None) for kind in kinds]
-    sections = (("Measured here", tuple(here)), ("Published", tuple(there)))
-    return LayoutTable(
-        "sorting",
-        "Sorting tasks, Kendall's tau times 100 (Table 3)",
-        ("model",),
-        tuple((task, kinds) for task in tasks),
-        sections if here else sections[1:],
-        (f"{published.PERMUTATION}, Table 3. PSC: permutation self-consistency, 20 shuffles, Kemeny.", *notes),
-        SORTING_COLUMNS,
-        tuple(records),
     )
 
 

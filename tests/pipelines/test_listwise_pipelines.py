@@ -259,7 +259,7 @@ def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> Non
     with open(file, newline="") as handle:
         rows = [row for row in csv.DictReader(handle) if row["source"] == "here"]
     assert [(row["task"], row["kind"]) for row in rows] == [("MathSort", "Orig."), ("MathSort", "PSC")]
-    assert {row["model"] for row in rows} == {"listwise LM windows 20/10"}
+    assert {row["model"] for row in rows} == {"listwise LM"}
     saved = load_listwise(ranker)
     lists = ListSettings("mathsort", 4, 4, held_out=4).held_out_lists(OmegaConf.create({}))
     ranked = saved.rank([item.passages for item in lists])

@@ -19,8 +19,6 @@ from backpack_rank.reporting.dots import DotRow, dots_figure, dots_plot
 from backpack_rank.reporting.layout import LayoutTable, print_layout_table, to_latex, to_markdown
 from backpack_rank.reporting.list_bias_tables import (
     REMEDY_COLUMNS,
-    Sorted,
-    SortingFigures,
     StageFigures,
     SystemEvenness,
     SystemOrders,
@@ -28,7 +26,6 @@ from backpack_rank.reporting.list_bias_tables import (
     first_stage_table,
     order_table,
     remedies_table,
-    sorting_table,
 )
 from backpack_rank.reporting.list_position import heat_map, write_matrix
 from backpack_rank.reporting.position_curves import (
@@ -39,6 +36,7 @@ from backpack_rank.reporting.position_curves import (
     write_position_curves,
 )
 from backpack_rank.reporting.rows import Figure
+from backpack_rank.reporting.sorting_tables import Sorted, SortingFigures, sorting_methods_table, sorting_table
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -265,6 +263,32 @@ def test_sorting_stands_above_the_published_table():
     assert "34.7" in to_markdown(table)
     assert "34.7" in to_latex(table)
     assert [heading for heading, _ in sorting_table([]).sections] == ["Published"]
+
+
+def test_another_way_of_sorting_has_columns_of_its_own_without_published_figures():
+    table = sorting_table([SortingFigures("tiny", {("MathSort", "Borda"): Sorted(0.25)})])
+    assert table.groups[0] == ("MathSort", ("Orig.", "PSC", "Borda"))
+    (_, here), (_, there) = table.sections
+    assert [entry.text for entry in here[0][1][:3]] == ["-", "-", "25.0"]
+    assert [entry.text for entry in there[0][1][:3]] == ["34.7", "52.9", "-"]
+
+
+def test_ways_of_sorting_stand_below_each_other_above_table_8():
+    figures = {("MathSort", "PRP"): Sorted(0.5, 0.125), ("WordSort", "PSC"): Sorted(0.625)}
+    table = sorting_methods_table([SortingFigures("tiny", figures)], ["a note"])
+    (_, here), (_, there) = table.sections
+    assert table.groups == (("", ("MathSort", "WordSort", "GSM8KSort")),)
+    assert [(labels, [entry.text for entry in entries]) for labels, entries in here] == [
+        (("tiny (PRP)",), ["50.0", "-", "-"]),
+        (("tiny (PSC)",), ["-", "62.5", "-"]),
+    ]
+    assert [labels for labels, _ in there] == [(f"GPT-{n} ({w})",) for w in ("PRP", "PSC") for n in ("3.5", "4")]
+    assert [entry.text for entry in there[0][1]] == ["46.7", "82.2", "64.0"]
+    assert ("here", "tiny", "MathSort", "PRP", 0.5, 0.125) in table.records
+    assert ("paper", "GPT-4", "MathSort", "PSC", 0.896, None) in [
+        (*record[:4], round(record[4], 3), record[5]) for record in table.records
+    ]
+    assert table.notes[-1] == "a note"
 
 
 # Published figures: what the papers' own sums and texts say about them

@@ -14,6 +14,7 @@ from backpack_rank.models.device import pick_device
 from backpack_rank.models.listwise.prompt import EncodedPrompt, PromptEncoder
 from backpack_rank.models.listwise.ranker import ListwiseRanker, PassageList, Ranking, Usage
 from backpack_rank.models.listwise.reading import Context, read
+from backpack_rank.models.listwise.sampling import check_temperature, drawn, noises
 from backpack_rank.models.listwise.tree import TokenTree
 from backpack_rank.models.modes import evaluating
 
@@ -46,7 +47,7 @@ class Calibration(Protocol):
         """Log-probabilities of identifiers in the content-free lists, from memory where ``owner`` had them computed."""
 
     def scores(self, log_probabilities: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
-        """Corrected scores of the remaining candidates from both, unnormalised. [m]"""
+        """Corrected probabilities of the remaining candidates from both; they sum to 1, some may be negative. [m]"""
 
 
 class CausalLmRanker(ListwiseRanker):
@@ -63,10 +64,19 @@ class CausalLmRanker(ListwiseRanker):
     remain are read in one pass, so a list of m passages takes m passes; constrained decoding token by token takes more,
     and can enter an identifier whose beginning is likely and whose end is not. No scores.
 
+    At a temperature T above 0, the next passage is drawn: each of those that remain with the probability of its whole
+    identifier to the power of 1 / T, renormalised. ``generate`` draws at every step. ``first_token`` draws the whole
+    order from its one set of scores by adding T times Gumbel noise to them, which is the same distribution
+    (:func:`~backpack_rank.models.listwise.sampling.perturbed`); ``scores`` are then those with the noise, so that they
+    sort into the order. With a calibration, corrected probabilities take the place of probabilities. The draws depend
+    on the seed and the list as it is shown: the same list gives the same ranking again, whatever is ranked beside it.
+
     Attributes:
         model: it is moved to the device, nothing else about it changes.
         mode: ``first_token`` or ``generate``.
         passages: that the model was trained to rank at once; None: not known. Longer lists are ranked all the same.
+        temperature: T; at 0 the most probable passage is always the next.
+        seed: of draws.
     """
 
     def __init__(
@@ -80,6 +90,8 @@ class CausalLmRanker(ListwiseRanker):
         *,
         label: str | None = None,
         passages: int | None = None,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> None:
         """A ranker of a model.
 
@@ -89,10 +101,12 @@ class CausalLmRanker(ListwiseRanker):
             device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda:1`` ...
             tokens_per_batch: of prompts; None chooses by device.
             label: in tables; None: the model's name.
+            temperature: of sampling; 0: none.
+            seed: of sampling.
 
         Raises:
-            ValueError: an unknown mode; a model that reads in both directions or has an encoder; a tokenizer or a
-                ``max_length`` that is too large for it; no such device.
+            ValueError: an unknown mode; a temperature below 0; a model that reads in both directions or has an encoder;
+                a tokenizer or a ``max_length`` that is too large for it; no such device.
         """
         if mode not in MODES:
             raise ValueError(f"mode={mode!r} of a listwise ranker: use {' or '.join(MODES)}")
@@ -103,6 +117,7 @@ class CausalLmRanker(ListwiseRanker):
         self.encoder, self.mode, self.calibration = encoder, mode, calibration
         self.tokens_per_batch = tokens_per_batch or (CPU_TOKENS if chosen.type == "cpu" else GPU_TOKENS)
         self.label, self.passages = label or _model_name(model), passages
+        self.temperature, self.seed = check_temperature(temperature), seed
         self._usage = Usage()
 
     def with_calibration(self, calibration: Calibration | None) -> CausalLmRanker:
@@ -113,7 +128,8 @@ class CausalLmRanker(ListwiseRanker):
 
     @property
     def name(self) -> str:
-        return f"{self.label} {self.calibration.label}" if self.calibration is not None else self.label
+        label = f"{self.label} T={self.temperature:g}" if self.temperature else self.label
+        return f"{label} {self.calibration.label}" if self.calibration is not None else label
 
     @property
     def usage(self) -> Usage:
@@ -132,7 +148,11 @@ class CausalLmRanker(ListwiseRanker):
                 assert self.calibration is not None
                 priors = self.calibration.priors(lists, self._content_free_scores, self)
                 scores = [self.calibration.scores(s, p) for s, p in zip(scores, priors, strict=True)]
-        return [Ranking.of_scores(score) for score in scores]
+        chances = noises(lists, self.seed)
+        return [Ranking.of_scores(self._drawn(score, chance)) for score, chance in zip(scores, chances, strict=True)]
+
+    def _drawn(self, scores: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+        return drawn(scores, self.temperature, chance, corrected=self._calibrates)
 
     @property
     def _calibrates(self) -> bool:
@@ -168,9 +188,8 @@ class CausalLmRanker(ListwiseRanker):
         for rows in self._batches(prompts):
             context = self._read([prompts[row] for row in rows])
             free = self._content_free_context([lists[row] for row in rows]) if self._calibrates else None
-            for row, order in zip(
-                rows, self._decoded(context, free, [prompts[row].count for row in rows]), strict=True
-            ):
+            shown = [lists[row] for row in rows]
+            for row, order in zip(rows, self._decoded(context, free, shown), strict=True):
                 orders[row] = order
                 self._usage.generated_tokens += len(self.encoder.answer(order))
         return [Ranking(np.array(order)) for order in orders]
@@ -184,8 +203,9 @@ class CausalLmRanker(ListwiseRanker):
         context = self._read(self.encoder.encode_all(list(distinct.values())))
         return context.select([number[one.query, one.passages] for one in free])
 
-    def _decoded(self, context: Context, free: Context | None, counts: Sequence[int]) -> list[list[int]]:
+    def _decoded(self, context: Context, free: Context | None, lists: Sequence[PassageList]) -> list[list[int]]:
         """Whole permutations of a batch, step by step together; lists that are finished leave the batch."""
+        counts, chances = [len(shown) for shown in lists], noises(lists, self.seed)
         orders: list[list[int]] = [[] for _ in counts]
         remaining = [list(range(count)) for count in counts]
         active = [row for row, count in enumerate(counts) if count > 1]
@@ -199,7 +219,8 @@ class CausalLmRanker(ListwiseRanker):
             trees = [self._tree(remaining[row]) for row in active]
             steps = [one.step([forced[row] for row in active], trees) for one in contexts]
             for number, row in enumerate(active):
-                position = remaining[row].pop(int(np.argmax(self._step_scores([step[number] for step in steps]))))
+                scores = self._drawn(self._step_scores([step[number] for step in steps]), chances[row])
+                position = remaining[row].pop(int(np.argmax(scores)))
                 orders[row].append(position)
                 forced[row] = [
                     *self.encoder.identifiers(counts[row])[position],

@@ -59,6 +59,7 @@ class Prompt:
         prefix_received: what the assistant says to the prefix; in chats only. Every passage is a message of its own
             where this and ``received`` are given, and the passages stand in one message where both are empty.
         received: what the assistant says to a passage, with ``{identifier}``.
+        most: passages that it can show, for texts that speak of two; None: any number.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Prompt:
     chat: bool | str = "auto"
     prefix_received: str = ""
     received: str = ""
+    most: int | None = None
 
     def __post_init__(self) -> None:
         if self.identifiers not in KINDS:
@@ -130,6 +132,11 @@ class Prompt:
         return "\n".join(text for text in (system, prefix, *lines, suffix, self.answer) if text)
 
     def _texts(self, query: str, passages: Sequence[str]) -> tuple[str, list[str], str]:
+        if self.most is not None and len(passages) > self.most:
+            raise ValueError(
+                f"prompt {self.name} shows {self.most} passages at most, not {len(passages)}: compare them two at a "
+                "time (pairwise=sliding), or take another prompt"
+            )
         names = identifier_names(self.identifiers, len(passages))
         lines = [self.passage.format(identifier=n, passage=p) for n, p in zip(names, passages, strict=True)]
         return self._filled(self.prefix, len(passages), query), lines, self._filled(self.suffix, len(passages), query)

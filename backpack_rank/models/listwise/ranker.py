@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,6 +46,15 @@ class PassageList:
             tuple(self.ids[p] for p in positions) if self.ids else (),
             self.query_id,
         )
+
+
+def chance_of(passages: PassageList, seed: int, *purpose: str) -> np.random.Generator:
+    """A random generator that depends on the seed, the query, and ids and order of the passages (their texts where they
+    have no ids) alone, not on other lists, their number, or earlier draws. Different purposes draw independently.
+    """
+    shown = passages.ids or passages.passages
+    identity = json.dumps([*purpose, seed, passages.query_id, passages.query, *shown]).encode()
+    return np.random.default_rng(int.from_bytes(hashlib.blake2b(identity, digest_size=16).digest(), "little"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,6 +70,8 @@ def load_listwise(
     max_length: int | None = None,
     tokens_per_batch: int | None = None,
     label: str | None = None,
+    temperature: float = 0.0,
+    seed: int = 0,
 ) -> CausalLmRanker:
     """A ranker from a folder of :func:`save_listwise`, or from any folder or hub id of a causal LM and a prompt.
 
@@ -81,10 +83,12 @@ def load_listwise(
             4096.
         tokens_per_batch: of prompts that are read at once; None chooses by device.
         label: in tables; None: ``listwise LM`` for a folder of :func:`save_listwise`, else the model's name.
+        temperature: above 0, rankings are drawn (:class:`~backpack_rank.models.listwise.causal_lm.CausalLmRanker`).
+        seed: of the draws.
 
     Raises:
-        ValueError: there is no prompt, an unknown mode or dtype, a model that is no causal LM, a ``max_length`` above
-            its positions, a broken ``listwise.json``.
+        ValueError: there is no prompt, an unknown mode or dtype, a temperature below 0, a model that is no causal LM, a
+            ``max_length`` above its positions, a broken ``listwise.json``.
         FileNotFoundError: a folder without a model or without a tokenizer.
         OSError: there is no such hub id.
     """
@@ -103,7 +107,11 @@ def load_listwise(
     encoder = PromptEncoder(load_tokenizer(name), given if isinstance(given, Prompt) else Prompt.of(given), limit)
     label = label or ("listwise LM" if settings else None)
     return CausalLmRanker(
-        model, encoder, known, calibration, device, tokens_per_batch, label=label, passages=settings.get("passages")
+        *(model, encoder, known, calibration, device, tokens_per_batch),
+        label=label,
+        passages=settings.get("passages"),
+        temperature=temperature,
+        seed=seed,
     )
 
 

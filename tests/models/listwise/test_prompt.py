@@ -268,6 +268,24 @@ def test_duplicate_and_empty_passages_are_shown_like_others(tokenizer):
     assert tokenizer.decode(ids) == "query: door\n[1] soup\n[2] soup\n[3]\n["
 
 
+def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(tokenizer, shown):
+    prompt, two = prompt_file("pairwise"), shown.taken([1, 0])
+    ids = PromptEncoder(tokenizer, prompt, 512).encode(two).ids.tolist()
+    text = tokenizer.decode(ids)
+    assert ids == tokenizer(text, verbose=False)["input_ids"]
+    start, end = text.index("Given the query"), text.index("If passage A")
+    assert text[start:end] == (
+        'Given the query "doctor in the ward", which of the following two passages is more relevant to it?\n'
+        f"\nPassage [A]: {two.passages[0]}\n\nPassage [B]: {two.passages[1]}\n\n"
+    )
+    assert text.endswith("\n[")
+    message = "prompt pairwise shows 2 passages at most, not 3: compare them two at a time"
+    with pytest.raises(ValueError, match=message):
+        PromptEncoder(tokenizer, prompt, 512).encode(shown)
+    with pytest.raises(ValueError, match=message):
+        prompt.messages(shown)
+
+
 def test_white_space_alone_is_a_text(tokenizer):
     ids = PromptEncoder(tokenizer, prompt_file("plain"), 512).encode(PassageList("door", (" " * 4, "soup"))).ids
     assert tokenizer.decode(ids) == f"query: door\n[1] {' ' * 4}\n[2] soup\n["
