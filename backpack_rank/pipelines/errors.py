@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -58,6 +59,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OmegaConfBaseException):
         # The lines after the first are about OmegaConf's own nodes, as is what it says before its cause.
         first = str(error).splitlines()[0].partition("resolving interpolation: ")[2] or str(error).splitlines()[0]
+        if found := re.search(r"Environment variable '(\w+)' not found", first):
+            first = f"the environment variable {found[1]} is not set: set it, or give options that do without it"
         return f"{error.full_key}: {first}" if error.full_key else first
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])  # str() of a KeyError is its argument in quotes
