@@ -129,9 +129,9 @@ class PermutationFigures:
             for one in given:
                 self._measure(kept, one, temperature, aggregators, found)
             found.notes.append(f"{ranker.name}: {usage_in_words(ranker.usage)}.")
-            self._write(folder, found, config)  # what there is so far
+            tables = self._write(folder, found, config)  # what there is so far
         if not quiet:
-            for table in found.tables():
+            for table in tables:
                 print_layout_table(table)
             print(f"Report: {folder / 'report.html'}")
 
@@ -170,7 +170,8 @@ class PermutationFigures:
         if study.not_optimal:
             found.notes.append(f"{given.task}: {study.not_optimal} aggregates are not proven to be optimal.")
 
-    def _write(self, folder: Path, found: _Found, config: DictConfig) -> None:
+    def _write(self, folder: Path, found: _Found, config: DictConfig) -> list[LayoutTable]:
+        """Write tables, pictures and the page; returns the tables."""
         tables = found.tables()
         for table in tables:
             write_layout_table(folder, table)
@@ -178,6 +179,7 @@ class PermutationFigures:
         pictures = write_run_spread(folder, found.runs)
         page = ListPage(title, tuple(tables), pictures, configuration=OmegaConf.to_yaml(config))
         write_list_page(folder / "report.html", page)
+        return tables
 
 
 def _settings(config: DictConfig) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from backpack_rank.position.windows import SlidingWindows
 log = logging.getLogger(__name__)
 RANKINGS_FILE = "rankings.jsonl"
 ORDERS = ("first_stage", "reversed", "shuffled")
+_OWN = ("temperature", "seed")
+"""Options of a ranker for which its model need not be loaded again; a server's are its own matter."""
 
 
 def check_listwise(config: DictConfig) -> None:
@@ -95,7 +97,7 @@ class ListwiseRankers:
         """The ranker asked for, with calibration inside it, permutations around it and windows around those.
 
         With comparisons of pairs around the model, permutations are around these, and there are no windows.
-        It shares the model with the one before where they differ in remedies alone; its usage is its own.
+        It shares the model with the one before where they differ in remedies and sampling alone; its usage is its own.
 
         Raises:
             FileNotFoundError: ``listwise=trained``, and there is none.
@@ -104,9 +106,11 @@ class ListwiseRankers:
         calibration = config.get("calibration")
         if calibration is not None and "name" not in config.listwise.ranker:
             raise ValueError("calibration=... needs the probabilities of a model here; a server gives only texts")
-        ranker = self._model(config)
+        options = _ranker_options(config)
+        own = {name: options.pop(name) for name in _OWN if name in options and "name" in options}
+        ranker = self._model(options)
         if isinstance(ranker, CausalLmRanker):
-            ranker = ranker.with_calibration(instantiate(calibration, _convert_="all"))
+            ranker = ranker.sharing_model(calibration=instantiate(calibration, _convert_="all"), **own)
         passages = getattr(ranker, "passages", None)
         for remedy in ("pairwise", "permutation"):
             if config.get(remedy) is not None:
@@ -115,19 +119,24 @@ class ListwiseRankers:
             return ranker  # comparisons show two passages, so that a list of any length needs no windows
         return SlidingWindows(ranker, *_window(config.listwise.window, passages))
 
-    def _model(self, config: DictConfig) -> ListwiseRanker:
+    def _model(self, options: dict[str, Any]) -> ListwiseRanker:
         """The ranker without remedies, as it was loaded last where the options are the same."""
-        node = OmegaConf.to_container(config.listwise.ranker, resolve=True)
-        assert isinstance(node, dict)
-        options = {str(name): value for name, value in node.items()}
-        if (checkpoint := listwise_checkpoint(config)) is not None:
-            options["name"] = str(checkpoint)
         if options != self._options or not isinstance(self._loaded, CausalLmRanker):
             self._loaded = None  # the model before leaves the memory first
             self._loaded = instantiate(options, _convert_="all")
             self._options = options
         assert self._loaded is not None
         return self._loaded
+
+
+def _ranker_options(config: DictConfig) -> dict[str, Any]:
+    """``listwise.ranker``, every value resolved, with the folder of the trained ranker that is meant."""
+    node = OmegaConf.to_container(config.listwise.ranker, resolve=True)
+    assert isinstance(node, dict)
+    options = {str(name): value for name, value in node.items()}
+    if (checkpoint := listwise_checkpoint(config)) is not None:
+        options["name"] = str(checkpoint)
+    return options
 
 
 def _window(options: DictConfig, trained: int | None) -> tuple[int | None, int]:

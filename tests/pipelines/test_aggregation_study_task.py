@@ -9,17 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from listwise_example import composed, saved_ranker
 from scipy import stats
 
 from backpack_rank.data.formats import ranking
-from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.models.listwise.build import new_causal_lm
-from backpack_rank.models.listwise.prompt import Prompt
-from backpack_rank.models.listwise.saved import load_listwise, save_listwise
-from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
+from backpack_rank.models.listwise.saved import load_listwise
+from backpack_rank.pipelines.common import candidates_of, load_split
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.list_sources import ListSettings
 from backpack_rank.position.aggregation.borda import Borda
@@ -28,29 +23,22 @@ from backpack_rank.position.shuffling import rank_shuffled
 from backpack_rank.reporting.run_spread import TaskRuns, spread_figure, write_run_spread
 from backpack_rank.reporting.run_spread_tables import numbers_table, spread_table
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 EMBEDDED = ["+data@task.collections.Embedded=embedded", "+task.collections.Embedded.test.test_queries=6"]
 EMBEDDED += ["+task.collections.Embedded.test.documents=40"]
 
 
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
-    """A listwise ranker with large random weights, trained on lists of 4 as far as it knows."""
-    torch.manual_seed(0)
-    tokenizer = train_bpe([*sentences, "query [A] [B] [C] [D] > 1 2 3 4 5 6 7 8 9 + - * /"] * 3, vocab_size=400)
-    model = new_causal_lm(tokenizer, layers=1, hidden_size=32, heads=2, positions=512, initializer_range=0.3)
-    prompt = Prompt.of({**OmegaConf.load(CONF / "prompt" / "plain.yaml"), "identifiers": "alphabetic"})
-    folder = tmp_path_factory.mktemp("lm") / "train" / "one" / "ranker"
-    save_listwise(folder, model, tokenizer, prompt, "first_token", 4)
-    return folder
+    """A listwise ranker trained on lists of 4, as far as it knows."""
+    words = "query [A] [B] [C] [D] > 1 2 3 4 5 6 7 8 9 + - * /"
+    return saved_ranker(tmp_path_factory.mktemp("lm"), sentences, 4, positions=512, words=words)
 
 
-def composed(ranker: Path, *overrides: str):
-    register_resolvers()
+def figures(ranker: Path, *overrides: str):
+    """The experiment's configuration, small."""
     given = ["experiment=lists/psc_figures", "listwise=trained", f"checkpoint={ranker}", "task.files=null"]
     given += ["task.number=4", "task.size=4", "task.permutations=6", "task.numbers=[1,3]"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("evaluate", overrides=[*given, *overrides])
+    return composed(*given, *overrides)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +52,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
-    config = composed(ranker, "task.tasks=[mathsort,Embedded]", *EMBEDDED, "task.temperatures=[0,2]")
+    config = figures(ranker, "task.tasks=[mathsort,Embedded]", *EMBEDDED, "task.temperatures=[0,2]")
     evaluate(config, tmp_path, quiet=True)
     spread, numbers = rows(tmp_path / "single_runs.csv"), rows(tmp_path / "aggregated_rankings.csv")
     assert [(row["task"], float(row["temperature"])) for row in spread[::3]] == [
@@ -111,7 +99,7 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
 
 
 def test_candidates_are_as_many_as_the_window_holds(ranker, tmp_path) -> None:
-    config = composed(ranker, "task.tasks=[Embedded]", *EMBEDDED, "task.temperatures=[0]")
+    config = figures(ranker, "task.tasks=[Embedded]", *EMBEDDED, "task.temperatures=[0]")
     evaluate(config, tmp_path, quiet=True)
     kept = [json.loads(line) for line in (tmp_path / "rankings.jsonl").read_text().splitlines()]
     assert {len(line["ids"]) for line in kept} == {4}
@@ -125,17 +113,17 @@ def test_candidates_are_as_many_as_the_window_holds(ranker, tmp_path) -> None:
 
 def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
     options = ["task.tasks=[mathsort]", "task.temperatures=[0,1]", "listwise.lists_per_call=5"]
-    evaluate(composed(ranker, *options), tmp_path, quiet=True)
+    evaluate(figures(ranker, *options), tmp_path, quiet=True)
     file = tmp_path / "rankings.jsonl"
     lines, before = file.read_text().splitlines(keepends=True), (tmp_path / "single_runs.csv").read_text()
     file.write_text("".join(lines[:-7]))
-    evaluate(composed(ranker, *options), tmp_path, quiet=True)
+    evaluate(figures(ranker, *options), tmp_path, quiet=True)
     assert len(file.read_text().splitlines()) == len(lines)
     assert (tmp_path / "single_runs.csv").read_text() == before
     notes = (tmp_path / "single_runs.md").read_text()
     assert re.search(r"T=1 windows 4/2: 7 lists, 7 forward passes", notes)
     # Another seed of the draws is another ranking; greedy ones have none, but are kept by the same options.
-    evaluate(composed(ranker, *options, "listwise.ranker.seed=1"), tmp_path, quiet=True)
+    evaluate(figures(ranker, *options, "listwise.ranker.seed=1"), tmp_path, quiet=True)
     assert (tmp_path / "single_runs.csv").read_text() != before
 
 
@@ -156,7 +144,7 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
 def test_options_that_do_not_fit_are_refused(overrides, message, ranker, tmp_path) -> None:
     # Hydra puts an error of an option in a sentence of its own, with the same words.
     with pytest.raises(Exception, match=re.escape(message)):
-        evaluate(composed(ranker, *overrides), tmp_path, quiet=True)
+        evaluate(figures(ranker, *overrides), tmp_path, quiet=True)
 
 
 def runs(task: str, temperature: float, singles, **aggregates) -> TaskRuns:

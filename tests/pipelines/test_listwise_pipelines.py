@@ -9,18 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from hydra import compose, initialize_config_dir
+from listwise_example import DEPTH, composed, options, saved_ranker
 from omegaconf import OmegaConf
 from scipy.stats import kendalltau
 
 from backpack_rank.data.formats import read_run
-from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.models.listwise.build import new_causal_lm
-from backpack_rank.models.listwise.prompt import Prompt
 from backpack_rank.models.listwise.ranker import PassageList, Ranking
-from backpack_rank.models.listwise.saved import load_listwise, save_listwise
-from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
+from backpack_rank.models.listwise.saved import load_listwise
+from backpack_rank.pipelines.common import candidates_of, load_split
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.first_stages import FirstStages
 from backpack_rank.pipelines.list_sources import ListSettings
@@ -29,31 +25,11 @@ from backpack_rank.pipelines.listwise import ListwiseRankers
 from backpack_rank.pipelines.ranked_lists import RankedLists
 from backpack_rank.position.list_runs import lists_of
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
-SMALL = ["data=embedded", "+data.test.test_queries=6", "+data.test.documents=40"]
-DEPTH = 5
-
-
-def composed(*overrides: str):
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("evaluate", overrides=list(overrides))
-
 
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
     """A listwise ranker with large random weights, so that its order is not the input's."""
-    torch.manual_seed(0)
-    tokenizer = train_bpe([*sentences, "query [A] [B] [C] [D] [E] [F] > "] * 3, vocab_size=400)
-    model = new_causal_lm(tokenizer, layers=1, hidden_size=32, heads=2, positions=1024, initializer_range=0.3)
-    prompt = Prompt.of({**OmegaConf.load(CONF / "prompt" / "plain.yaml"), "identifiers": "alphabetic"})
-    folder = tmp_path_factory.mktemp("lm") / "train" / "one" / "ranker"
-    save_listwise(folder, model, tokenizer, prompt, "first_token", 20)
-    return folder
-
-
-def options(ranker: Path, *more: str) -> list[str]:
-    return ["listwise=trained", f"checkpoint={ranker}", *SMALL, f"listwise.depth={DEPTH}", *more]
+    return saved_ranker(tmp_path_factory.mktemp("lm"), sentences, 20, words="query [A] [B] [C] [D] [E] [F] > ")
 
 
 def run_of(folder: Path) -> dict:

@@ -120,10 +120,17 @@ class CausalLmRanker(ListwiseRanker):
         self.temperature, self.seed = check_temperature(temperature), seed
         self._usage = Usage()
 
-    def with_calibration(self, calibration: Calibration | None) -> CausalLmRanker:
-        """This ranker with another correction and a usage of its own; the model is the same one in memory."""
+    def sharing_model(
+        self, *, calibration: Calibration | None = None, temperature: float = 0.0, seed: int = 0
+    ) -> CausalLmRanker:
+        """Another ranker with the same model in memory: its correction, its draws and its usage are its own.
+
+        Raises:
+            ValueError: a temperature below 0.
+        """
         other = copy.copy(self)
         other.calibration, other._usage = calibration, Usage()
+        other.temperature, other.seed = check_temperature(temperature), seed
         return other
 
     @property
@@ -148,10 +155,10 @@ class CausalLmRanker(ListwiseRanker):
                 assert self.calibration is not None
                 priors = self.calibration.priors(lists, self._content_free_scores, self)
                 scores = [self.calibration.scores(s, p) for s, p in zip(scores, priors, strict=True)]
-        chances = noises(lists, self.seed)
+        chances = noises(lists, self.temperature, self.seed)
         return [Ranking.of_scores(self._drawn(score, chance)) for score, chance in zip(scores, chances, strict=True)]
 
-    def _drawn(self, scores: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    def _drawn(self, scores: np.ndarray, chance: np.random.Generator | None) -> np.ndarray:
         return drawn(scores, self.temperature, chance, corrected=self._calibrates)
 
     @property
@@ -205,7 +212,7 @@ class CausalLmRanker(ListwiseRanker):
 
     def _decoded(self, context: Context, free: Context | None, lists: Sequence[PassageList]) -> list[list[int]]:
         """Whole permutations of a batch, step by step together; lists that are finished leave the batch."""
-        counts, chances = [len(shown) for shown in lists], noises(lists, self.seed)
+        counts, chances = [len(shown) for shown in lists], noises(lists, self.temperature, self.seed)
         orders: list[list[int]] = [[] for _ in counts]
         remaining = [list(range(count)) for count in counts]
         active = [row for row, count in enumerate(counts) if count > 1]

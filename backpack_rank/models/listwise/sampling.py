@@ -20,13 +20,15 @@ def check_temperature(temperature: float) -> float:
     return number
 
 
-def noises(lists: Sequence[PassageList], seed: int) -> list[np.random.Generator]:
+def noises(lists: Sequence[PassageList], temperature: float, seed: int) -> list[np.random.Generator | None]:
     """The chance of each list as it is shown: it depends on the seed, the query and the passages in their order.
+
+    There is none at temperature 0, where nothing is drawn.
 
     Neither other lists nor batches change it, and the shuffles that permutation self-consistency draws with the same
     seed are independent of it.
     """
-    return [chance_of(shown, seed, _PURPOSE) for shown in lists]
+    return [chance_of(shown, seed, _PURPOSE) if temperature else None for shown in lists]
 
 
 def perturbed(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
@@ -46,21 +48,23 @@ def log_scores(corrected: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(corrected, 0.0))
 
 
-def drawn(scores: np.ndarray, temperature: float, noise: np.random.Generator, *, corrected: bool = False) -> np.ndarray:
+def drawn(
+    scores: np.ndarray, temperature: float, noise: np.random.Generator | None, *, corrected: bool = False
+) -> np.ndarray:
     """Scores that sort into a random order; at temperature 0 those that were given.
 
     Args:
         scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of their probabilities.
             float64 [m]
         temperature: T, 0 or above.
-        noise: of the list.
+        noise: of the list; None at temperature 0.
         corrected: a candidate's weight is then its corrected probability to the power of 1 / T, as it is without a
             correction; those at or below 0 have no weight and stand behind all others, best first.
 
     Returns:
         Sorted from the largest, they are a draw as of :func:`perturbed`. Finite. float64 [m]
     """
-    if not temperature:
+    if noise is None or not temperature:
         return scores
     if not corrected:
         return perturbed(scores, temperature, noise)
