@@ -1,12 +1,14 @@
 """A Backpack over a backbone against the plain cross-encoder over the same weights: ``python -m benchmarks.backbones``.
 
 Scoring and training steps in turns in one run. The backbones have random weights of published sizes; both rankers have
-the same backbone weights, texts, batches and head.
+the same backbone weights, texts, batches and head. The texts have nothing in common, or are those of a collection: the
+candidates and the training lists that ``train.py data=NAME`` draws.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,24 +17,32 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from hydra import compose, initialize_config_dir
 from rich.console import Console
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, pack_by_length
+from backpack_rank.data.datamodule import RankingData
+from backpack_rank.data.lists import TrainingLists
+from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, Pairs, pack_by_length
+from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.build import Ranker
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.modes import evaluating
 from backpack_rank.models.packing import PackedBatch
 from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.models.token_memory import remembering
+from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
 from backpack_rank.training.losses import listwise_softmax
 from backpack_rank.training.module import Optimisation
 from benchmarks.report import Goal, machine, print_table, write_record
 from benchmarks.timing import Times, in_turns
-from benchmarks.workload import Size, token_sequences
+from benchmarks.workload import Size, token_sequences, word_pieces
 
+ROOT = Path(__file__).resolve().parents[1]
 GOAL = 0.92
+LIST = 10
+"""Texts of a training list."""
 BACKBONES: dict[str, tuple[str, dict]] = {
     "minilm-l6": ("bert", {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}),
     "bert-base": ("bert", {}),
@@ -58,6 +68,7 @@ def main() -> None:
         "dtype": options.dtype,
         "documents": options.documents,
         "list": options.list,
+        "data": options.data,
     }
     console.print(record["machine"])
     rows, goals, found = [], [], {}
@@ -81,6 +92,11 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backbones", description=__doc__)
     add = parser.add_argument
     add("--backbones", nargs="+", choices=list(BACKBONES), default=["minilm-l6", "bert-base"])
+    add(
+        "--data",
+        default=None,
+        help="one of conf/data, whose candidates and training lists are read (independent texts)",
+    )
     add("--documents", type=int, default=200, help="texts to score")
     add("--list", type=int, default=40, help="texts of a training step: four lists of ten")
     add("--repeats", type=int, default=7, help="rounds; the median of their ratios is reported")
@@ -93,7 +109,9 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {options.device}, but torch sees no GPU; use --device cpu")
-    default = Path(__file__).resolve().parent / "results" / f"backbones-{options.device.replace(':', '')}.json"
+    if options.data is not None and options.list % LIST:
+        parser.error(f"--list {options.list} with --data {options.data}: lists have {LIST} texts; give a multiple")
+    default = ROOT / "benchmarks" / "results" / f"backbones-{options.device.replace(':', '')}.json"
     options.output = options.output or default
     options.count = lambda job: options.documents if job == "scoring" else options.list
     return options
@@ -103,12 +121,10 @@ def _measure(name: str, options: argparse.Namespace) -> dict[str, Times]:
     kind, shape = BACKBONES[name]
     config = AutoConfig.for_model(kind, **shape)
     rankers = _rankers(config, options)
-    vocabulary = config.vocab_size
-    size = Size(name, 0, config.hidden_size, 0, options.senses, 512, vocabulary)
-    texts = token_sequences(max(options.documents, options.list), size)
+    texts, step_texts = _independent_texts(config, options) if options.data is None else _collection_texts(options)
     limit = CPU_TOKENS if options.device == "cpu" else GPU_TOKENS
-    batches = [batch for _, batch in pack_by_length(np.arange(options.documents), texts[: options.documents], limit)]
-    one_list = PackedBatch.from_sequences(texts[: options.list]).to(options.device)
+    batches = [batch for _, batch in pack_by_length(np.arange(len(texts)), texts, limit)]
+    one_list = step_texts.to(options.device)
     training = {job: _training_step(ranker, one_list, options) for job, ranker in rankers.items()}
     for step in training.values():
         step()
@@ -120,6 +136,28 @@ def _measure(name: str, options: argparse.Namespace) -> dict[str, Times]:
     for score in scoring.values():
         score()
     return times | {"scoring": in_turns(scoring, options.repeats, f"{name} scoring", options.device)}
+
+
+def _independent_texts(config: PreTrainedConfig, options: argparse.Namespace) -> tuple[list[np.ndarray], PackedBatch]:
+    """Texts that share frequent words alone: to score, and of a training step."""
+    size = Size("", 0, config.hidden_size, 0, options.senses, 512, config.vocab_size)
+    texts = token_sequences(max(options.documents, options.list), size)
+    return texts[: options.documents], PackedBatch.from_sequences(texts[: options.list])
+
+
+def _collection_texts(options: argparse.Namespace) -> tuple[list[np.ndarray], PackedBatch]:
+    """Candidates of test queries to score, and the first training lists, which share queries and subjects."""
+    register_resolvers()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        data = compose("train", [f"data={options.data}"]).data
+        train, test = load_split(data, "train"), load_split(data, "test")
+        tokenizer = word_pieces(train)
+        encoder = PairEncoder(tokenizer, max_length=192, start_id=tokenizer.cls_token_id)
+        lists = TrainingLists(train, candidates_of(data, "train", train)[1], size=LIST, seed=0)
+        pairs = Pairs.from_run(candidates_of(data, "test", test)[1], test)
+    batches = RankingData(lists, train, Pairs(train, (), ()), encoder, lists_per_batch=options.list // LIST)
+    scored = [encoder.pairs(query, [text])[0] for query, text in itertools.islice(pairs.texts(), options.documents)]
+    return scored, next(iter(batches.train_dataloader())).texts
 
 
 def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str, Ranker]:

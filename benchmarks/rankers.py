@@ -18,8 +18,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from rich.console import Console
-from tokenizers import BertWordPieceTokenizer
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
 from backpack_rank.data.collection import Collection, Run
@@ -30,12 +29,13 @@ from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.bm25_ranker import Bm25ForRanking
 from backpack_rank.models.build import Ranker
 from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
-from backpack_rank.pipelines.train import build, texts_of
+from backpack_rank.pipelines.train import build
 from backpack_rank.scoring import Scorer, ScoringSettings
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 from backpack_rank.training.module import Optimisation
 from benchmarks.report import machine, print_table, write_record
 from benchmarks.timing import Times, in_turns
+from benchmarks.workload import word_pieces
 
 ROOT = Path(__file__).resolve().parents[1]
 OVER_ENCODER = ("bert_cat", "backpack", "bert_dot")
@@ -105,11 +105,9 @@ def _model(name: str, folder: str) -> list[str]:
 
 def _small_encoder(collection: Collection, folder: Path) -> None:
     """A BERT of MiniLM-L6's size with random weights and a WordPiece vocabulary of the collection's text."""
-    words = BertWordPieceTokenizer()
-    words.train_from_iterator(texts_of(collection), vocab_size=30522, show_progress=False)
-    words.save(str(folder / "words.json"))
-    BertTokenizerFast(tokenizer_file=str(folder / "words.json")).save_pretrained(folder)
-    shape = BertConfig(vocab_size=words.get_vocab_size(), hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
+    words = word_pieces(collection)
+    words.save_pretrained(folder)
+    shape = BertConfig(vocab_size=len(words), hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
     BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
 
 

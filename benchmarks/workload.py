@@ -1,14 +1,20 @@
-"""What is scored: model sizes, and texts with lengths and word frequencies like those of MS MARCO passages."""
+"""What is scored: model sizes, texts with lengths and word frequencies like those of MS MARCO passages, collections."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from tokenizers import BertWordPieceTokenizer
+from transformers import BertTokenizerFast
 
+from backpack_rank.data.collection import Collection
 from backpack_rank.data.tokenisation import PairEncoder
 from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.pipelines.train import texts_of
 
 SEED = 2024
 
@@ -66,6 +72,16 @@ def token_sequences(count: int, size: Size, seed: int = SEED) -> list[np.ndarray
     ids = generator.permutation(size.vocabulary - 1)
     draws = (generator.choice(ids, size=length, p=weights / weights.sum()) for length in lengths)
     return [draw.astype(np.int64) for draw in draws]
+
+
+def word_pieces(collection: Collection) -> BertTokenizerFast:
+    """A WordPiece vocabulary of BERT's size from a collection's own text."""
+    words = BertWordPieceTokenizer()
+    words.train_from_iterator(texts_of(collection), vocab_size=30522, show_progress=False)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "words.json"
+        words.save(str(file))
+        return BertTokenizerFast(tokenizer_file=str(file))
 
 
 def as_text(sequence: np.ndarray) -> str:

@@ -25,6 +25,7 @@ from backpack_rank.models.attention import fast_activation
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.loading import CheckedLoading
 from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.pooling import per_sense, pooled_tokens, token_logits
 from backpack_rank.models.reading import Reading, new_backbone
 from backpack_rank.models.word_edges import WordEdges
 
@@ -67,10 +68,8 @@ class SenseNetwork(nn.Module):
         Equal to pooling the tokens' sense vectors because contextual weights sum to 1 over the tokens. In
         training, dropout stands behind the pooling: another random variable, the same expectation.
         """
-        weight = self.final_mlp.c_proj.weight.unflatten(1, (self.num_senses, -1))
         bias = self.final_mlp.c_proj.bias.unflatten(0, (self.num_senses, -1))
-        # One matrix product per sense: [k, B, f] @ [k, f, d].
-        return self.dropout(torch.bmm(pooled.transpose(0, 1), weight.transpose(0, 1)).transpose(0, 1) + bias)
+        return self.dropout(per_sense(pooled, self.final_mlp.c_proj.weight) + bias)
 
 
 class TokenVectors(nn.Module):
@@ -116,10 +115,8 @@ class SenseWeightNetwork(nn.Module):
         queries = F.linear(pooled, weight[:d], bias[:d])
         queries = queries.unflatten(-1, (self.num_senses, -1)).transpose(0, 1)  # [k, B, d / k]
         probes = torch.bmm(queries, weight[d:].unflatten(0, (self.num_senses, -1)))  # [k, B, d]
-        logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
-        # Half precision is too coarse for a softmax over hundreds of tokens.
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * (d / self.num_senses) ** -0.5
-        return logits.masked_fill(~batch.padding_mask()[:, None], float("-inf")).softmax(dim=-1)
+        logits = token_logits(probes.transpose(0, 1), hidden, batch) * (d / self.num_senses) ** -0.5
+        return logits.softmax(dim=-1)
 
 
 class BackpackPreTrainedModel(CheckedLoading, PreTrainedModel):
@@ -246,10 +243,7 @@ class BackpackModel(Reading, BackpackPreTrainedModel):
     def weighted_senses(self, weights: Tensor, batch: PackedBatch) -> Tensor:
         """Sense vectors of each text under contextual weights [B, k, n]: sum_j a[l,j] C(x_j)_l. [B, k, d]"""
         ids, marks, inverse = self.distinct_tokens(batch)
-        hidden = self.token_hidden(ids, marks)  # [U, f]
-        # Padding gets the first token's vector, with a weight of 0.
-        vectors = F.embedding(batch.pad(inverse), hidden)  # [B, n, f]
-        return self.sense_network.project(weights.to(hidden.dtype) @ vectors)
+        return self.sense_network.project(pooled_tokens(weights, self.token_hidden(ids, marks), inverse, batch))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
