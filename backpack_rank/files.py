@@ -33,6 +33,20 @@ def open_text(path: str | Path) -> TextIO:
     return open(path, encoding="utf-8")
 
 
+def hub_or_folder(name: str | Path) -> str:
+    """A model's hub id or folder as transformers takes it; ``~`` is the home folder.
+
+    Raises:
+        FileNotFoundError: the name cannot be a hub id (absolute, or with a dot in front, or with several slashes), and
+            there is no such folder.
+    """
+    path = os.path.expanduser(name)
+    no_hub_id = os.path.isabs(path) or path.startswith(".") or path.replace(os.sep, "/").count("/") > 1
+    if no_hub_id and not os.path.isdir(path):
+        raise FileNotFoundError(f"{name}: there is no such folder; give the folder of a saved model, or a hub id")
+    return path
+
+
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary sibling of ``path`` that takes its place when the block ends without an error.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backpack_rank.files import atomic_path, cache_dir, open_text, write_text
+from backpack_rank.files import atomic_path, cache_dir, hub_or_folder, open_text, write_text
 
 
 def _disk_full() -> None:
@@ -128,3 +129,25 @@ def test_the_cache_folder_is_named_by_the_environment(tmp_path: Path, monkeypatc
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "here"))
     assert cache_dir() == tmp_path / "here"
     assert cache_dir().is_dir()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "stanfordnlp/backpack-gpt2", "Qwen/Qwen3-0.6B"])
+def test_a_hub_id_is_left_as_it_is(name: str) -> None:
+    assert hub_or_folder(name) == name
+
+
+@pytest.mark.parametrize("name", ["/no/such/model", "./ranker", "../ranker", "outputs/train/ranker", "~/ranker"])
+def test_a_path_to_nowhere_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=re.escape(f"{name}: there is no such folder")):
+        hub_or_folder(name)
+
+
+def test_a_folder_may_be_relative_or_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outputs" / "train" / "ranker").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("outputs/train/ranker", "./outputs", Path("outputs", "train")):
+        assert hub_or_folder(name) == str(name)
+    assert hub_or_folder("~/outputs") == str(tmp_path / "outputs")

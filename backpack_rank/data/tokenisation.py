@@ -11,6 +11,8 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from backpack_rank.files import hub_or_folder
+
 END = "<|endoftext|>"
 SEPARATOR = "<|separator|>"
 
@@ -149,8 +151,9 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         OSError: there is none under that name.
         ValueError: it has neither an end nor a separator token.
     """
-    tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(name)) else AutoTokenizer
-    tokenizer = tokenizer_class.from_pretrained(str(name))
+    source = hub_or_folder(name)
+    tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
+    tokenizer = tokenizer_class.from_pretrained(source)
     _first_id(tokenizer, "eos_token_id", "sep_token_id")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.models.bm25_ranker import Bm25ForRanking
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
@@ -266,7 +266,8 @@ def _backbone(
     tokenizer: PreTrainedTokenizerBase, name: str, dropout: float, pooling: str | None, attention: str | None
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The pretrained backbone in fp32, and the options of a configuration over it."""
-    own = AutoConfig.from_pretrained(name)
+    source = hub_or_folder(name)
+    own = AutoConfig.from_pretrained(source)
     for option in _ATTENTION_DROPOUT:
         if hasattr(own, option):
             setattr(own, option, 0.0)  # it would rule out torch's fast kernels
@@ -280,7 +281,7 @@ def _backbone(
     _check_vocabulary(tokenizer, own.get_text_config().vocab_size, name)
     if CrossEncoderConfig(**options).pooling == "first" and tokenizer.cls_token_id is None:
         raise ValueError(f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at")
-    backbone = AutoModel.from_pretrained(name, config=own, dtype=torch.float32)
+    backbone = AutoModel.from_pretrained(source, config=own, dtype=torch.float32)
     own.dtype = None
     return backbone, options
 

@@ -9,6 +9,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from backpack_rank.files import hub_or_folder
+
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +44,7 @@ class CheckedLoading:
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
         try:
             model, info = super().from_pretrained(  # type: ignore[misc]
-                pretrained_model_name_or_path,
+                hub_or_folder(pretrained_model_name_or_path),
                 *args,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,

@@ -13,6 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from backpack_rank.files import hub_or_folder
 from backpack_rank.models.number_format import number_format
 
 _MASKED = "ForMaskedLM"
@@ -65,12 +66,13 @@ def pretrained_causal_lm(
     Raises:
         ValueError: it is no language model, or the tokenizer has more tokens than it.
     """
-    config = AutoConfig.from_pretrained(name)
+    source = hub_or_folder(name)
+    config = AutoConfig.from_pretrained(source)
     if any(str(own).endswith(_MASKED) for own in config.architectures or ()):
         config.is_decoder = True
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        name, config=config, dtype=number_format(dtype), **options
+        source, config=config, dtype=number_format(dtype), **options
     )
     size = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) > size:

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.models.listwise.causal_lm import MODES, Calibration, CausalLmRanker, ListwiseMode, position_limit
 from backpack_rank.models.listwise.prompt import Prompt, PromptEncoder
 
@@ -94,6 +94,7 @@ def load_listwise(
     """
     if dtype not in _DTYPES:
         raise ValueError(f"dtype={dtype}: use {', '.join(_DTYPES)}")
+    name = hub_or_folder(name)
     settings = _settings(Path(name))
     if prompt is None and "prompt" not in settings:
         raise ValueError(
@@ -102,7 +103,7 @@ def load_listwise(
     given = settings["prompt"] if prompt is None else prompt
     known = _known(mode or settings.get("mode") or MODES[0])
     _check_files(Path(name))
-    model = _model(str(name), dtype)
+    model = _model(name, dtype)
     limit = max_length or settings.get("max_length") or min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
     encoder = PromptEncoder(load_tokenizer(name), given if isinstance(given, Prompt) else Prompt.of(given), limit)
     label = label or ("listwise LM" if settings else None)
