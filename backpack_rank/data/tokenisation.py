@@ -15,6 +15,7 @@ from backpack_rank.files import hub_or_folder
 
 END = "<|endoftext|>"
 SEPARATOR = "<|separator|>"
+_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,12 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         OSError: there is none under that name.
         ValueError: it has neither an end nor a separator token.
     """
-    source = hub_or_folder(name)
+    source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
-    tokenizer = tokenizer_class.from_pretrained(source)
+    try:
+        tokenizer = tokenizer_class.from_pretrained(source)
+    except OSError as error:  # the library's own words may leave out the name
+        raise OSError(f"no tokenizer of {name}: {error}") from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -168,6 +172,16 @@ def _is_bare_gpt2(folder: Path) -> bool:
         and (folder / "merges.txt").is_file()
         and not any((folder / other).is_file() for other in others)
     )
+
+
+def _with_tokenizer(source: str) -> str:
+    """The library would make an empty tokenizer for some kinds of models."""
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / file).is_file() for file in _FILES):
+        own = sorted(found.parent for found in folder.glob("*/tokenizer.json"))
+        hint = f"give {own[0]}, which has one" if own else "save the one that belongs to the model into it"
+        raise FileNotFoundError(f"{source} has no tokenizer: {hint}")
+    return source
 
 
 def _first_id(tokenizer: PreTrainedTokenizerBase, *names: str) -> int:

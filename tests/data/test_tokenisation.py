@@ -145,9 +145,18 @@ def test_a_loaded_tokenizer_has_a_padding_token(tmp_path):
     assert load_tokenizer(tmp_path).pad_token == "[SEP]"
 
 
-def test_a_name_without_a_tokenizer_is_an_error(tmp_path):
-    with pytest.raises((OSError, ValueError)):
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no tokenizer: save the one"):
         load_tokenizer(tmp_path)
+    word_tokenizer(eos_token="[SEP]", unk_token="[UNK]").save_pretrained(tmp_path / "ranker")
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no tokenizer: give {tmp_path / 'ranker'}, which"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_name_that_the_hub_does_not_give_is_named(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match=r"^no tokenizer of somebody/has-not-uploaded-it: "):
+        load_tokenizer("somebody/has-not-uploaded-it")
 
 
 def test_the_real_gpt2_tokenizer(real_data):

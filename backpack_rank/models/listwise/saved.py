@@ -20,7 +20,6 @@ FORMAT, VERSION = "backpack_rank listwise ranker", 1
 MAX_LENGTH = 4096
 """Tokens of a prompt and its answer where neither the caller nor the model sets a limit below it."""
 _DTYPES = ("float32", "bfloat16", "float16")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model", "vocab.txt")
 
 
 def save_listwise(
@@ -102,10 +101,11 @@ def load_listwise(
         )
     given = settings["prompt"] if prompt is None else prompt
     known = _known(mode or settings.get("mode") or MODES[0])
-    _check_files(Path(name))
+    _check_model_file(Path(name))
+    tokenizer = load_tokenizer(name)  # quickly refused, unlike what follows
     model = _model(name, dtype)
     limit = max_length or settings.get("max_length") or min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
-    encoder = PromptEncoder(load_tokenizer(name), given if isinstance(given, Prompt) else Prompt.of(given), limit)
+    encoder = PromptEncoder(tokenizer, given if isinstance(given, Prompt) else Prompt.of(given), limit)
     label = label or ("listwise LM" if settings else None)
     return CausalLmRanker(
         *(model, encoder, known, calibration, device, tokens_per_batch),
@@ -148,14 +148,10 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _check_files(folder: Path) -> None:
-    """A folder must hold a model and its tokenizer; a name that is no folder is taken for a hub id."""
-    if not folder.is_dir():
-        return
-    if not (folder / "config.json").is_file():
+def _check_model_file(folder: Path) -> None:
+    """A folder must hold a model; a name that is no folder is taken for a hub id."""
+    if folder.is_dir() and not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder / 'config.json'} is missing: {folder} is not the folder of a model")
-    if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
-        raise FileNotFoundError(f"{folder} has no tokenizer: save the one that belongs to the model into it")
 
 
 def _model(name: str, dtype: str) -> PreTrainedModel:
