@@ -72,9 +72,14 @@ def main() -> None:
     }
     console.print(record["machine"])
     rows, goals, found = [], [], {}
+    of_collection = None if options.data is None else _collection_texts(options)
     for name in options.backbones:
-        times = _measure(name, options)
-        found[name] = {"seconds": {job: part.seconds for job, part in times.items()}, "ratio": {}}
+        config = AutoConfig.for_model(BACKBONES[name][0], **BACKBONES[name][1])
+        texts, one_list = of_collection or _independent_texts(config, options)
+        times = _measure(name, _rankers(config, options), texts, one_list.to(options.device), options)
+        distinct = one_list.input_ids.unique().numel() / one_list.input_ids.numel()
+        console.print(f"{name}: distinct tokens / tokens of a training step: {distinct:.2f}")
+        found[name] = {"distinct": distinct, "seconds": {job: part.seconds for job, part in times.items()}, "ratio": {}}
         for job, part in times.items():
             ratio = part.speedup("backpack", "cross_encoder")
             found[name]["ratio"][job] = ratio
@@ -117,14 +122,15 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _measure(name: str, options: argparse.Namespace) -> dict[str, Times]:
-    kind, shape = BACKBONES[name]
-    config = AutoConfig.for_model(kind, **shape)
-    rankers = _rankers(config, options)
-    texts, step_texts = _independent_texts(config, options) if options.data is None else _collection_texts(options)
+def _measure(
+    name: str,
+    rankers: dict[str, Ranker],
+    texts: list[np.ndarray],
+    one_list: PackedBatch,
+    options: argparse.Namespace,
+) -> dict[str, Times]:
     limit = CPU_TOKENS if options.device == "cpu" else GPU_TOKENS
     batches = [batch for _, batch in pack_by_length(np.arange(len(texts)), texts, limit)]
-    one_list = step_texts.to(options.device)
     training = {job: _training_step(ranker, one_list, options) for job, ranker in rankers.items()}
     for step in training.values():
         step()
@@ -157,6 +163,10 @@ def _collection_texts(options: argparse.Namespace) -> tuple[list[np.ndarray], Pa
         pairs = Pairs.from_run(candidates_of(data, "test", test)[1], test)
     batches = RankingData(lists, train, Pairs(train, (), ()), encoder, lists_per_batch=options.list // LIST)
     scored = [encoder.pairs(query, [text])[0] for query, text in itertools.islice(pairs.texts(), options.documents)]
+    if len(scored) < options.documents:
+        raise SystemExit(
+            f"--documents {options.documents}: data={options.data} has {len(scored)} candidates; ask for less"
+        )
     return scored, next(iter(batches.train_dataloader())).texts
 
 

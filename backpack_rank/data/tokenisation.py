@@ -175,7 +175,7 @@ def _is_bare_gpt2(folder: Path) -> bool:
 
 
 def _with_tokenizer(source: str) -> str:
-    """The library would make an empty tokenizer for some kinds of models."""
+    """The source, unless a folder without a tokenizer: the library makes an empty one for some kinds of models."""
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in _FILES):
         own = sorted(found.parent for found in folder.glob("*/tokenizer.json"))

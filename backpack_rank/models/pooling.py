@@ -86,6 +86,7 @@ class _TokenLogits(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, probes: Tensor, hidden: Tensor, offsets: list[int], longest: int) -> Tensor:
+        """[B, k, d], [T, d] -> [B, k, longest]"""
         ctx.save_for_backward(probes, hidden)
         ctx.offsets = offsets
         dtype = torch.promote_types(hidden.dtype, torch.float32)
@@ -97,6 +98,7 @@ class _TokenLogits(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Of the probes, sum_j g[l, j] e_j; of the hidden states, sum_l g[l, j] p_l."""
         probes, hidden = ctx.saved_tensors
         of_probes, of_hidden = torch.empty_like(probes), torch.empty_like(hidden)
         gradient = gradient.to(hidden.dtype)
@@ -112,6 +114,7 @@ class _PooledTokens(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, hidden: Tensor, rows: Tensor, offsets: list[int]) -> Tensor:
+        """[B, k, n], [U, f] -> [B, k, f]"""
         ctx.save_for_backward(weights, hidden, rows)
         ctx.offsets = offsets
         pooled = hidden.new_empty((*weights.shape[:2], hidden.shape[1]))
@@ -122,6 +125,7 @@ class _PooledTokens(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Of the weights, g_l . h(x_j), 0 at padding; of h(x), sum_l a[l, j] g_l over all places where x stands."""
         weights, hidden, rows = ctx.saved_tensors
         of_weights = torch.zeros_like(weights)
         # A frequent token is summed over many texts: in single precision at least.
@@ -138,12 +142,14 @@ class _PerSense(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, pooled: Tensor, weight: Tensor) -> Tensor:
+        """[B, k, f], [f, k d] -> [B, k, d]"""
         ctx.save_for_backward(pooled, weight)
         return _per_sense(pooled, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the pooled vectors, g_l W_l^T; of the weight, sum over texts of p_l^T g_l in its own columns."""
         pooled, weight = ctx.saved_tensors
         senses = pooled.shape[1]
         of_senses = weight.unflatten(1, (senses, -1)).permute(1, 2, 0)
