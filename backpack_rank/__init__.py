@@ -1,3 +1,39 @@
-"""Neural ranking with a dial for gender bias: train, rank, turn alpha, measure."""
+"""Neural ranking with a dial for gender bias: train, rank, turn alpha, measure.
 
-__version__ = "0.1.0"
+>>> import backpack_rank
+>>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
+>>> reranker.with_policy("paired_tokens", alpha=0).rank("who can rewire a house?", documents)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backpack_rank.data.collection import Collection as Collection
+    from backpack_rank.evaluation.result_table import ResultTable as ResultTable
+    from backpack_rank.pipelines.compare import evaluate as evaluate
+    from backpack_rank.reranking.load import load as load
+    from backpack_rank.reranking.rerankers import Reranker as Reranker
+
+__version__ = "0.2.0"
+_PUBLIC = {
+    "Collection": "data.collection",
+    "Reranker": "reranking.rerankers",
+    "ResultTable": "evaluation.result_table",
+    "evaluate": "pipelines.compare",
+    "load": "reranking.load",
+}
+"""Public names and their modules, which are imported when a name is asked for: torch takes seconds."""
+__all__ = ["Collection", "Reranker", "ResultTable", "__version__", "evaluate", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'backpack_rank' has no attribute {name!r}")
+    return getattr(import_module(f"backpack_rank.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+RANKER = "ranker"
+"""In the folder of a training run: the saved ranker."""
+LAST = "checkpoints/last.ckpt"
+"""In the folder of a training run: the state after the last epoch."""
 CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
 
 
@@ -19,6 +23,19 @@ def cache_dir() -> Path:
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "backpack_rank").expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def resource_folder(name: str) -> Path:
+    """``conf`` or ``lexicons``: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        FileNotFoundError: it is in neither place.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(f"there is no folder {name} in {package} or beside it: the installation is not complete")
 
 
 def open_text(path: str | Path) -> TextIO:

@@ -12,7 +12,6 @@ import itertools
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +21,20 @@ from rich.console import Console
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
+from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs, pack_by_length
 from backpack_rank.data.datamodule import RankingData
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, Pairs, pack_by_length
-from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.build import Ranker
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking
-from backpack_rank.models.token_memory import remembering
-from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.models.token_states import TokenStateCache
+from backpack_rank.models.utils import eval_mode
+from backpack_rank.pipelines.output_folder import register_resolvers
+from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.losses import listwise_softmax
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import OptimizerConfig
 from benchmarks.report import Goal, machine, print_table, write_record
 from benchmarks.timing import Times, in_turns
 from benchmarks.workload import Size, token_sequences, word_pieces
@@ -85,7 +85,7 @@ def main() -> None:
             found[name]["ratio"][job] = ratio
             per_second = [f"{options.count(job) / part.median(ranker):.1f}" for ranker in ("backpack", "cross_encoder")]
             rows.append([f"{name}, {job}", *per_second, f"{ratio:.3f}"])
-            goals.append(Goal(f"{name}, {job}, Backpack over cross-encoder", ratio, GOAL, True))
+            goals.append(Goal(f"{name}, {job}, Backpack over cross-encoder", ratio, GOAL, True, not options.quick))
     record |= {"backbones": found, "goals": [goal.as_record() for goal in goals]}
     columns = ["", "Backpack texts/s", "cross-encoder texts/s", "ratio"]
     print_table(console, f"{options.dtype}, {options.threads} threads", columns, rows)
@@ -96,15 +96,16 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backbones", description=__doc__)
     add = parser.add_argument
-    add("--backbones", nargs="+", choices=list(BACKBONES), default=["minilm-l6", "bert-base"])
+    add("--quick", action="store_true", help="a tiny backbone and few texts: checks that all runs, judges no goal")
+    add("--backbones", nargs="+", choices=list(BACKBONES), default=None, help="minilm-l6 bert-base; quick: tiny")
     add(
         "--data",
         default=None,
         help="one of conf/data, whose candidates and training lists are read (independent texts)",
     )
-    add("--documents", type=int, default=200, help="texts to score")
+    add("--documents", type=int, default=None, help="texts to score (200; quick 20)")
     add("--list", type=int, default=40, help="texts of a training step: four lists of ten")
-    add("--repeats", type=int, default=7, help="rounds; the median of their ratios is reported")
+    add("--repeats", type=int, default=None, help="rounds; the median of their ratios is reported (7; quick 2)")
     add("--senses", type=int, default=16)
     add("--scale", type=int, default=4, help="width of the sense network's last hidden layer, in hidden sizes")
     add("--threads", type=int, default=torch.get_num_threads())
@@ -116,6 +117,9 @@ def _options() -> argparse.Namespace:
         parser.error(f"--device {options.device}, but torch sees no GPU; use --device cpu")
     if options.data is not None and options.list % LIST:
         parser.error(f"--list {options.list} with --data {options.data}: lists have {LIST} texts; give a multiple")
+    options.backbones = options.backbones or (["tiny"] if options.quick else ["minilm-l6", "bert-base"])
+    options.documents = options.documents or (20 if options.quick else 200)
+    options.repeats = options.repeats or (2 if options.quick else 7)
     default = ROOT / "benchmarks" / "results" / f"backbones-{options.device.replace(':', '')}.json"
     options.output = options.output or default
     options.count = lambda job: options.documents if job == "scoring" else options.list
@@ -155,14 +159,16 @@ def _collection_texts(options: argparse.Namespace) -> tuple[list[np.ndarray], Pa
     """Candidates of test queries to score, and the first training lists, which share queries and subjects."""
     register_resolvers()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        data = compose("train", [f"data={options.data}"]).data
-        train, test = load_split(data, "train"), load_split(data, "test")
+        data = TrainingSettings(compose("train", [f"data={options.data}"])).dataset
+        train, test = data.split("train"), data.split("test")
         tokenizer = word_pieces(train)
-        encoder = PairEncoder(tokenizer, max_length=192, start_id=tokenizer.cls_token_id)
-        lists = TrainingLists(train, candidates_of(data, "train", train)[1], size=LIST, seed=0)
-        pairs = Pairs.from_run(candidates_of(data, "test", test)[1], test)
-    batches = RankingData(lists, train, Pairs(train, (), ()), encoder, lists_per_batch=options.list // LIST)
-    scored = [encoder.pairs(query, [text])[0] for query, text in itertools.islice(pairs.texts(), options.documents)]
+        pair_tokenizer = PairTokenizer(tokenizer, max_length=192, start_id=tokenizer.cls_token_id)
+        lists = TrainingLists(train, data.candidates("train", train)[1], size=LIST, seed=0)
+        pairs = Pairs.from_run(data.candidates("test", test)[1], test)
+    batches = RankingData(lists, train, Pairs(train, (), ()), pair_tokenizer, lists_per_batch=options.list // LIST)
+    scored = [
+        pair_tokenizer.pairs(query, [text])[0] for query, text in itertools.islice(pairs.texts(), options.documents)
+    ]
     if len(scored) < options.documents:
         raise SystemExit(
             f"--documents {options.documents}: data={options.data} has {len(scored)} candidates; ask for less"
@@ -182,17 +188,19 @@ def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str,
 
 def _scoring(ranker: Ranker, batches: list[PackedBatch], device: str) -> Callable[[], None]:
     def score() -> None:
-        senses = getattr(ranker, "backpack", None)
-        with torch.inference_mode(), evaluating(ranker), nullcontext() if senses is None else remembering(senses):
+        states: dict[str, TokenStateCache] = {}
+        if isinstance(ranker, BackpackForRanking):
+            states["token_states"] = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
+        with torch.inference_mode(), eval_mode(ranker):
             for batch in batches:
-                ranker(batch.to(device)).scores.float().cpu()
+                ranker(batch.to(device), **states).scores.float().cpu()
 
     return score
 
 
 def _training_step(ranker: Ranker, batch: PackedBatch, options: argparse.Namespace) -> Callable[[], None]:
     """Forward, listwise softmax, backward, AdamW, with dropout as in training."""
-    optimizer = Optimisation(1e-6).optimizer(ranker)
+    optimizer = OptimizerConfig(1e-6).optimizer(ranker)
     labels = torch.zeros(1, len(batch), device=options.device)
     labels[0, 0] = 1.0
     mask = torch.ones_like(labels, dtype=torch.bool)

@@ -14,11 +14,11 @@ import re
 from pathlib import Path
 from statistics import mean
 
+from backpack_rank.attributes.word_classes import load_all_classes
+from backpack_rank.attributes.wording_variants import WordedPair, load_wordings
 from backpack_rank.data.collection import Run
-from backpack_rank.data.formats import read_run
 from backpack_rank.data.sources.beir import load_beir
-from backpack_rank.data.word_classes import load_all_classes
-from backpack_rank.data.wordings import WordedPair, load_wordings
+from backpack_rank.data.trec import read_run
 from backpack_rank.evaluation.score_gaps import score_spread
 
 _PIECE = re.compile(r"\w+|[^\w\s]")
@@ -36,11 +36,11 @@ def main() -> None:
     parser.add_argument("--wordings", type=Path, required=True, help="folder of Grep-BiasIR")
     given = parser.parse_args()
     for policy, files in POLICIES.items():
-        if not any(given.sweep.glob(f"alpha-*_policy-{policy}_wordings-*")):
+        if not any(given.sweep.glob(f"alpha-*_policy-{policy}_variants-*")):
             continue
         equal, others = split(given.wordings, files)
         for alpha in ("1", "0.5", "0"):
-            (job,) = given.sweep.glob(f"alpha-{alpha}_*policy-{policy}_wordings-*")
+            (job,) = given.sweep.glob(f"alpha-{alpha}_*policy-{policy}_variants-*")
             run, spread = runs(job)
             parts = ", ".join(
                 f"{gap(run, pairs) / spread:.4f} on {len(pairs)} {name}"

@@ -22,8 +22,8 @@ from rich.console import Console
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from backpack_rank.position.aggregation.kemeny import Kemeny, components
-from backpack_rank.position.aggregation.rankings import Rankings
+from backpack_rank.aggregation.kemeny import Kemeny, components
+from backpack_rank.aggregation.rankings import Rankings
 from benchmarks.report import Goal, machine, print_table, write_record
 
 OUTPUT = Path(__file__).resolve().parent / "results" / "kemeny.json"
@@ -43,7 +43,7 @@ class Instance:
         largest: items of the largest component of the majority graph.
         cost: of the order found.
         bound: what no order can cost less than.
-        exact: seconds of :class:`~backpack_rank.position.aggregation.kemeny.Kemeny`.
+        exact: seconds of :class:`~backpack_rank.aggregation.kemeny.Kemeny`.
         plain: seconds of the programme with all constraints, None where it was left out.
         plain_cost: the cost that it found.
     """
@@ -125,14 +125,14 @@ def measured(items: int, phi: float, seed: int, options: argparse.Namespace) -> 
     return Instance(items, phi, seed, largest, found.cost, found.bound, exact, plain or None, plain_cost)
 
 
-def mallows(items: int, voters: int, phi: float, chance: np.random.Generator) -> list[list[int]]:
+def mallows(items: int, voters: int, phi: float, rng: np.random.Generator) -> list[list[int]]:
     """Orders by repeated insertion: item i goes j places from the end with a probability proportional to phi^j."""
     orders = []
     for _ in range(voters):
         order: list[int] = []
         for item in range(items):
             weights = phi ** np.arange(item + 1)
-            order.insert(item - int(chance.choice(item + 1, p=weights / weights.sum())), item)
+            order.insert(item - int(rng.choice(item + 1, p=weights / weights.sum())), item)
         orders.append(order)
     return orders
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.data.collection import MemoryStore, Run
-from backpack_rank.data.lexicon import Lexicon, load_lexicon
+from backpack_rank.evaluation.fairness_measures import FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import MAGNITUDES, GroupMagnitudes
-from backpack_rank.evaluation.presets import FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.results import PerQuery
 from benchmarks.report import Goal, machine, print_table, write_record
 from benchmarks.timing import Times, in_turns
@@ -104,29 +104,29 @@ def goals_of(times: Times, furthest: float, full: bool) -> list[Goal]:
     ]
 
 
-def passages(lexicon: Lexicon, number: int, chance: np.random.Generator) -> dict[str, str]:
+def passages(lexicon: Lexicon, number: int, rng: np.random.Generator) -> dict[str, str]:
     """Random texts of made-up words, of which a few are words of the list."""
     plain = np.array([f"w{index}x" for index in range(20_000)])
     listed = np.array(sorted(lexicon.words))
     texts = {}
     for index in range(number):
-        length = int(chance.integers(WORDS_PER_PASSAGE // 2, WORDS_PER_PASSAGE * 3 // 2))
-        words = plain[chance.integers(0, len(plain), length)]
-        chosen = chance.random(length) < GENDERED[1] * (chance.random() < GENDERED[0])
-        words[chosen] = listed[chance.integers(0, len(listed), int(chosen.sum()))]
+        length = int(rng.integers(WORDS_PER_PASSAGE // 2, WORDS_PER_PASSAGE * 3 // 2))
+        words = plain[rng.integers(0, len(plain), length)]
+        chosen = rng.random(length) < GENDERED[1] * (rng.random() < GENDERED[0])
+        words[chosen] = listed[rng.integers(0, len(listed), int(chosen.sum()))]
         texts[f"d{index:07}"] = " ".join(words.tolist())
     return texts
 
 
-def runs(doc_ids: list[str], queries: int, documents: int, chance: np.random.Generator) -> tuple[Run, Run]:
+def runs(doc_ids: list[str], queries: int, documents: int, rng: np.random.Generator) -> tuple[Run, Run]:
     """A run and a background run of its documents, sorted by score as files are; some scores are tied."""
     run: Run = {}
     background: Run = {}
     for number in range(queries):
-        chosen = chance.choice(len(doc_ids), documents, replace=False)
+        chosen = rng.choice(len(doc_ids), documents, replace=False)
         for target, depth in ((run, documents), (background, BACKGROUND)):
-            order = [doc_ids[index] for index in chance.permutation(chosen)[:depth].tolist()]
-            scores = -np.sort(-np.round(chance.gamma(4, 3, len(order)), 4))
+            order = [doc_ids[index] for index in rng.permutation(chosen)[:depth].tolist()]
+            scores = -np.sort(-np.round(rng.gamma(4, 3, len(order)), 4))
             target[f"q{number:05}"] = dict(zip(order, scores.tolist(), strict=True))
     return run, background
 

@@ -2,7 +2,7 @@
 
 ::
 
-    python evaluate.py -m data=wikiqa wordings=grep_biasir alpha=1,0.5,0 policy=lowest_senses,uniform,paired_tokens
+    python evaluate.py -m data=wikiqa variants=grep_biasir alpha=1,0.5,0 policy=lowest_senses,uniform,paired_tokens
     python -m benchmarks.policies outputs/sweep/<date> --name policies-wikiqa --device "2 CPU cores" --effectiveness AP
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from backpack_rank.files import write_text
+from backpack_rank.reporting.measure_files import read_json
 from backpack_rank.reporting.sweep import MEASURES_FILE, collect_sweep
-from backpack_rank.reporting.tables import read_json
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = (
@@ -38,12 +38,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path, help="folder of a multirun")
     parser.add_argument("--name", required=True, help="results/<name>.json")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the JSON file")
     parser.add_argument("--device", required=True, help="what it ran on, in words")
     parser.add_argument("--effectiveness", nargs="+", default=["nDCG@10"], help="measures of effectiveness to show")
     given = parser.parse_args()
     rows = collect(given.sweep, (*given.effectiveness, *COLUMNS))
     payload = {"command": _command(given.sweep), "device": given.device, "rows": rows}
-    write_text(RESULTS / f"{given.name}.json", json.dumps(payload, indent=2) + "\n")
+    write_text(given.output / f"{given.name}.json", json.dumps(payload, indent=2) + "\n")
     print(table(rows))
 
 

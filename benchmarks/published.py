@@ -20,7 +20,7 @@ from transformers import GPT2Model
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.ranker import RankingHead
+from backpack_rank.models.rankers import RankingHead
 
 
 class PublishedRanker(nn.Module):
@@ -71,7 +71,7 @@ class _SenseNetwork(nn.Module):
         super().__init__()
         d = config.hidden_size
         self.num_senses = config.num_senses
-        self.dropout = nn.Dropout(config.embd_pdrop)
+        self.dropout = nn.Dropout(config.dropout)
         self.ln = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.block = _Block(config)
         self.final_mlp = _Mlp(d, config.sense_intermediate_scale * d, config.num_senses * d)

@@ -16,23 +16,23 @@ from pathlib import Path
 
 import torch
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
 from rich.console import Console
 from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
+from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import ListBatch, RankingData
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import Pairs
-from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.bm25_ranker import Bm25ForRanking
-from backpack_rank.models.build import Ranker
-from backpack_rank.pipelines.common import candidates_of, load_split, register_resolvers
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.training_lists import TrainingLists
+from backpack_rank.models.factory import Ranker
+from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import build
-from backpack_rank.scoring import Scorer, ScoringSettings
+from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import OptimizerConfig
 from benchmarks.report import machine, print_table, write_record
 from benchmarks.timing import Times, in_turns
 from benchmarks.workload import word_pieces
@@ -40,7 +40,7 @@ from benchmarks.workload import word_pieces
 ROOT = Path(__file__).resolve().parents[1]
 OVER_ENCODER = ("bert_cat", "backpack", "bert_dot")
 WORDS = ("tk", "conv_knrm", "pacrr", "match_pyramid", "knrm")
-MODELS = ("bm25", *WORDS, "backpack_tiny", "gpt2_tiny", *OVER_ENCODER)
+MODELS = (*WORDS, "backpack_tiny", "gpt2_tiny", *OVER_ENCODER)
 
 
 def main() -> None:
@@ -56,26 +56,25 @@ def main() -> None:
         "data": options.data,
     }
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        configs = {name: compose("train", [f"data={options.data}", *_model(name, folder)]) for name in options.models}
-        data = next(iter(configs.values())).data
-        train, test = load_split(data, "train"), load_split(data, "test")
+        settings = {
+            name: TrainingSettings(compose("train", [f"data={options.data}", *_model(name, folder)]))
+            for name in options.models
+        }
+        data = next(iter(settings.values())).dataset
+        train, test = data.split("train"), data.split("test")
         _small_encoder(train, Path(folder))
         pairs = _pairs(data, test, options.documents)
-        candidates = candidates_of(data, "train", train)[1]
-        made = {name: build(config, train) for name, config in configs.items()}
-    for ranker, encoder in made.values():
-        if isinstance(ranker, Bm25ForRanking):
-            ranker.count((text for _, text in train.documents), encoder)  # type: ignore[arg-type]
+        candidates = data.candidates("train", train)[1]
+        made = {name: build(one, train) for name, one in settings.items()}
     scoring = in_turns({name: _scoring(*one, pairs) for name, one in made.items()}, options.repeats, "scoring", "cpu")
-    trained = {name: one for name, one in made.items() if not isinstance(one[0], Bm25ForRanking)}
-    steps = {name: _training(*one, train, candidates, options) for name, one in trained.items()}
+    steps = {name: _training(*one, train, candidates, options) for name, one in made.items()}
     for step in steps.values():
         step()
     training = in_turns(steps, options.repeats, "training", "cpu")
     record |= _figures(made, pairs, scoring, training, options)
     columns = ["ranker", "parameters, millions", "documents/s", "lists/s in training"]
     rows = [
-        [name, f"{row['parameters'] / 1e6:.2f}", f"{row['documents_per_second']:.0f}", _shown(row["lists_per_second"])]
+        [name, f"{row['parameters'] / 1e6:.2f}", f"{row['documents_per_second']:.0f}", f"{row['lists_per_second']:.1f}"]
         for name, row in record["rankers"].items()  # type: ignore[attr-defined]
     ]
     title = f"{len(pairs)} candidates of {options.data}; lists of {options.list}; fp32, {options.threads} threads"
@@ -87,15 +86,20 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rankers", description=__doc__)
     add = parser.add_argument
-    add("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    add("--data", default="embedded", help="one of conf/data; dl19, squad ... read $BACKPACK_RANK_DATA")
-    add("--documents", type=int, default=500, help="candidates to score")
+    add("--quick", action="store_true", help="three rankers, few texts, one round: checks that all runs")
+    add("--models", nargs="+", choices=MODELS, default=None, help="all; quick: knrm, backpack_tiny, bert_cat")
+    add("--data", default="synthetic", help="one of conf/data; dl19, squad ... read $BACKPACK_RANK_DATA")
+    add("--documents", type=int, default=None, help="candidates to score (500; quick 10)")
     add("--lists", type=int, default=4, help="lists of a training step")
     add("--list", type=int, default=10, help="documents of a list")
-    add("--repeats", type=int, default=5, help="rounds; medians are reported")
+    add("--repeats", type=int, default=None, help="rounds; medians are reported (5; quick 1)")
     add("--threads", type=int, default=torch.get_num_threads())
     add("--output", type=Path, default=ROOT / "benchmarks" / "results" / "rankers-cpu.json")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.models = options.models or (["knrm", "backpack_tiny", "bert_cat"] if options.quick else list(MODELS))
+    options.documents = options.documents or (10 if options.quick else 500)
+    options.repeats = options.repeats or (1 if options.quick else 5)
+    return options
 
 
 def _model(name: str, folder: str) -> list[str]:
@@ -111,24 +115,24 @@ def _small_encoder(collection: Collection, folder: Path) -> None:
     BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
 
 
-def _pairs(data: DictConfig, test: Collection, count: int) -> Pairs:
-    pairs = Pairs.from_run(candidates_of(data, "test", test)[1], test)
+def _pairs(data: Dataset, test: Collection, count: int) -> Pairs:
+    pairs = Pairs.from_run(data.candidates("test", test)[1], test)
     return Pairs(pairs.collection, pairs.query_ids[:count], pairs.doc_ids[:count])
 
 
-def _scoring(ranker: Ranker, encoder: PairEncoder, pairs: Pairs) -> Callable[[], object]:
-    scorer = Scorer(ranker, encoder, ScoringSettings(device="cpu"))
+def _scoring(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs) -> Callable[[], object]:
+    scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu"))
     return lambda: scorer.ranker.eval() and scorer.scores(pairs)
 
 
 def _training(
-    ranker: Ranker, encoder: PairEncoder, train: Collection, candidates: Run, options: argparse.Namespace
+    ranker: Ranker, pair_tokenizer: PairTokenizer, train: Collection, candidates: Run, options: argparse.Namespace
 ) -> Callable[[], None]:
     """Reading of the lists, forward, listwise softmax, backward, AdamW, with dropout as in training."""
     lists = TrainingLists(train, candidates, size=options.list, seed=0)
-    data = RankingData(lists, train, Pairs(train, (), ()), encoder, lists_per_batch=options.lists)
+    data = RankingData(lists, train, Pairs(train, (), ()), pair_tokenizer, lists_per_batch=options.lists)
     batches = itertools.cycle(data.train_dataloader())
-    optimizer = Optimisation(1e-6).optimizer(ranker)
+    optimizer = OptimizerConfig(1e-6).optimizer(ranker)
 
     def step() -> None:
         ranker.train()
@@ -142,7 +146,7 @@ def _training(
 
 
 def _figures(
-    made: dict[str, tuple[Ranker, PairEncoder]],
+    made: dict[str, tuple[Ranker, PairTokenizer]],
     pairs: Pairs,
     scoring: Times,
     training: Times,
@@ -152,16 +156,12 @@ def _figures(
         name: {
             "parameters": sum(parameter.numel() for parameter in ranker.parameters()),
             "documents_per_second": len(pairs) / scoring.median(name),
-            "lists_per_second": options.lists / training.median(name) if name in training.seconds else None,
+            "lists_per_second": options.lists / training.median(name),
         }
         for name, (ranker, _) in made.items()
     }
     seconds = {"scoring": scoring.seconds, "training": training.seconds}
     return {"documents": len(pairs), "lists": options.lists, "list": options.list, "rankers": rows, "seconds": seconds}
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from backpack_rank.training.losses import listwise_softmax
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import OptimizerConfig
 from benchmarks.timing import Times, in_turns
 from benchmarks.variants import TRAINED, Sequences, Workbench, forward_of
 
@@ -22,7 +22,7 @@ def training_times(bench: Workbench, texts: Sequences, rounds: int) -> Times:
 
 def prepared_optimizer(bench: Workbench) -> torch.optim.Optimizer:
     """AdamW as the ranker is trained with, its state in place, its rate 0 so that the weights stay."""
-    optimizer = Optimisation().optimizer(bench.ranker)
+    optimizer = OptimizerConfig().optimizer(bench.ranker)
     for group in optimizer.param_groups:
         group["lr"] = 0.0
     for parameter in bench.ranker.parameters():

@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.losses import listwise_softmax
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import OptimizerConfig
 from benchmarks.kernels import attention_kernels
 from benchmarks.report import Goal, machine, print_table, write_record
 from benchmarks.timing import in_turns
@@ -123,7 +123,7 @@ def _scoring(ranker: BackpackForRanking, batch: PackedBatch, device: str) -> Cal
     kind = torch.device(device).type
 
     def score() -> None:
-        with torch.inference_mode(), evaluating(ranker), torch.autocast(kind, torch.bfloat16):
+        with torch.inference_mode(), eval_mode(ranker), torch.autocast(kind, torch.bfloat16):
             ranker(batch).scores.float().cpu()
 
     return score
@@ -132,7 +132,7 @@ def _scoring(ranker: BackpackForRanking, batch: PackedBatch, device: str) -> Cal
 def _training(
     ranker: BackpackForRanking, batch: PackedBatch, device: str, forward: Callable | None = None
 ) -> Callable[[], None]:
-    optimizer = Optimisation(1e-6).optimizer(ranker)
+    optimizer = OptimizerConfig(1e-6).optimizer(ranker)
     lists = len(batch) // LIST_LENGTH
     labels = torch.zeros(lists, LIST_LENGTH, device=device)
     labels[:, 0] = 1.0

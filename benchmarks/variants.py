@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.scoring import Scorer, ScoringSettings
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from benchmarks.published import PublishedRanker, pad_right
-from benchmarks.workload import SEED, Size, as_text, encoder
+from benchmarks.workload import SEED, Size, as_text, pair_tokenizer
 
 Sequences: TypeAlias = Sequence[np.ndarray]
 Forward: TypeAlias = Callable[[Sequences], Tensor]
@@ -79,7 +79,7 @@ def scoring(name: str, bench: Workbench) -> Callable[[Sequences], np.ndarray]:
     """Scores of any number of texts: the ranker through its :class:`Scorer`, the others in batches as they come."""
     if name == "ranker":
         settings = ScoringSettings(device=str(bench.device), dtype=bench.dtype)
-        scorer = Scorer(bench.ranker, encoder(bench.size), settings)
+        scorer = Scorer(bench.ranker, pair_tokenizer(bench.size), settings)
         return lambda texts: scorer.score("", [as_text(text) for text in texts])
     forward = forward_of(name, bench)
 

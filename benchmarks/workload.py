@@ -12,7 +12,7 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerFast
 
 from backpack_rank.data.collection import Collection
-from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.pipelines.train import texts_of
 
@@ -90,7 +90,7 @@ def as_text(sequence: np.ndarray) -> str:
 
 
 @dataclass(frozen=True)
-class IdEncoder(PairEncoder):
+class IdEncoder(PairTokenizer):
     """Reads texts made of token ids, so that no tokenizer takes part in the times."""
 
     end: int = 0
@@ -116,6 +116,6 @@ class IdEncoder(PairEncoder):
         return self.encode(documents)
 
 
-def encoder(size: Size) -> IdEncoder:
+def pair_tokenizer(size: Size) -> IdEncoder:
     """An encoder for the size's limit of positions."""
     return IdEncoder(tokenizer=None, max_length=size.positions, end=size.pad_id)  # type: ignore[arg-type]

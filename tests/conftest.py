@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.data.tokenisation import PairEncoder, train_bpe
-from backpack_rank.models.build import new_backpack, new_gpt2
+from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
+from backpack_rank.models.factory import new_backpack, new_gpt2
 
 SENTENCES = (
     "The doctor said he would see the patient after his long morning in the ward.",
@@ -35,8 +35,8 @@ def tokenizer():
 
 
 @pytest.fixture(scope="session")
-def encoder(tokenizer):
-    return PairEncoder(tokenizer, 48)
+def pair_tokenizer(tokenizer):
+    return PairTokenizer(tokenizer, 48)
 
 
 @pytest.fixture(scope="session")

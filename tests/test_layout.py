@@ -1,52 +1,92 @@
-"""A module imports only from rooms on its own floor or below."""
+"""The floors of docs/architecture.md: a module imports only from its own floor or below, and rooms form no circle."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
-FLOORS = {
-    "files": 0,
-    "data": 1,
-    "models": 1,
-    "reporting": 1,
-    "senses": 2,
-    "training": 2,
-    "position": 2,
-    "evaluation": 2,
-    "scoring": 3,
-    "retrieval": 3,
-    "pipelines": 4,
-}
+FLOORS = [
+    ("files", "progress"),
+    ("data",),
+    ("models", "aggregation", "attributes"),
+    ("senses", "listwise", "evaluation"),
+    ("reranking", "reporting"),
+    ("training", "analysis"),
+    ("pipelines", "experiments"),
+    ("cli",),
+]
+FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+RENDERERS = {"altair", "matplotlib", "rich"}
 
 
-def room(module: str) -> str:
-    return module.split(".")[1]
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def imports(path: Path) -> set[str]:
-    """Modules of the package that a file imports."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(path: Path, deferred: bool = True) -> set[str]:
+    """Names of all modules that a file imports, also under TYPE_CHECKING, and inside functions where asked for."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not deferred:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                node.body = []
+    names: set[str] = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
+            # "from backpack_rank.data import trec" imports a module as well
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    return {name for name in names if name.startswith("backpack_rank.")}
+    return names
 
 
-def test_no_room_imports_from_a_floor_above() -> None:
-    upward = []
-    for path in PACKAGE.rglob("*.py"):
-        own = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        if own == "__init__":
-            continue
-        upward += [f"{path.name} -> {name}" for name in imports(path) if FLOORS[room(name)] > FLOORS[own]]
-    assert upward == []
+def rooms_used(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imported(path) if name.startswith("backpack_rank.")} & FLOOR.keys()
 
 
 def test_every_room_has_a_floor() -> None:
-    rooms = {path.stem for path in PACKAGE.iterdir() if not path.stem.startswith("__")}
-    assert rooms == set(FLOORS)
-    assert len(list(PACKAGE.rglob("*.py"))) > 40
+    rooms = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith("_")}
+    assert rooms == set(FLOOR)
+
+
+def test_nothing_is_imported_from_a_floor_above() -> None:
+    up = [
+        (str(path.relative_to(PACKAGE)), room)
+        for path in MODULES
+        for room in rooms_used(path)
+        if room_of(path) != "__init__" and FLOOR[room] > FLOOR[room_of(path)]
+    ]
+    assert up == []
+
+
+def test_modules_form_no_circle() -> None:
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
+    waiting = {
+        name: imported(path, deferred=False) & names.keys() - {name}
+        for name, path in names.items()
+        if not name.endswith("__init__")
+    }
+    while free := [name for name, others in waiting.items() if not others & waiting.keys()]:
+        for name in free:  # it imports nothing that is left, so it is in no circle
+            del waiting[name]
+    assert sorted(waiting) == []
+
+
+def test_rooms_of_one_floor_form_no_circle() -> None:
+    uses: dict[str, set[str]] = {}
+    for path in MODULES:
+        uses.setdefault(room_of(path), set()).update(rooms_used(path) - {room_of(path)})
+    reached = {room: set(others) for room, others in uses.items()}
+    for _ in uses:
+        reached = {room: others.union(*(reached.get(o, set()) for o in others)) for room, others in reached.items()}
+    assert [room for room, others in reached.items() if room in others] == []
+
+
+@pytest.mark.parametrize("room", ["evaluation", "senses", "listwise", "models", "data", "attributes", "aggregation"])
+def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
+    found = {name.partition(".")[0] for path in (PACKAGE / room).rglob("*.py") for name in imported(path)}
+    assert found & RENDERERS == set()

@@ -13,10 +13,10 @@ from typing import Any, NoReturn, TypeVar
 import ir_datasets
 
 from backpack_rank.data.collection import DocumentStore, MemoryStore
-from backpack_rank.data.formats import fail, numbered_lines, read_queries_jsonl
+from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.beir import existing_file
 from backpack_rank.data.sources.irds import IrDatasetsStore, known_dataset, library_lock
-from backpack_rank.data.stores import open_documents
+from backpack_rank.data.trec import fail, numbered_lines, read_queries_jsonl
 
 _BATCH = 5000  # answers whose documents are fetched at once
 _T = TypeVar("_T")

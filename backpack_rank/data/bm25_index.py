@@ -14,10 +14,10 @@ import bm25s
 import numpy as np
 import Stemmer
 from filelock import FileLock
-from rich.progress import track
 
 from backpack_rank.data.collection import DocumentStore, Queries, Run
 from backpack_rank.files import atomic_path, cache_dir
+from backpack_rank.progress import Progress
 
 # bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a match.
 METHODS = ("lucene", "robertson", "atire")
@@ -101,13 +101,8 @@ class Bm25Index:
         ids = [[known[words[token]] for token in query if words[token] in known] for query in tokens.ids]
         with ThreadPoolExecutor(max_workers=threads) as pool:
             found = pool.map(lambda query_ids: self._best(query_ids, depth), ids)
-            shown = track(
-                found,
-                description="BM25",
-                total=len(ids),
-                disable=max(len(self._doc_ids), len(ids)) < _SHOW_PROGRESS_FROM,
-                transient=True,
-            )
+            few = max(len(self._doc_ids), len(ids)) < _SHOW_PROGRESS_FROM
+            shown = Progress(found, desc="BM25", total=len(ids), unit="query", disable=few)
             return dict(zip(queries, shown, strict=True))
 
     def _best(self, query_ids: list[int], depth: int) -> dict[str, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 Queries: TypeAlias = dict[str, str]
 """``{query id: text}``"""
@@ -79,7 +80,7 @@ class Collection:
         queries: the queries of this split.
         qrels: judgements of these queries; may be empty for a set that is only ranked.
         candidates: what the source itself gives to re-rank (a run file, scoreddocs), or None.
-        groups: optional attribute of documents known to the source (the embedded collection's wording:
+        groups: optional attribute of documents known to the source (the synthetic collection's wording:
             ``male``, ``female``, ``neutral``); never shown to a ranker.
     """
 
@@ -89,6 +90,45 @@ class Collection:
     qrels: Qrels
     candidates: Run | None = None
     groups: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_beir(cls, folder: str | Path, split: str = "test", **options: Any) -> Collection:
+        """A folder in BEIR's layout; options of :func:`backpack_rank.data.sources.beir.load_beir`."""
+        from backpack_rank.data.sources.beir import load_beir
+
+        return load_beir(folder, split, **options)
+
+    @classmethod
+    def from_ir_datasets(cls, dataset_id: str, **options: Any) -> Collection:
+        """An id of ir_datasets; options of :func:`backpack_rank.data.sources.irds.load_irds`."""
+        from backpack_rank.data.sources.irds import load_irds
+
+        return load_irds(dataset_id, **options)
+
+    @classmethod
+    def from_trec(
+        cls,
+        collection: str | Path,
+        topics: str | Path,
+        qrels: str | Path | None = None,
+        candidates: str | Path | None = None,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Collection:
+        """Single files, named after the topics; options of :func:`backpack_rank.data.sources.trec.load_trec`."""
+        from backpack_rank.data.sources.trec import load_trec
+
+        return load_trec(name or Path(topics).name.partition(".")[0], collection, topics, qrels, candidates, **options)
+
+    @classmethod
+    def from_texts(
+        cls, queries: Mapping[str, str], documents: Mapping[str, str], *, name: str = "texts", **options: Any
+    ) -> Collection:
+        """Texts by id, each a candidate of each query; see :func:`backpack_rank.data.sources.inline.load_inline`."""
+        from backpack_rank.data.sources.inline import load_inline
+
+        return load_inline(name, queries, documents, **options)
 
     def only(self, query_ids: Iterable[str]) -> Collection:
         """The same collection restricted to these queries (unknown ids are left out, order kept)."""
@@ -101,6 +141,11 @@ class Collection:
             if self.candidates is None
             else {query_id: self.candidates[query_id] for query_id in kept if query_id in self.candidates},
         )
+
+
+def select_queries(run: Run, collection: Collection) -> Run:
+    """The part of a run that ranks for queries of the collection, in the collection's order."""
+    return {query_id: run[query_id] for query_id in collection.queries if query_id in run}
 
 
 def missing_message(doc_ids: list[str]) -> str:

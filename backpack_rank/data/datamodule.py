@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from backpack_rank.data.batching import CPU_TOKENS, PairChunks, Pairs, start_worker
 from backpack_rank.data.collection import Collection
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import CPU_TOKENS, PairChunks, Pairs, start_worker
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.sampling import EpochSamplerBase
-from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.training_lists import TrainingLists
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,13 @@ class ListDataset(Dataset):
         self,
         collection: Collection,
         lists: TrainingLists,
-        encoder: PairEncoder,
+        pair_tokenizer: PairTokenizer,
         teacher: Teacher | None = None,
         swap: Callable[[str], str] | None = None,
     ) -> None:
         self.collection = collection
         self.lists = lists
-        self.encoder = encoder
+        self.pair_tokenizer = pair_tokenizer
         self.teacher = teacher
         self.swap = swap
 
@@ -117,7 +117,7 @@ class ListDataset(Dataset):
         texts = [found[doc_id] for doc_id in item.doc_ids]
         try:
             query = self.collection.queries[query_id]
-            sequences = self.encoder.pairs(query, texts)
+            sequences = self.pair_tokenizer.pairs(query, texts)
             swapped = self._swapped(query, texts)
         except ValueError as error:
             raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
@@ -131,7 +131,9 @@ class ListDataset(Dataset):
         places = [place for place, text in enumerate(texts) if other_query != query or others[place] != text]
         if not places:
             return {}
-        return dict(zip(places, self.encoder.pairs(other_query, [others[place] for place in places]), strict=True))
+        return dict(
+            zip(places, self.pair_tokenizer.pairs(other_query, [others[place] for place in places]), strict=True)
+        )
 
 
 class EpochSampler(EpochSamplerBase[tuple[int, str]]):
@@ -183,7 +185,7 @@ class RankingData(L.LightningDataModule):
         lists: TrainingLists,
         train: Collection,
         dev: Pairs,
-        encoder: PairEncoder,
+        pair_tokenizer: PairTokenizer,
         *,
         lists_per_batch: int = 8,
         workers: int = 0,
@@ -197,7 +199,7 @@ class RankingData(L.LightningDataModule):
         self.lists = lists
         self.train = train
         self.dev = dev
-        self.encoder = encoder
+        self.pair_tokenizer = pair_tokenizer
         self.lists_per_batch = lists_per_batch
         self.workers = workers
         self.tokens_per_batch = tokens_per_batch
@@ -205,7 +207,7 @@ class RankingData(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """Batches of :class:`ListBatch`, in an order drawn for each epoch."""
         return DataLoader(
-            ListDataset(self.train, self.lists, self.encoder, self.teacher, self.swap),
+            ListDataset(self.train, self.lists, self.pair_tokenizer, self.teacher, self.swap),
             batch_size=self.lists_per_batch,
             sampler=EpochSampler(self.lists, *self._place()),
             collate_fn=collate_lists,
@@ -216,7 +218,7 @@ class RankingData(L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         """Chunks of dev pairs: lists of (row numbers, packed batch)."""
-        chunks = PairChunks(self.dev, self.encoder, self.tokens_per_batch)
+        chunks = PairChunks(self.dev, self.pair_tokenizer, self.tokens_per_batch)
         rank, world_size = self._place()
         sampler: DistributedSampler | None = None
         if world_size > 1:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from backpack_rank.data.pairs import PairChunks, Pairs
-from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.data.batching import PairChunks, Pairs
+from backpack_rank.data.tokenisation import PairTokenizer
 
 
-def drawn_texts(pairs: Pairs, encoder: PairEncoder, number: int, seed: int) -> list[np.ndarray]:
+def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int) -> list[np.ndarray]:
     """Token ids of ``number`` pairs, or of all where there are fewer, in an order drawn by ``seed``.
 
     Raises:
@@ -18,7 +18,7 @@ def drawn_texts(pairs: Pairs, encoder: PairEncoder, number: int, seed: int) -> l
         raise ValueError(f"{pairs.collection.name} has no candidates to draw texts from")
     rows = np.random.default_rng(seed).permutation(len(pairs))[:number]
     own = Pairs(pairs.collection, *(tuple(ids[row] for row in rows) for ids in (pairs.query_ids, pairs.doc_ids)))
-    chunks = PairChunks(own, encoder)
+    chunks = PairChunks(own, pair_tokenizer)
     texts: dict[int, np.ndarray] = {}
     for chunk in range(len(chunks)):
         for places, batch in chunks[chunk]:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from backpack_rank.data.bm25_index import Bm25Index, Bm25Settings
 from backpack_rank.data.collection import Collection, Run, missing_message
-from backpack_rank.data.formats import read_run, sorted_run
+from backpack_rank.data.trec import read_run, sorted_run
 
 
 class FirstStage(Protocol):

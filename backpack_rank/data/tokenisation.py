@@ -19,7 +19,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", 
 
 
 @dataclass(frozen=True)
-class PairEncoder:
+class PairTokenizer:
     """Encodes queries and documents apart and joins them, cutting only the document.
 
     Every text is encoded with a leading space, so that its first word is the token it would be inside a

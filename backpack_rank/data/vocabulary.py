@@ -1,4 +1,4 @@
-"""Word vocabularies of a collection, for rankers that compare whole words: word-embedding models and BM25."""
+"""Word vocabularies of a collection, for rankers that compare whole words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.data.tokenisation import PairTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTr
 
     Args:
         vocabulary: lower-cased words, each one once.
-        unknown_buckets: ids that :class:`WordPairEncoder` has for other words; 0 drops them.
+        unknown_buckets: ids that :class:`WordPairTokenizer` has for other words; 0 drops them.
     """
     ids = {word: number for number, word in enumerate((*SPECIAL, *vocabulary))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
@@ -126,7 +126,7 @@ def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
     return int(tokenizer.init_kwargs[_BUCKETS])
 
 
-class WordPairEncoder(PairEncoder):
+class WordPairTokenizer(PairTokenizer):
     """Pairs as [query words, separator, document words], the document cut to fit; it may be empty.
 
     Ids below ``len(tokenizer)`` are the vocabulary's; further ones are the buckets of unknown words. A query whose
@@ -163,57 +163,20 @@ class WordPairEncoder(PairEncoder):
         room = self.max_length - len(query) - 1
         return np.concatenate([query, np.array([self.separator_id], dtype=np.int32), document[:room]])
 
-    def unknown_share(self, texts: Iterable[str]) -> float:
-        """Share of the texts' running words that are not in the vocabulary; 0 when there are no words."""
-        total = outside = 0
-        for text in texts:
-            found = words(text)
-            total += len(found)
-            outside += sum(word not in self._ids for word in found)
-        return outside / total if total else 0.0
-
     def _encoded(self, found: list[str]) -> np.ndarray:
         ids = np.fromiter(map(self._ids.__getitem__, found), dtype=np.int32, count=len(found))
         return ids if self._ids.buckets else ids[ids >= 0]
 
 
-@dataclass(frozen=True, eq=False)
-class WordCounts:
-    """What the documents of a collection hold.
-
-    Attributes:
-        holders: number of documents that hold each word, buckets of unknown words included. int64 [ids]
-        documents: number of documents.
-        words: running words of all of them.
-    """
-
-    holders: np.ndarray
-    documents: int
-    words: int
-
-
-def count_words(texts: Iterable[str], encoder: WordPairEncoder, size: int) -> WordCounts:
-    """Read documents and count their words, whose ids are below ``size``.
-
-    Raises:
-        ValueError: a word of a document has no such id, or no document has a word.
-    """
-    holders = np.zeros(size, dtype=np.int64)
-    documents = total = 0
+def document_frequencies(texts: Iterable[str], pair_tokenizer: WordPairTokenizer, size: int) -> tuple[np.ndarray, int]:
+    """How many documents hold each word, int64 [size], buckets of unknown words included; and how many there are."""
+    holders, documents = np.zeros(size, dtype=np.int64), 0
     every = iter(texts)
     while chunk := list(islice(every, _CHUNK)):
-        for text, ids in zip(chunk, encoder.encode(chunk), strict=True):
-            if ids.size and int(ids.max()) >= size:
-                raise ValueError(
-                    f"the vocabulary lacks a word of the document {text[:80]!r}, so its documents cannot be "
-                    "counted: every word is needed (model.tokenizer.min_count=1 model.tokenizer.max_words=null)"
-                )
+        for ids in pair_tokenizer.encode(chunk):
             holders[np.unique(ids)] += 1
-            total += len(ids)
         documents += len(chunk)
-    if not total:
-        raise ValueError(f"none of the {documents} documents has a word that could be counted")
-    return WordCounts(holders, documents, total)
+    return holders, documents
 
 
 class _Ids(dict[str, int]):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import ir_measures
 
 from backpack_rank.data.collection import Qrels, Run
-from backpack_rank.data.formats import ranking
-from backpack_rank.evaluation.registry import FairnessMeasure, parse_measures
+from backpack_rank.data.trec import ranking
+from backpack_rank.evaluation.measure_names import FairnessMeasure, parse_measures
 from backpack_rank.evaluation.results import PerQuery, check_finite
 
 DEFAULT_MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
@@ -22,7 +22,7 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
     without any relevant document have no value and are named in ``left_out``; queries without judgements are ignored.
 
     The tools behind ir_measures break ties of scores in different ways, so they are given the ranks of
-    :func:`~backpack_rank.data.formats.ranking` (score, then document id) in place of the scores.
+    :func:`~backpack_rank.data.trec.ranking` (score, then document id) in place of the scores.
 
     Args:
         run: the rankings.
@@ -38,7 +38,7 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
     if fairness:
         raise ValueError(
             f"{', '.join(fairness)}: measures of fairness need magnitudes of documents, not judgements; "
-            "backpack_rank.evaluation.measuring.measure takes both kinds"
+            "FairnessContext.measure takes them"
         )
     check_finite(run)
     judged = {query_id: documents for query_id, documents in qrels.items() if _any_relevant(documents)}

@@ -28,8 +28,8 @@ from ir_measures import Measure
 
 from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
-from backpack_rank.evaluation.places import Places, shown
-from backpack_rank.evaluation.registry import FAIRNESS_EXAMPLES, Exposure, FairnessMeasure, FaiRR, NFaiRR, RaB
+from backpack_rank.evaluation.measure_names import FAIRNESS_EXAMPLES, Exposure, FairnessMeasure, FaiRR, NFaiRR, RaB
+from backpack_rank.evaluation.ranked_documents import RankedDocuments, shown
 from backpack_rank.evaluation.results import PerQuery
 
 
@@ -73,7 +73,7 @@ class FairnessContext:
 
         Args:
             run: the rankings.
-            measures: ``{name: measure}`` as :func:`~backpack_rank.evaluation.registry.parse_measures` gives them.
+            measures: ``{name: measure}`` as :func:`~backpack_rank.evaluation.measure_names.parse_measures` gives them.
 
         Raises:
             ValueError: no measure, one that is no measure of fairness, an unknown group or sign, NFaiRR without a
@@ -89,7 +89,7 @@ class FairnessContext:
         if not lists:
             raise ValueError(f"none of the {len(wanted)} queries of the bias set has a ranked document")
         depth = max(int(measure["cutoff"]) for measure in measures.values())
-        curves = _Curves(self, Places.of(lists, self.magnitudes.rows, depth, "the run"))
+        curves = _Curves(self, RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run"))
         values = {}
         for name, measure in measures.items():
             column = curves.of(measure)[:, measure["cutoff"] - 1]
@@ -112,7 +112,7 @@ class FairnessContext:
             raise KeyError(f"NFaiRR: the background run has no documents for {len(absent)} queries: {shown(absent)}")
         lists = {query_id: self.background[query_id] for query_id in query_ids if query_id not in self._known}
         if lists:
-            places = Places.of(lists, self.magnitudes.rows, self.background_depth, "the background run")
+            places = RankedDocuments.of(lists, self.magnitudes.rows, self.background_depth, "the background run")
             neutrality = -np.sort(-places.gather(self.magnitudes.neutrality(self.threshold)), axis=1)
             self._known.update(zip(lists, neutrality, strict=True))
         return np.stack([self._known[query_id] for query_id in query_ids])
@@ -123,7 +123,7 @@ class _Curves:
     """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t, constant past a list's end."""
 
     context: FairnessContext
-    places: Places
+    places: RankedDocuments
     known: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
 
     def of(self, measure: Measure) -> np.ndarray:

@@ -24,9 +24,10 @@ from itertools import islice
 
 import numpy as np
 
+from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.attributes.words import count_groups
 from backpack_rank.data.collection import DocumentStore
-from backpack_rank.data.lexicon import Lexicon
-from backpack_rank.data.words import Tokenizer, count_groups, whitespace_tokens, word_tokens
+from backpack_rank.data.words import Tokenizer, whitespace_tokens, word_tokens
 
 MAGNITUDES = ("tf", "tf-paper", "bool", "tc")
 NEUTRAL = "neutral"

@@ -1,72 +1,16 @@
-"""Measures of both kinds by name: effectiveness next to fairness, here and inside ir_measures."""
+"""Measures of fairness inside ir_measures, next to those of effectiveness."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 import ir_measures
 from ir_measures import Evaluator, Measure, Metric, Provider
 from ir_measures.util import QrelsConverter, RunConverter
 
-from backpack_rank.data.collection import Qrels, Run
-from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.data.collection import Qrels
 from backpack_rank.evaluation.fairness import FairnessContext
-from backpack_rank.evaluation.registry import FAIRNESS, parse_measures, split_measures
-from backpack_rank.evaluation.results import PerQuery
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Values of both kinds. They stay apart, because each kind is averaged over queries of its own.
-
-    Attributes:
-        effectiveness: over judged queries with a relevant document, 0 without a ranking; None: none was asked for.
-        fairness: over queries of the bias set with a ranking; None: none was asked for.
-    """
-
-    effectiveness: PerQuery | None
-    fairness: PerQuery | None
-
-    def part(self, name: str) -> PerQuery:
-        """The kind that a measure is of.
-
-        Raises:
-            KeyError: no such measure; lists those that there are.
-        """
-        parts = [part for part in (self.effectiveness, self.fairness) if part is not None]
-        for part in parts:
-            if name in part.measures:
-                return part
-        known = [measure for part in parts for measure in part.measures]
-        raise KeyError(f"no measure {name!r} here; there are: {', '.join(known) or 'none'}")
-
-    def mean(self, name: str) -> float:
-        """Mean of a measure over its queries."""
-        return self.part(name).mean(name)
-
-
-def measure(run: Run, qrels: Qrels, names: Sequence[str], fairness: FairnessContext | None = None) -> Measured:
-    """Measures of effectiveness and of fairness in one list, such as ``["nDCG@10", "RaB(tf)@10"]``.
-
-    Args:
-        run: the rankings.
-        qrels: judgements; may be empty when no measure of effectiveness is named.
-        names: in the spelling of :mod:`backpack_rank.evaluation.registry`; results keep the names given.
-        fairness: magnitudes and what else measures of fairness need, if one is named.
-
-    Raises:
-        ValueError: as :func:`effectiveness` and :meth:`FairnessContext.measure`; or a measure of fairness without
-            ``fairness``.
-        KeyError: as :meth:`FairnessContext.measure`.
-    """
-    of_effectiveness, of_fairness = split_measures(names)
-    if of_fairness and fairness is None:
-        raise ValueError(f"{', '.join(of_fairness)} need magnitudes of documents: give a FairnessContext")
-    return Measured(
-        effectiveness(run, qrels, of_effectiveness) if of_effectiveness else None,
-        fairness.measure(run, parse_measures(of_fairness)) if of_fairness and fairness is not None else None,
-    )
+from backpack_rank.evaluation.measure_names import FAIRNESS
 
 
 def with_fairness(context: FairnessContext) -> Provider:

@@ -34,7 +34,7 @@ def randomisation(differences: np.ndarray, observed: np.ndarray, resamples: int,
     """Two-sided p values of the randomisation test.
 
     Args:
-        differences: float64 [n_tests, n_queries], first system minus second, as of :func:`in_units`.
+        differences: float64 [n_tests, n_queries], first system minus second, as of :func:`rescale_differences`.
         observed: float64 [n_tests, n_statistics], sums over queries that a pattern of signs has to reach; the
             absolute sum of the differences, except for :func:`observed_sums`' ``absolute_mean``.
         resamples: number of patterns to draw where not all are counted.
@@ -76,7 +76,7 @@ def observed_sums(differences: np.ndarray, totals: np.ndarray) -> tuple[np.ndarr
     return difference, np.minimum(difference, np.abs(totals.sum(axis=1)))
 
 
-def in_units(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def rescale_differences(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Differences and sums of two systems' values, in units of the largest absolute value of both.
 
     Differences that differ by rounding only become equal: the tests count ties, and 0.3 - 0.2 is not 0.1 in binary
@@ -168,4 +168,4 @@ def _count_reached(differences: np.ndarray, least: np.ndarray, resamples: int, s
 def p_wilcoxon(first: PerQuery, second: PerQuery, measure: str) -> float:
     """p value of Wilcoxon's signed-rank test over the queries that both have."""
     shared = [query for query in first.query_ids if query in second.values[measure]]
-    return wilcoxon(in_units(first.only(shared).array(measure), second.only(shared).array(measure))[0])
+    return wilcoxon(rescale_differences(first.only(shared).array(measure), second.only(shared).array(measure))[0])

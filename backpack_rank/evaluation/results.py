@@ -4,12 +4,129 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from backpack_rank.evaluation.bootstrap import LEVEL, bootstrap_intervals
-from backpack_rank.reporting.rows import Figure, Summary
+
+Values: TypeAlias = Mapping[str, Mapping[str, float]]
+"""``{measure: {query id: value}}``"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One measure of one system over all queries.
+
+    Attributes:
+        mean: mean over queries, with its sign.
+        mean_absolute: mean over queries of the absolute value. Signed values of different queries cancel each
+            other in ``mean``, not here.
+        low: lower end of the confidence interval of ``mean``, or None when there are too few queries for one.
+        high: upper end of it.
+        mean_absolute_low: lower end of the confidence interval of ``mean_absolute``, or None.
+        mean_absolute_high: upper end of it.
+    """
+
+    mean: float
+    mean_absolute: float
+    low: float | None = None
+    high: float | None = None
+    mean_absolute_low: float | None = None
+    mean_absolute_high: float | None = None
+
+    @property
+    def absolute_mean(self) -> float:
+        """Absolute value of the mean: what a trade-off plot shows, 0 is best."""
+        return abs(self.mean)
+
+    @property
+    def absolute_mean_interval(self) -> tuple[float, float] | None:
+        """Absolute values that the interval of ``mean`` holds; from 0 on when 0 is inside."""
+        if self.low is None or self.high is None:
+            return None
+        ends = sorted((abs(self.low), abs(self.high)))
+        return (0.0 if self.low <= 0 <= self.high else ends[0]), ends[1]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All measures of one system on one set of queries.
+
+    Attributes:
+        figures: by measure name, in the order in which they are shown.
+        queries: number of queries that the means are taken over.
+        left_out: queries that have no value and count in no mean.
+        missing: queries without a ranking that count 0; they are part of ``queries``.
+    """
+
+    figures: Mapping[str, Estimate]
+    queries: int
+    left_out: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """One line of the tables.
+
+    Attributes:
+        label: name of the system, such as ``BM25`` or ``alpha=0.5``.
+        alpha: position of the dial; None for a system without one, which is then a reference (BM25, a run file).
+        effectiveness: measures on the effectiveness set, or None when they were not computed.
+        bias: measures on the bias set, or None when they were not computed.
+        further: measures of other kinds, each on queries of its own: ``swap``, ``swapped documents``, ``wordings``.
+    """
+
+    label: str
+    alpha: float | None = None
+    effectiveness: Summary | None = None
+    bias: Summary | None = None
+    further: Mapping[str, Summary] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> dict[str, Summary]:
+        """All that was measured, by kind."""
+        own = {"effectiveness": self.effectiveness, "bias": self.bias}
+        return {**{kind: block for kind, block in own.items() if block is not None}, **self.further}
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """How the figures of a report came about; empty where it does not apply.
+
+    Attributes:
+        effectiveness_set: name of the collection that effectiveness was measured on.
+        bias_set: name of the collection and query set that bias was measured on.
+        alpha: position of the dial of this evaluation, None without a model.
+        policy: the policy that the dial drives.
+        preset: name of the bias measures' preset (``default``, ``rekabsaz2020``).
+        lexicon: word list of the bias measures.
+        tokenizer: how documents were split into words for them.
+        sign: their sign, such as ``male_minus_female``.
+        sign_in_words: the same as a sentence for a reader.
+        notes: further sentences for a reader, such as what was left out and why.
+    """
+
+    effectiveness_set: str = ""
+    bias_set: str = ""
+    alpha: float | None = None
+    policy: str = ""
+    preset: str = ""
+    lexicon: str = ""
+    tokenizer: str = ""
+    sign: str = ""
+    sign_in_words: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Systems side by side, in the order in which they are shown, and how they were measured."""
+
+    rows: tuple[SystemResult, ...]
+    about: RunInfo = RunInfo()
 
 
 @dataclass(frozen=True)
@@ -108,7 +225,7 @@ class PerQuery:
             low, high = _ends(ends[row]) or (None, None)
             absolute_low, absolute_high = _ends(absolute_ends[row]) or (None, None)
             averages = (self.mean(measure), self.mean_absolute(measure))
-            figures[measure] = Figure(*averages, low, high, absolute_low, absolute_high)
+            figures[measure] = Estimate(*averages, low, high, absolute_low, absolute_high)
         return Summary(figures, len(self.query_ids), len(self.left_out), len(self.missing))
 
 

@@ -29,10 +29,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from backpack_rank.attributes.wording_variants import VariantItem, WordingVariants
 from backpack_rank.data.collection import Run
-from backpack_rank.data.wordings import WordedItem, Wordings
-from backpack_rank.evaluation.results import PerQuery, check_finite
-from backpack_rank.reporting.rows import Summary
+from backpack_rank.evaluation.results import PerQuery, Summary, check_finite
 
 MALE_FEMALE = ("male", "female")
 ITEMS = ("relevant", "non-relevant", "all")
@@ -66,7 +65,7 @@ def score_spread(run: Run) -> float:
 
 def score_gaps(
     run: Run,
-    wordings: Wordings,
+    wordings: WordingVariants,
     spread: float | None,
     items: str = "relevant",
     eps: float = 0.0,
@@ -165,12 +164,12 @@ def _check_options(items: str, eps: float, spread: float | None, groups: tuple[s
 
 
 def _names(groups: tuple[str, str], scaled: bool) -> list[str]:
-    in_units = ["gap/std", "|gap|/std"] if scaled else []
+    rescale_differences = ["gap/std", "|gap|/std"] if scaled else []
     preferences = [f"prefers {name}" for name in (*groups, "neither")]
-    return ["gap", *in_units, *preferences, "rank shift"]
+    return ["gap", *rescale_differences, *preferences, "rank shift"]
 
 
-def _is_chosen(item: WordedItem, items: str, groups: tuple[str, str]) -> bool:
+def _is_chosen(item: VariantItem, items: str, groups: tuple[str, str]) -> bool:
     labelled = item.relevance is not None and (item.relevance > 0) == (items == "relevant")
     return (items == "all" or labelled) and all(group in item.documents for group in groups)
 
@@ -178,7 +177,7 @@ def _is_chosen(item: WordedItem, items: str, groups: tuple[str, str]) -> bool:
 def _row(
     query_id: str,
     scores: Mapping[str, float],
-    item: WordedItem,
+    item: VariantItem,
     sigma: float,
     eps: float,
     groups: tuple[str, str],
@@ -186,13 +185,13 @@ def _row(
     """Values of one item, in the order of :func:`_names`."""
     first, second = (_score(query_id, scores, item.documents[group]) for group in groups)
     gap = first - second
-    in_units = [gap / sigma, abs(gap) / sigma] if sigma > 0 else []
+    rescale_differences = [gap / sigma, abs(gap) / sigma] if sigma > 0 else []
     prefers_first, prefers_second = gap > eps * sigma, -gap > eps * sigma
     preferences = [prefers_first, prefers_second, not (prefers_first or prefers_second)]
     wordings = set(item.documents.values())
     others = np.array([score for doc_id, score in scores.items() if doc_id not in wordings], dtype=np.float64)
     shift = _rank(second, others) - _rank(first, others)
-    return [gap, *in_units, *map(float, preferences), shift]
+    return [gap, *rescale_differences, *map(float, preferences), shift]
 
 
 def _score(query_id: str, scores: Mapping[str, float], doc_id: str) -> float:

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
+from backpack_rank.attributes.counterfactual import Swapped
 from backpack_rank.data.collection import Collection, MemoryStore, Run
-from backpack_rank.data.formats import ranking
-from backpack_rank.data.swap import Swapped
+from backpack_rank.data.trec import ranking
 from backpack_rank.evaluation.results import PerQuery, check_finite
 from backpack_rank.evaluation.score_gaps import check_spread, score_spread
 
@@ -59,15 +59,12 @@ class SwapStability:
             Queries without one are in ``left_out``.
         candidates: pairs of query and document that were compared.
         changed: those of them with a changed document.
-        undefined: queries for which tau-b has no value because all scores of a list are equal. It counts 1 where
-            this is so before and after the swap, and 0 where it is so on one side only.
     """
 
     every: PerQuery
     swapped: PerQuery
     candidates: int
     changed: int
-    undefined: tuple[str, ...] = ()
 
 
 def swapped_collection(
@@ -78,7 +75,7 @@ def swapped_collection(
     Args:
         collection: queries, judgements and candidates stay as they are; the wording of documents (``groups``) is no
             longer what the source says and is dropped.
-        swap: such as ``WordSwap``.
+        swap: such as ``LexiconSwap``.
         doc_ids: documents to keep, usually the candidates; ids that repeat count once.
 
     Raises:
@@ -136,7 +133,6 @@ def swap_stability(
         swapped=_per_query(compared, with_changed, original, spread, depth, only_changed=True),
         candidates=sum(len(found.changed) for found in compared.values()),
         changed=sum(int(found.changed.sum()) for found in compared.values()),
-        undefined=tuple(query_id for query_id in lists if compared[query_id].constant),
     )
 
 
@@ -167,13 +163,11 @@ class _Compared:
             np.array([doc_id in changed for doc_id in before], dtype=bool),
         )
 
-    @property
-    def constant(self) -> bool:
-        return bool(np.ptp(self.before) == 0 or np.ptp(self.after) == 0)
-
     def tau(self) -> float:
-        if self.constant:
-            return 1.0 if np.ptp(self.before) == 0 and np.ptp(self.after) == 0 else 0.0
+        """tau-b, which has no value where all scores are equal: then 1 if they are so on both sides, else 0."""
+        equal = [np.ptp(scores) == 0 for scores in (self.before, self.after)]
+        if any(equal):
+            return float(all(equal))
         return float(stats.kendalltau(self.before, self.after).statistic)
 
     def overlap(self, depth: int) -> float:

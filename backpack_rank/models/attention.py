@@ -19,7 +19,7 @@ from transformers.activations import ACT2FN
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from backpack_rank.models.packing import PackedBatch
+from backpack_rank.data.packing import PackedBatch
 
 BACKEND = "packed_sdpa"
 """Name under which transformers finds the backend (``attn_implementation``)."""

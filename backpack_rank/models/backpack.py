@@ -7,7 +7,7 @@ names are those of the published checkpoint ``stanfordnlp/backpack-gpt2``; its `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,14 +20,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.pytorch_utils import Conv1D
 
-from backpack_rank.models.alike_words import AlikeWords
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import fast_activation
+from backpack_rank.models.backbone import BackboneMixin, new_backbone
+from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.loading import CheckedLoading
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.pooling import per_sense, pooled_tokens, token_logits
-from backpack_rank.models.reading import Reading, new_backbone
-from backpack_rank.models.word_edges import WordEdges
+from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.models.token_states import TokenStateCache
+from backpack_rank.models.word_boundaries import MergedEmbeddings, WordBoundaries
 
 
 @dataclass
@@ -68,24 +68,10 @@ class SenseNetwork(nn.Module):
         Equal to pooling the tokens' sense vectors because contextual weights sum to 1 over the tokens. In
         training, dropout stands behind the pooling: another random variable, the same expectation.
         """
-        bias = self.final_mlp.c_proj.bias.unflatten(0, (self.num_senses, -1))
-        return self.dropout(per_sense(pooled, self.final_mlp.c_proj.weight) + bias)
-
-
-class TokenVectors(nn.Module):
-    """Passes on what the sense network knows of each token. A module of its own so that a hook can move tokens."""
-
-    def forward(self, hidden: Tensor, ids: Tensor, marks: Tensor | None) -> Tensor:
-        """h(x) [..., f] of token ids [...] with or without a mark, unchanged."""
-        return hidden
-
-
-class TokenMarks(nn.Module):
-    """Which tokens of a batch carry a mark: none. A module of its own so that a hook can tell equal tokens apart."""
-
-    def forward(self, input_ids: Tensor) -> Tensor | None:
-        """[T] -> bool [T], or None for no mark at all."""
-        return None
+        projection = self.final_mlp.c_proj
+        weight, bias = (part.unflatten(-1, (self.num_senses, -1)) for part in (projection.weight, projection.bias))
+        projected = torch.bmm(pooled.transpose(0, 1), weight.transpose(0, 1)).transpose(0, 1)  # W_l p_l, sense by sense
+        return self.dropout(projected + bias)
 
 
 class SenseWeightNetwork(nn.Module):
@@ -115,11 +101,13 @@ class SenseWeightNetwork(nn.Module):
         queries = F.linear(pooled, weight[:d], bias[:d])
         queries = queries.unflatten(-1, (self.num_senses, -1)).transpose(0, 1)  # [k, B, d / k]
         probes = torch.bmm(queries, weight[d:].unflatten(0, (self.num_senses, -1)))  # [k, B, d]
-        logits = token_logits(probes.transpose(0, 1), hidden, batch) * (d / self.num_senses) ** -0.5
-        return logits.softmax(dim=-1)
+        logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
+        # Half precision is too coarse for a softmax over hundreds of tokens.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * (d / self.num_senses) ** -0.5
+        return logits.masked_fill(~batch.padding_mask()[:, None], float("-inf")).softmax(dim=-1)
 
 
-class BackpackPreTrainedModel(CheckedLoading, PreTrainedModel):
+class BackpackPreTrainedModel(StrictLoading, PreTrainedModel):
     """What all Backpack classes share: configuration, prefix and initialisation."""
 
     config: BackpackConfig
@@ -130,10 +118,12 @@ class BackpackPreTrainedModel(CheckedLoading, PreTrainedModel):
     _supports_attention_backend = True
     supports_gradient_checkpointing = True
     _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
-    # Published files call the backbone gpt2_model.
+    # Published files call the backbone gpt2_model; version 0.1 called merged embeddings alike words.
     renamed_parts: ClassVar[dict[str, str]] = {
         r"^gpt2_model\.": "backbone.",
         r"^backpack\.gpt2_model\.": "backpack.backbone.",
+        r"\balike_words\.open_end$": "merged_embeddings.ends_inside_word",
+        r"\balike_words\.": "merged_embeddings.",
     }
 
     @torch.no_grad()
@@ -145,7 +135,7 @@ class BackpackPreTrainedModel(CheckedLoading, PreTrainedModel):
             init.zeros_(module.bias)
 
 
-class BackpackModel(Reading, BackpackPreTrainedModel):
+class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
     """A backbone that weighs, a network of senses per token that speaks, and the contextual weights between them.
 
     ``forward`` gives the mix at all positions (language modelling, tests); rankers use :meth:`pooled_senses`,
@@ -167,83 +157,119 @@ class BackpackModel(Reading, BackpackPreTrainedModel):
                 "position_embeddings.weight": "backbone.wpe.weight",
             }
         self.sense_network = SenseNetwork(config, embeddings.embedding_dim)  # type: ignore[arg-type]
-        self.token_vectors = TokenVectors()
-        self.token_marks = TokenMarks()
         self.sense_weight_net = SenseWeightNetwork(config)
-        self.token_memory: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
-        self.alike_words: AlikeWords | None = None
-        self._alike_hook: RemovableHandle | None = None
-        if config.alike_words:
-            self._add_alike_words()
+        self.merged_embeddings: MergedEmbeddings | None = None
+        self._merging_hook: RemovableHandle | None = None
+        if config.merged_embeddings:
+            self._add_merged_embeddings()
         self.post_init()
 
-    def read_alike(self, members: Sequence[Sequence[int]], edges: WordEdges) -> None:
+    def merge_word_classes(self, members: Sequence[Sequence[int]], boundaries: WordBoundaries) -> None:
         """From now on the contextual network reads whole words of a class as the mean of their embeddings.
 
         Sense vectors stay each word's own. The classes are saved with the model.
 
         Args:
             members: token ids of each class; a token is in one class at most.
-            edges: tells words from pieces of words.
+            boundaries: tells words from pieces of words.
         """
-        if self.alike_words is None:
-            self._add_alike_words()
-        assert self.alike_words is not None
-        self.alike_words.take(members, edges)
+        if self.merged_embeddings is None:
+            self._add_merged_embeddings()
+        assert self.merged_embeddings is not None
+        self.merged_embeddings.set_classes(members, boundaries)
 
-    def read_apart(self) -> None:
-        """Undo :meth:`read_alike`."""
-        if self._alike_hook is not None:
-            self._alike_hook.remove()
-        self.config.alike_words, self.alike_words, self._alike_hook = False, None, None
+    def split_word_classes(self) -> None:
+        """Undo :meth:`merge_word_classes`."""
+        if self._merging_hook is not None:
+            self._merging_hook.remove()
+        self.config.merged_embeddings, self.merged_embeddings, self._merging_hook = False, None, None
 
-    def _add_alike_words(self) -> None:
+    def _add_merged_embeddings(self) -> None:
         embeddings = self.get_input_embeddings()
-        self.config.alike_words = True
-        self.alike_words = AlikeWords(embeddings.num_embeddings).to(embeddings.weight.device)
-        self._alike_hook = embeddings.register_forward_hook(self.alike_words.read)
+        self.config.merged_embeddings = True
+        self.merged_embeddings = MergedEmbeddings(embeddings.num_embeddings).to(embeddings.weight.device)
+        self._merging_hook = embeddings.register_forward_hook(self.merged_embeddings.replace)
 
-    def hidden_states(self, batch: PackedBatch) -> Tensor:
+    def hidden_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """The backbone's last hidden states, in the number format of the new parts. [T, d]"""
-        return self._as_new(super().hidden_states(batch))
+        return self._as_new(super().hidden_states(batch, token_shift))
 
-    def pooled_weights(self, batch: PackedBatch) -> Tensor:
+    def pooled_weights(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
-        return self.sense_weight_net.pooled(self.hidden_states(batch), batch, self.pooled_positions(batch))
+        hidden = self.hidden_states(batch, token_shift)
+        return self.sense_weight_net.pooled(hidden, batch, self.pooled_positions(batch))
 
-    def distinct_tokens(self, batch: PackedBatch) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Distinct token ids [U], their marks [U] or None, and the row of each token of the batch among them [T]."""
-        marks = self.token_marks(batch.input_ids)
-        if marks is None:
+    def distinct_tokens(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Distinct token ids [U] and the row of each token of the batch among them [T].
+
+        Between them stands, where a shift depends on it, whether a token is a word by itself: bool [U] or None. Equal
+        ids are then two tokens where one is a word and the other a piece of one.
+        """
+        whole = None if token_shift is None else token_shift.whole_words(batch.input_ids)
+        if whole is None:
             ids, inverse = batch.input_ids.unique(return_inverse=True)
             return ids, None, inverse
-        keys, inverse = (2 * batch.input_ids + marks).unique(return_inverse=True)
+        keys, inverse = (2 * batch.input_ids + whole).unique(return_inverse=True)
         return keys // 2, keys % 2 == 1, inverse
 
-    def token_hidden(self, input_ids: Tensor, marks: Tensor | None = None) -> Tensor:
+    def token_hidden(self, input_ids: Tensor) -> Tensor:
         """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
 
         Embeddings are read past the module that holds them: a hook on it concerns what the contextual network reads.
         """
-        compute, memory = self._hidden_of_tokens, self.token_memory
-        hidden = compute(input_ids) if memory is None else memory(input_ids, compute)
-        return self.token_vectors(hidden, input_ids, marks)
+        return self.sense_network.hidden(self._as_new(F.embedding(input_ids, self.get_input_embeddings().weight)))
 
-    def senses(self, input_ids: Tensor, marks: Tensor | None = None) -> Tensor:
-        """C(x) of token ids, without context: [...] -> [..., k, d]."""
-        return self.sense_network.expand(self.token_hidden(input_ids, marks))
+    def senses(
+        self, input_ids: Tensor, token_shift: TokenShift | None = None, whole_words: Tensor | None = None
+    ) -> Tensor:
+        """C(x) of token ids, without context: [...] -> [..., k, d].
 
-    def pooled_senses(self, batch: PackedBatch) -> Tensor:
+        Args:
+            input_ids: token ids. [...]
+            token_shift: moves h(x) of some of them.
+            whole_words: which of them are words by themselves, for the shift; None: all. bool [...]
+        """
+        hidden = self.token_hidden(input_ids)
+        if token_shift is not None:
+            hidden = token_shift.hidden(hidden, input_ids, whole_words)
+        return self.sense_network.expand(hidden)
+
+    def pooled_senses(
+        self,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+    ) -> Tensor:
         """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k, d]
 
         The backbone runs over the packed row, the sense network over the distinct token ids of the batch.
-        """
-        return self.weighted_senses(self.pooled_weights(batch), batch)
 
-    def weighted_senses(self, weights: Tensor, batch: PackedBatch) -> Tensor:
+        Args:
+            batch: the texts.
+            token_shift: moves what is read of some tokens.
+            token_states: remembers h(x) from batch to batch.
+        """
+        return self.weighted_senses(self.pooled_weights(batch, token_shift), batch, token_shift, token_states)
+
+    def weighted_senses(
+        self,
+        weights: Tensor,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+    ) -> Tensor:
         """Sense vectors of each text under contextual weights [B, k, n]: sum_j a[l,j] C(x_j)_l. [B, k, d]"""
-        ids, marks, inverse = self.distinct_tokens(batch)
-        return self.sense_network.project(pooled_tokens(weights, self.token_hidden(ids, marks), inverse, batch))
+        ids, whole, inverse = self.distinct_tokens(batch, token_shift)
+        hidden = self.token_hidden(ids) if token_states is None else token_states(ids, self.token_hidden)  # [U, f]
+        if token_shift is not None:
+            hidden = token_shift.hidden(hidden, ids, whole)
+        # torch sums the gradients of all places of a token in the format of the table: at least fp32.
+        wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32)) if hidden.requires_grad else hidden
+        # Padding gets the first token's vector, with a weight of 0.
+        tokens = F.embedding(batch.pad(inverse), wide).to(hidden.dtype)  # [B, n, f]
+        return self.sense_network.project(weights.to(hidden.dtype) @ tokens)  # sum_j a[l, j] h(x_j), [B, k, f]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
@@ -270,9 +296,6 @@ class BackpackModel(Reading, BackpackPreTrainedModel):
         mixed = F.scaled_dot_product_attention(queries, keys, senses, **_masking(mask, causal)).sum(dim=1)
         keep = mask[..., None].to(mixed.dtype)
         return BackpackOutput(mixed * keep, hidden * keep)
-
-    def _hidden_of_tokens(self, input_ids: Tensor) -> Tensor:
-        return self.sense_network.hidden(self._as_new(F.embedding(input_ids, self.get_input_embeddings().weight)))
 
     def _as_new(self, values: Tensor) -> Tensor:
         """Values of a backbone in half precision as the new parts compute; autocast does that by itself."""

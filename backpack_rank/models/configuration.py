@@ -90,14 +90,15 @@ class BackpackConfig(BackboneConfig):
     Attributes:
         num_senses: k, sense vectors per token; must divide the hidden size.
         sense_intermediate_scale: width of the sense network's last hidden layer, in units of the hidden size.
-        alike_words: the contextual network reads words of a class alike (:mod:`backpack_rank.models.alike_words`).
+        merged_embeddings: whether the contextual network reads words of a class as one
+            (:class:`~backpack_rank.models.word_boundaries.MergedEmbeddings`).
     """
 
     model_type = "backpack"
 
     num_senses: int = 16
     sense_intermediate_scale: int = 4
-    alike_words: bool = False
+    merged_embeddings: bool = False
     tie_word_embeddings: bool = True
     activation_function: str = "gelu_new"
     layer_norm_epsilon: float = 1e-5
@@ -105,6 +106,7 @@ class BackpackConfig(BackboneConfig):
     def __post_init__(self, **kwargs) -> None:
         # The published configuration names code of its own; it is not run and not passed on.
         kwargs.pop("auto_map", None)
+        self.merged_embeddings |= bool(kwargs.pop("alike_words", False))  # its name in version 0.1
         if self.backbone_config is None:
             kwargs = self._take_gpt2(kwargs)
         super().__post_init__(**kwargs)

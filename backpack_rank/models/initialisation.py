@@ -1,205 +1,283 @@
-"""Closed-form starts of a Backpack's new parts over a pretrained backbone.
+"""Starts of the weight network: the last attention of a pretrained backbone, or random weights of a given sharpness.
 
-Notation: B texts, T tokens, d hidden size, k senses, f width of the sense network's last hidden layer h(x). Only the
-last layer of the sense network is solved for: senses are linear in h(x), and h(x) stays as it was made.
+Notation: d hidden size, k senses, m = d / k dimensions of a sense's queries and keys, c width of an attention head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.models.attention_start import knows_attention, start_from_attention, start_sharp
-from backpack_rank.models.backpack import BackpackModel
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.models.regression import Ridge
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.backpack import BackpackModel, SenseWeightNetwork
+from backpack_rank.models.utils import eval_mode
 
-SENSES = ("random", "embedding", "projections", "context")
 WEIGHTS = ("random", "attention", "sharp", "auto")
 
-Text: TypeAlias = Sequence[int] | np.ndarray
-"""Token ids of a text as the ranker reads it."""
 
-_PENALTY = 1e-2
-_ROWS_PER_FEATURE = 8
-"""Tokens of a large vocabulary that a regression takes; on MiniLM-L6, 8 explain 92.9% of unseen ones and all 93.3%."""
-_CHUNK = 2048
-"""Tokens whose h(x) is held at a time."""
-_PROBES, _PROBE_LENGTH = 32, 64
+def check_start(weights: str) -> None:
+    """Raise ``ValueError`` for a start of the weight network that is not known."""
+    if weights not in WEIGHTS:
+        raise ValueError(f"start.weights={weights} is not a start of weights; known are {', '.join(WEIGHTS)}")
 
 
 @torch.no_grad()
-def start_senses(
-    ranker: BackpackForRanking,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    senses: str = "random",
-    weights: str = "random",
-    seed: int = 0,
-    texts: Sequence[Text] = (),
+def start_weights(
+    backpack: BackpackModel, weights: str, texts: Sequence[Sequence[int] | np.ndarray], seed: int = 0
 ) -> None:
-    """Give the sense network and the weight network of a new ranker their first values.
-
-    Senses:
-
-    - ``random``: as they were made.
-    - ``embedding``: every sense of a token is the same share of its word embedding.
-    - ``projections``: every sense is the embedding's part along other principal axes of the embeddings (axis i goes to
-      sense i mod k, so that all senses vary about equally); their sum is the embedding.
-    - ``context``: as ``projections``, of the mean last hidden state of a token in ``texts`` in place of its embedding
-      (a token that no text has gets what the regression makes of its embedding).
-
-    All but ``random`` are shifted and scaled so that over ``texts`` every sense is 0 on average and the sum over
-    senses at the pooled token varies as much as the backbone's own last hidden state there.
-
-    Weights:
+    """Give the weight network of a new Backpack over a pretrained backbone its first values.
 
     - ``random``: as they were made, which is nearly the same weight for all tokens.
-    - ``attention``: the pooled token's attention in the backbone's last layer
-      (:func:`~backpack_rank.models.attention_start.start_from_attention`).
-    - ``sharp``: random, with half of the greatest entropy over the tokens of a text.
+    - ``attention``: the pooled token's attention in the backbone's last layer (:func:`start_from_attention`).
+    - ``sharp``: random, with half of the greatest entropy over the tokens of a text (:func:`start_sharp`).
     - ``auto``: ``attention`` where the backbone's is known, else ``sharp``.
 
     Args:
-        ranker: over a pretrained backbone.
-        tokenizer: of the backbone.
-        seed: of random tokens, of tokens drawn from a large vocabulary and of ``sharp``.
-        texts: what the ranker will read, some hundred of them. Without any, texts of random tokens stand in, which
-            have no frequent words: sums over senses of real texts then vary two to three times as much as they should.
+        backpack: over a pretrained backbone.
+        weights: one of these.
+        texts: token ids of some texts as the ranker will read them, for ``sharp``.
+        seed: of the random weights of ``sharp``.
 
     Raises:
-        ValueError: an unknown start, ``context`` without texts, fewer than two texts, or a backbone whose attention is
-            not known.
+        ValueError: an unknown start, a backbone whose attention is not known, or texts that no weights can tell apart.
     """
-    check_starts(senses, weights)
-    if senses == "context" and not len(texts):
-        raise ValueError("senses=context needs texts to learn from; senses=projections does without")
-    if len(texts) == 1:
-        raise ValueError("a start needs two texts and more to measure how much they vary, or none")
-    backpack = ranker.backpack
-    if not len(texts):
-        texts = _random_texts(backpack, tokenizer, seed)
+    check_start(weights)
     if weights == "auto":
         weights = "attention" if knows_attention(backpack.backbone) else "sharp"
-    with evaluating(ranker):
+    with eval_mode(backpack):
         if weights == "attention":
             start_from_attention(backpack.sense_weight_net, backpack.backbone)
-        if weights == "sharp":
-            start_sharp(backpack, _packed(texts[:_PROBES], backpack), seed)
-        if senses in ("embedding", "projections"):
-            ridge = _on_embeddings(backpack, len(tokenizer), seed)
-            _share_out(backpack, ridge, by_axes=senses == "projections")
-        if senses == "context":
-            _share_out(backpack, _on_contexts(backpack, texts), by_axes=True)
-        if senses != "random":
-            _shift_and_scale(backpack, texts)
+        elif weights == "sharp":
+            start_sharp(backpack, PackedBatch.from_sequences(texts).to(backpack.device), seed)
 
 
-def check_starts(senses: str, weights: str) -> None:
-    """Raise ``ValueError`` for a start that is not known."""
-    if senses not in SENSES:
-        raise ValueError(f"senses={senses!r} is not a start of senses; known are {', '.join(SENSES)}")
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights={weights!r} is not a start of weights; known are {', '.join(WEIGHTS)}")
+@dataclass(frozen=True)
+class Attention:
+    """Queries and keys of one layer's heads, all in float64.
 
+    Head a scores token j from token i by ``scaling * (W_q[a] x_i + b_q[a]) . (W_k[a] x_j)``; a bias of the keys adds
+    the same to all j, so that it drops out of the softmax.
 
-def senses_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Sense vectors of each text at its pooled token [B, k, d], and the backbone's last hidden state there [B, d].
-
-    The backbone reads the texts once, without gradients.
+    Attributes:
+        queries, keys: W_q and W_k. [heads, c, d]
+        biases: b_q. [heads, c]
+        scaling: of the products.
     """
-    with torch.no_grad():
-        hidden = backpack.hidden_states(batch)
-    positions = backpack.pooled_positions(batch)
-    weights = backpack.sense_weight_net.pooled(hidden, batch, positions)
-    return backpack.weighted_senses(weights, batch), hidden[positions]
+
+    queries: Tensor
+    biases: Tensor
+    keys: Tensor
+    scaling: float
 
 
-def _on_embeddings(backpack: BackpackModel, tokens: int, seed: int) -> Ridge:
-    """Word embeddings, as wide as hidden states, on h(x)."""
-    table = backpack.get_input_embeddings().weight
-    ridge = _ridge(backpack)
-    drawn = torch.randperm(min(tokens, len(table)), generator=torch.Generator().manual_seed(seed))
-    for ids in drawn[: _ROWS_PER_FEATURE * ridge.features].to(table.device).split(_CHUNK):
-        widened = backpack.sense_network.widen(table[ids].to(backpack.sense_network.ln.weight.dtype))
-        ridge.add(backpack.token_hidden(ids), widened)
-    return ridge
+def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel) -> None:
+    """Start c_attn from the attention of the backbone's last layer: sense l is head l mod heads.
 
+    The layer reads hidden states from before it, the weight network those behind it: x is replaced by the backbone's
+    last hidden state. Where the backbone has a norm in front of its attention and one at its end, both are of the
+    same vectors up to gain and shift, and these are put right (see :func:`behind_last_norm`). Rotary positions are
+    left out: a query looks for a key as if both stood at the same place.
 
-def _on_contexts(backpack: BackpackModel, texts: Sequence[Text]) -> Ridge:
-    """Last hidden states of tokens in texts on h(x): every occurrence counts alike, so only means are needed."""
-    table = backpack.get_input_embeddings().weight
-    counts = torch.zeros(len(table), dtype=torch.float64, device=table.device)
-    sums = counts.new_zeros((len(table), backpack.config.hidden_size))
-    for batch in _batches(texts, backpack):
-        counts.index_add_(0, batch.input_ids, torch.ones_like(batch.input_ids, dtype=counts.dtype))
-        sums.index_add_(0, batch.input_ids, backpack.hidden_states(batch).to(sums.dtype))
-    ridge = _ridge(backpack)
-    for ids in counts.nonzero()[:, 0].split(_CHUNK):
-        ridge.add(backpack.token_hidden(ids), sums[ids] / counts[ids, None], counts[ids])
-    return ridge
+    A head wider than m is cut to the m strongest directions of W_q^T W_k (the closest matrix of that rank); a
+    narrower one is filled with queries of 0, whose keys keep their random start so that both can learn.
 
-
-def _ridge(backpack: BackpackModel) -> Ridge:
-    projection = backpack.sense_network.final_mlp.c_proj.weight
-    return Ridge(projection.shape[0], backpack.config.hidden_size, projection.device)
-
-
-def _share_out(backpack: BackpackModel, ridge: Ridge, by_axes: bool) -> None:
-    """Make the senses' sum what a regression predicts: equal shares, or shares along the targets' principal axes."""
-    projection = backpack.sense_network.final_mlp.c_proj
-    senses = backpack.config.num_senses
-    weight, _ = ridge.solve(_PENALTY)
-    if by_axes:
-        axes = torch.linalg.eigh(ridge.target_covariance).eigenvectors
-        parts = [weight @ axes[:, sense::senses] @ axes[:, sense::senses].T for sense in range(senses)]
-    else:
-        parts = [weight / senses] * senses
-    projection.weight.copy_(torch.cat(parts, dim=1))
-
-
-def _shift_and_scale(backpack: BackpackModel, texts: Sequence[Text]) -> None:
-    """Every sense 0 on average over texts, and their sum as far from it as the pooled vector is from its mean.
-
-    What all texts share says nothing of any: it would only make the senses of all words more alike.
+    Raises:
+        ValueError: the backbone's attention is of a kind that is not known here.
     """
-    read = [senses_and_pooled(backpack, batch) for batch in _batches(texts, backpack)]
-    senses, pooled = (torch.cat(parts).double() for parts in zip(*read, strict=True))
-    spread = _spread(senses.sum(dim=1))
-    if not spread > 0:
-        raise ValueError("the texts are all alike to the senses, so their scale cannot be measured; give other texts")
-    factor = _spread(pooled) / spread
-    projection = backpack.sense_network.final_mlp.c_proj
-    projection.bias.sub_(senses.mean(dim=0).flatten()).mul_(factor)
-    projection.weight.mul_(factor)
+    found = last_attention(backbone)
+    senses, d = network.num_senses, network.c_attn.in_features
+    width = d // senses
+    # The weight network divides by sqrt(m), the head by its own factor: what is left goes to both sides alike.
+    factor = (found.scaling * width**0.5) ** 0.5
+    heads = found.queries.shape[0]
+    weight, bias = network.c_attn.weight, network.c_attn.bias
+    queries, keys = weight.unflatten(0, (2, senses, width))
+    query_bias, key_bias = bias.unflatten(0, (2, senses, width))
+    bias.zero_()
+    for sense in range(senses):
+        head = sense % heads
+        own_queries, own_bias, own_keys = truncated(found.queries[head], found.biases[head], found.keys[head], width)
+        rank = own_keys.shape[0]
+        queries[sense].zero_()
+        queries[sense, :rank] = (factor * own_queries).to(weight.dtype)
+        query_bias[sense, :rank] = (factor * own_bias).to(bias.dtype)
+        keys[sense, :rank] = (factor * own_keys).to(weight.dtype)
+    key_bias.zero_()
 
 
-def _spread(vectors: Tensor) -> Tensor:
-    """Root mean squared distance from the mean. [N, d] -> []"""
-    return (vectors - vectors.mean(dim=0)).square().sum(dim=-1).mean().sqrt()
+def truncated(queries: Tensor, biases: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A head cut to ``rank`` dimensions so that [W_q, b_q]^T W_k changes least (Eckart and Young 1936).
+
+    Args:
+        queries, keys: [c, d].
+        biases: [c].
+
+    Returns:
+        Queries [r, d], biases [r] and keys [r, d] with r = min(rank, c); the same ones where nothing is cut.
+    """
+    if queries.shape[0] <= rank:
+        return queries, biases, keys
+    # The product has rank c at most: its singular vectors are those of a c x c matrix between two orthonormal bases.
+    left, left_factor = torch.linalg.qr(torch.cat([queries, biases[:, None]], dim=1).T)
+    right, right_factor = torch.linalg.qr(keys.T)
+    u, values, v = torch.linalg.svd(left_factor @ right_factor.T)
+    root = values[:rank].sqrt()
+    own = root[:, None] * (left @ u[:, :rank]).T
+    return own[:, :-1], own[:, -1], root[:, None] * (right @ v[:rank].T).T
 
 
-def _random_texts(backpack: BackpackModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> list[np.ndarray]:
-    """Texts of random tokens in the form of (query, document)."""
-    start = tokenizer.cls_token_id if backpack.config.pooling == "first" else None
-    encoder = PairEncoder(tokenizer, min(_PROBE_LENGTH, backpack.config.n_positions), start)
-    usable = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-    drawn = np.random.default_rng(seed).choice(usable, (_PROBES, encoder.max_length))
-    return [encoder.join(row[:8], row[8:]) for row in drawn]
+def start_sharp(backpack: BackpackModel, batch: PackedBatch, seed: int) -> None:
+    """Start c_attn from random weights whose softmax has half of its greatest entropy, on average over some texts.
+
+    Raises:
+        ValueError: no text has two tokens, or hidden states do not differ within the texts.
+    """
+    network = backpack.sense_weight_net
+    width = backpack.config.hidden_size // network.num_senses
+    weight = network.c_attn.weight
+    drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
+    weight.copy_(drawn * weight.shape[1] ** -0.5)
+    network.c_attn.bias.zero_()
+    queries, keys = (part.double() for part in network.split(backpack.hidden_states(batch)))
+    pooled = queries[backpack.pooled_positions(batch)]  # [B, k, d / k]
+    logits = [
+        torch.einsum("km,nkm->kn", query, key) * width**-0.5
+        for query, key in zip(pooled, keys.split(batch.lengths), strict=True)
+    ]
+    weight.mul_(sharpness(logits) ** 0.5)
 
 
-def _batches(texts: Sequence[Text], backpack: BackpackModel, size: int = 32) -> Iterator[PackedBatch]:
-    for start in range(0, len(texts), size):
-        yield _packed(texts[start : start + size], backpack)
+def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
+    """Factor of logits, [k, n] per text, that gives their softmax ``share`` of its greatest entropy log n on average.
+
+    Raises:
+        ValueError: there is none, because the logits of each text are equal or no text has two tokens.
+    """
+    logits = [part for part in logits if part.shape[-1] > 1]
+
+    def entropy(factor: float) -> float:
+        shares = []
+        for part in logits:
+            logs = (factor * part).log_softmax(dim=-1)
+            shares.append(-(logs.exp() * logs).sum(dim=-1) / math.log(part.shape[-1]))
+        return float(torch.cat(shares).mean())
+
+    low, high = 0.0, 1.0
+    while logits and entropy(high) > share and high < 1e12:
+        low, high = high, 2 * high
+    if not logits or entropy(high) > share:
+        raise ValueError("a sharp start needs texts of two and more tokens with hidden states that differ")
+    for _ in range(60):  # entropy falls as the factor grows
+        middle = (low + high) / 2
+        low, high = (middle, high) if entropy(middle) > share else (low, middle)
+    return high
 
 
-def _packed(texts: Sequence[Text], backpack: BackpackModel) -> PackedBatch:
-    return PackedBatch.from_sequences(texts).to(backpack.get_input_embeddings().weight.device)
+def knows_attention(backbone: PreTrainedModel) -> bool:
+    """Whether :func:`start_from_attention` knows backbones of this type."""
+    return backbone.config.model_type in _READERS
+
+
+def last_attention(backbone: PreTrainedModel) -> Attention:
+    """Queries and keys of a backbone's last layer, as functions of its last hidden states.
+
+    Raises:
+        ValueError: the backbone is of a type that is not known here; the known ones are named.
+    """
+    name = backbone.config.model_type
+    if not knows_attention(backbone):
+        raise ValueError(
+            f"start.weights=attention does not know the attention of a backbone of type {name!r}; "
+            f"known are {', '.join(sorted(_READERS))}. Use start.weights=random or start.weights=sharp"
+        )
+    return _READERS[name](backbone)
+
+
+def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
+    """The same attention on the vectors behind the backbone's last norm instead of those behind its own norm.
+
+    Both norms give gain * z + shift of a normed z (RMS norms have no shift), so with g the quotient of gains,
+    inner = g * last + (shift of inner - g * shift of last).
+    """
+    gain = last.weight.double()
+    # A gain near 0 hides its dimension: what is behind the norm tells nothing of what was in front.
+    hidden = gain.abs() < 1e-3 * gain.abs().mean()
+    quotient = torch.where(hidden, torch.zeros_like(gain), inner.weight.double() / gain.masked_fill(hidden, 1.0))
+    shift = _shift(inner, gain) - quotient * _shift(last, gain)
+    biases = found.biases + found.queries @ shift
+    return replace(found, queries=found.queries * quotient, biases=biases, keys=found.keys * quotient)
+
+
+def _shift(norm: Any, like: Tensor) -> Tensor:
+    bias = getattr(norm, "bias", None)
+    return torch.zeros_like(like) if bias is None else bias.double()
+
+
+def _heads(query: nn.Linear, key: nn.Linear, heads: int, key_heads: int, scaling: float) -> Attention:
+    """Heads from two linear layers; where several heads share keys, the keys are repeated."""
+    queries = query.weight.double().unflatten(0, (heads, -1))
+    biases = queries.new_zeros(queries.shape[:2])
+    if query.bias is not None:
+        biases = query.bias.double().unflatten(0, (heads, -1))
+    keys = key.weight.double().unflatten(0, (key_heads, -1)).repeat_interleave(heads // key_heads, dim=0)
+    return Attention(queries, biases, keys, scaling)
+
+
+def _bert(backbone: Any) -> Attention:
+    own = backbone.encoder.layer[-1].attention.self
+    return _heads(own.query, own.key, own.num_attention_heads, own.num_attention_heads, own.scaling)
+
+
+def _distilbert(backbone: Any) -> Attention:
+    own = backbone.transformer.layer[-1].attention
+    return _heads(own.q_lin, own.k_lin, own.n_heads, own.n_heads, own.scaling)
+
+
+def _gpt2(backbone: Any) -> Attention:
+    layer = backbone.h[-1]
+    own = layer.attn
+    # Conv1D: weights are [in, out], and queries, keys and values stand side by side.
+    queries, keys, _ = own.c_attn.weight.double().T.unflatten(0, (3, own.num_heads, -1))
+    biases = own.c_attn.bias.double().unflatten(0, (3, own.num_heads, -1))[0]
+    return behind_last_norm(Attention(queries, biases, keys, own.scaling), layer.ln_1, backbone.ln_f)
+
+
+def _llama(backbone: Any) -> Attention:
+    layer, config = backbone.layers[-1], backbone.config
+    own = layer.self_attn
+    heads = _heads(own.q_proj, own.k_proj, config.num_attention_heads, config.num_key_value_heads, own.scaling)
+    return behind_last_norm(heads, layer.input_layernorm, backbone.norm)
+
+
+def _modernbert(backbone: Any) -> Attention:
+    layer = backbone.layers[-1]
+    own = layer.attn
+    queries, keys, _ = own.Wqkv.weight.double().unflatten(0, (3, -1, own.head_dim))
+    biases = queries.new_zeros(queries.shape[:2])
+    if own.Wqkv.bias is not None:
+        biases = own.Wqkv.bias.double().unflatten(0, (3, -1, own.head_dim))[0]
+    found = Attention(queries, biases, keys, own.head_dim**-0.5)
+    if isinstance(layer.attn_norm, nn.Identity):  # a model of one layer
+        return found
+    return behind_last_norm(found, layer.attn_norm, backbone.final_norm)
+
+
+_READERS: dict[str, Callable[[Any], Attention]] = {
+    "bert": _bert,
+    "electra": _bert,
+    "roberta": _bert,
+    "xlm-roberta": _bert,
+    "distilbert": _distilbert,
+    "gpt2": _gpt2,
+    "llama": _llama,
+    "mistral": _llama,
+    "qwen2": _llama,
+    "modernbert": _modernbert,
+}

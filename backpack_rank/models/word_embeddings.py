@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModel
 
-from backpack_rank.data.formats import fail, numbered_bytes
-from backpack_rank.data.tokenisation import PairEncoder, load_tokenizer
+from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
+from backpack_rank.data.trec import fail, numbered_bytes
 from backpack_rank.files import hub_or_folder
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def pretrained_vectors(name: str, words: Sequence[str]) -> tuple[np.ndarray, np.
     """
     tokenizer = load_tokenizer(name)
     table = AutoModel.from_pretrained(hub_or_folder(name), dtype=torch.float32).get_input_embeddings().weight.detach()
-    pieces = PairEncoder(tokenizer, 0).encode(words)
+    pieces = PairTokenizer(tokenizer, 0).encode(words)
     unknown = tokenizer.unk_token_id
     # GPT-2's unknown token is its end of text, which a word is never spelled with.
     spelled = [row for row, ids in enumerate(pieces) if len(ids) and not (ids == unknown).any()]

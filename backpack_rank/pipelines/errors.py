@@ -45,9 +45,11 @@ def _wants_traceback() -> bool:
 
 
 def _is_mistake(error: BaseException | None) -> bool:
-    """Hydra wraps what a constructor raises, a mistake or not."""
+    """Hydra wraps what a constructor raises, a mistake or not; a KeyError that is no sentence is a defect of ours."""
     if isinstance(error, InstantiationException):
         return error.__cause__ is None or _is_mistake(error.__cause__)
+    if isinstance(error, KeyError):
+        return " " in str(error.args[0] if error.args else "")
     return isinstance(error, MISTAKES)
 
 

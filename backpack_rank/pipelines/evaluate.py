@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from backpack_rank.data.formats import write_run
-from backpack_rank.data.listwise_requests import read_requests, reordered, write_requests
-from backpack_rank.evaluation.statistics import compare
-from backpack_rank.pipelines.aggregated import aggregated, check_aggregate
-from backpack_rank.pipelines.auto import chosen_alpha
-from backpack_rank.pipelines.common import (
-    CONFIG,
-    RANKER,
-    ROTATION,
-    chosen_data,
-    file_part,
-    find_ranker,
-    needed_data,
-    quiet_libraries,
-    resolved_config,
-    save_config,
-)
-from backpack_rank.pipelines.details import swap_notes, write_class_counts, write_gaps_by
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.rank_llm import read_requests, reordered, write_requests
+from backpack_rank.data.trec import write_run
+from backpack_rank.evaluation.results import Report
+from backpack_rank.files import write_text
+from backpack_rank.pipelines.alpha import choose_alpha
+from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.explain import explain
-from backpack_rank.pipelines.listwise import ListwiseRankers, check_listwise, listwise_checkpoint, listwise_systems
-from backpack_rank.pipelines.page import write_evaluation_page
-from backpack_rank.pipelines.recalibrated import recalibrated_systems
-from backpack_rank.pipelines.runs import run_systems, run_workload
-from backpack_rank.pipelines.turned import System, TurnedRanker
-from backpack_rank.pipelines.workload import Workload, bias_set_in_words, load_workload
-from backpack_rank.pipelines.yardstick import BIAS, EFFECTIVENESS, Results, Yardstick
-from backpack_rank.reporting.comparison import print_comparison, write_comparison
-from backpack_rank.reporting.rows import About, Comparison, Report
-from backpack_rank.reporting.tables import write_per_query, write_report
-from backpack_rank.reporting.terminal import print_report
-from backpack_rank.senses.policy import check_alpha
+from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.listwise import RankerFactory
+from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns, check_known, rank_all
+from backpack_rank.pipelines.report import (
+    swap_notes,
+    write_aggregation,
+    write_class_counts,
+    write_evaluation_page,
+    write_gaps_by,
+)
+from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
+from backpack_rank.reporting.comparison import distinct_labels, print_comparison, write_comparison
+from backpack_rank.reporting.measure_files import write_per_query, write_report
+from backpack_rank.reporting.report_tables import print_report
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rerankers import AggregatedRuns, FirstStageOrder, RecalibratedRun, Reranker, SavedRun
+from backpack_rank.senses.policies import check_alpha
 
 log = logging.getLogger(__name__)
-AUTO = "auto"
 
 
 def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | None:
-    """Measure a trained ranker under alpha, or run files, and write everything to ``folder``.
+    """Do what ``conf/evaluate.yaml`` and the command line ask for, and write everything to ``folder``.
 
     Args:
         config: as composed from ``conf/evaluate.yaml``.
@@ -56,174 +51,300 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
         quiet: print no tables and write no page (jobs of a multirun, whose tables and page come at the end).
 
     Returns:
-        The measures; None for a task that measures nothing (an explanation, a table of scores).
-    """
-    quiet_libraries()
-    _check_options(config)
-    if config.get("task") is not None:
-        return instantiate(config.task, _convert_="all").run(config, folder, quiet)
-    if config.explain.query is not None or config.explain.document is not None:
-        explain(config, folder)
-        return None
-    if config.run is not None:
-        return _evaluate_runs(config, folder, quiet)
-    if config.get("listwise") is not None:
-        return _evaluate_listwise(config, folder, quiet)
-    return _evaluate_ranker(config, folder, quiet)
-
-
-def _check_options(config: DictConfig) -> None:
-    """Refuse what would be ignored."""
-    check_aggregate(config)
-    check_listwise(config)
-    if config.alpha != AUTO:
-        check_alpha(config.alpha)
-        if config.budget is not None:
-            raise ValueError(f"budget={config.budget} is for alpha=auto: add it, or leave out the budget")
-    if config.get("task") is not None and config.alpha != 1:
-        raise ValueError(f"alpha={config.alpha}: this experiment has its own alphas; give task.alphas=[1,0.5] instead")
-    if config.run is not None and (config.explain.query is not None or config.explain.document is not None):
-        raise ValueError("an explanation is of a ranker's score, not of a run: leave out run=... or explain.*")
-
-
-def _evaluate_runs(config: DictConfig, folder: Path, quiet: bool) -> Report:
-    """Anybody's runs side by side."""
-    if config.alpha != 1 or config.get("wordings") is not None:
-        option = "wordings=..." if config.alpha == 1 else f"alpha={config.alpha}"
-        raise ValueError(f"{option} needs a ranker and does nothing to run files: leave out it or run=...")
-    if (data := chosen_data(config)) is None:
-        raise ValueError("run=FILE needs the collection it ranks: add data=..., one of conf/data")
-    yardstick = Yardstick.of(config, data)
-    work = run_workload(config, data, yardstick)
-    systems, notes = aggregated(config, run_systems(config.run, work), work, folder)
-    results = yardstick.measure(systems, work)
-    return _report(config, data, folder, work, results, yardstick, notes, quiet, None)
-
-
-def _evaluate_listwise(config: DictConfig, folder: Path, quiet: bool) -> Report:
-    """The first stage, and a listwise ranker that reorders its first candidates."""
-    checkpoint = listwise_checkpoint(config)
-    data = data_of(config, checkpoint) if checkpoint is not None else needed_data(config)
-    yardstick = Yardstick.of(config, data)
-    # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
-    unswapped = config.copy()
-    unswapped.swap = False
-    work = load_workload(unswapped, data, yardstick.fairness.lexicon)
-    systems, notes = listwise_systems(config, ListwiseRankers().ranker(config), work, folder)
-    if data.get("requests") is not None:
-        requests = read_requests(Path(data.requests).expanduser())
-        write_requests(folder / "results.jsonl", reordered(requests, systems[-1].test_run))
-    results = yardstick.measure(systems, work)
-    if checkpoint is not None:
-        notes = [f"Ranker: {checkpoint}", *notes]
-    return _report(config, data, folder, work, results, yardstick, notes, quiet, None)
-
-
-def _evaluate_ranker(config: DictConfig, folder: Path, quiet: bool) -> Report:
-    """The first stage, the ranker as it is, and the ranker under alpha."""
-    checkpoint = find_ranker(config.checkpoint, config.output)
-    data = data_of(config, checkpoint)
-    yardstick = Yardstick.of(config, data)
-
-    @cache  # for alpha=auto and for fitted policies
-    def dev() -> Workload:
-        return load_workload(config, data, yardstick.fairness.lexicon, "dev")
-
-    turned = TurnedRanker(config, checkpoint, dev)
-    alpha, notes = (config.alpha, []) if config.alpha != AUTO else chosen_alpha(config, turned, dev(), yardstick)
-    control = turned.control(alpha)
-    work = load_workload(config, data, yardstick.fairness.lexicon)
-    # A sweep has the ranker as it is as a job of its own.
-    alphas = [alpha] if quiet or alpha == 1 else [1.0, alpha]
-    systems = [System(work.stage, None, work.candidates, work.bias_candidates)]
-    systems += [*recalibrated_systems(config, turned, work, alpha), *turned.systems(work, alphas)]
-    turned.write_senses(folder / "sensitivity.json", control)
-    results = yardstick.measure(systems, work)
-    write_class_counts(folder, turned.policy, control.tokens.classes if control.tokens else None, work)
-    notes = [*turned.notes(control), *swap_notes(work), *notes]
-    return _report(config, data, folder, work, results, yardstick, notes, quiet, turned)
-
-
-def data_of(config: DictConfig, checkpoint: Path) -> DictConfig:
-    """The data asked for, or the data that the checkpoint was trained on, rotated as asked for.
+        The measures; None for a task that measures nothing (an explanation, an experiment).
 
     Raises:
-        ValueError: neither is known.
+        ValueError: options that do not go together.
     """
-    if (chosen := chosen_data(config)) is not None:
-        return chosen
-    saved = checkpoint.parent / CONFIG
-    if checkpoint.name != RANKER or not saved.is_file():
-        raise ValueError(f"{checkpoint} does not say what it was trained on: add data=..., one of conf/data")
-    loaded = OmegaConf.load(saved)
-    assert isinstance(loaded, DictConfig)
-    asked = config.get("data") or {}
-    loaded.data.update({option: asked[option] for option in ROTATION if asked.get(option) is not None})
-    return loaded.data
+    quiet_libraries()
+    settings = EvaluationSettings.of(config)
+    _check_options(settings)
+    return instantiate(config.task, _convert_="all").run(settings, folder, quiet)
 
 
-def comparisons(results: Sequence[Results], work: Workload) -> list[Comparison]:
-    """Paired tests between all systems that have a kind of measure: a first stage, for example, takes no swaps."""
-    places = {EFFECTIVENESS: work.test.name, BIAS: f"bias set of {work.bias.name}"}
-    tests = []
-    for kind in dict.fromkeys(kind for result in results for kind in result.kinds):
-        systems = {result.system.label: result.kinds[kind] for result in results if kind in result.kinds}
-        first, *others = systems.values()
-        shared = [name for name in first.measures if all(name in other.values for other in others)]
-        if others and shared:
-            tests.append(compare(systems, shared, where=places.get(kind, kind)))
-    return tests
+@dataclass(frozen=True)
+class _Evaluated:
+    """What was ranked, and with what.
+
+    Attributes:
+        data: queries and candidates.
+        metrics: measures to take.
+        systems: rankings of every system.
+        notes: sentences about them.
+        checkpoint: folder of the ranker, or None.
+        reranker: the ranker under alpha, or None.
+    """
+
+    data: EvaluationData
+    metrics: MetricSuite
+    systems: Sequence[SystemRuns]
+    notes: Sequence[str]
+    checkpoint: Path | None = None
+    reranker: PointwiseReranker | None = None
 
 
-def _report(
-    config: DictConfig,
-    data: DictConfig,
-    folder: Path,
-    work: Workload,
-    results: list[Results],
-    yardstick: Yardstick,
-    notes: list[str],
-    quiet: bool,
-    turned: TurnedRanker | None,
-) -> Report:
-    last = results[-1].system
-    about = About(
-        effectiveness_set=work.test.name,
-        bias_set=bias_set_in_words(config, work.bias),
+class Evaluation:
+    """``task`` of ``conf/evaluate.yaml``: measure a ranker under alpha, a listwise ranker, or run files."""
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
+        """Rank, measure, and write everything to the folder."""
+        if settings.explain is not None:
+            explain(settings, folder)
+            return None
+        if settings.runs is not None:
+            found = _rank_by_runs(settings, settings.runs, folder)
+        elif settings.listwise is not None:
+            found = _rank_by_listwise(settings, folder)
+        else:
+            found = _rank_by_ranker(settings, folder, quiet)
+        return _write(settings, folder, found, quiet)
+
+
+def _check_options(settings: EvaluationSettings) -> None:
+    """Refuse what would be ignored."""
+    if settings.alpha != AUTO and settings.budget is not None:
+        raise ValueError(f"budget={settings.budget} is for alpha=auto: add it, or leave out the budget")
+    if settings.aggregator is not None and (settings.runs is None or len(settings.runs) < 2):
+        given = None if settings.runs is None else list(settings.runs)
+        raise ValueError(f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}")
+    depth = settings.aggregate_depth
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
+        raise ValueError(f"aggregate_depth={depth} must be a number of documents of each run, or null for all of them")
+    if settings.runs is not None:
+        if settings.explain is not None:
+            raise ValueError("an explanation is of a ranker's score, not of a run: leave out run=... or explain.*")
+        if settings.alpha != 1 or settings.variants is not None:
+            option = "variants=..." if settings.alpha == 1 else f"alpha={settings.alpha}"
+            raise ValueError(f"{option} needs a ranker and does nothing to run files: leave out it or run=...")
+    if settings.listwise is not None:
+        check_listwise(settings)
+
+
+def check_listwise(settings: EvaluationSettings) -> None:
+    """Refuse options that act on nothing beside ``listwise=...``."""
+    if settings.alpha != 1:
+        raise ValueError(f"alpha={settings.alpha} turns the senses of a Backpack; listwise=... has none: leave it out")
+    query, document = settings.explain or (None, None)
+    beside = {
+        "run": settings.runs,
+        "variants": settings.variants,
+        "aggregate": settings.aggregator,
+        "recalibrate.run": settings.recalibration,
+        "explain.query": query,
+        "explain.document": document,
+    }
+    for option, value in beside.items():
+        if value is not None:
+            raise ValueError(f"{option}=... and listwise=... do not go together: leave one of them out")
+
+
+def _rank_by_runs(settings: EvaluationSettings, paths: Sequence[str], folder: Path) -> _Evaluated:
+    """Anybody's runs side by side."""
+    if settings.chosen_dataset is None:
+        raise ValueError("run=FILE needs the collection it ranks: add data=..., one of conf/data")
+    dataset = settings.chosen_dataset
+    metrics = settings.metrics(dataset)
+    data = load_evaluation_data(
+        dataset,
+        settings.attribute,
+        metrics.fairness.lexicon,
+        swap=False,
+        # Candidates are only the background of NFaiRR.
+        needs_candidates=metrics.fairness.needs_background,
+    )
+    saved = read_runs(paths, data)
+    systems, notes = [rank_all(run, data) for run in saved], list[str]()
+    if settings.aggregator is not None:
+        fused = AggregatedRuns(saved, settings.aggregator, settings.aggregate_depth)
+        if fused.name in [run.name for run in saved]:
+            raise ValueError(
+                f"a run is called {fused.name!r}, which is the name of the aggregate: give that file another name"
+            )
+        systems.append(rank_all(fused, data))
+        notes = write_aggregation(folder, fused)
+    return _Evaluated(data, metrics, systems, notes)
+
+
+def _rank_by_listwise(settings: EvaluationSettings, folder: Path) -> _Evaluated:
+    """The first stage, and a listwise ranker that reorders its first candidates."""
+    listwise = settings.listwise
+    assert listwise is not None
+    checkpoint = listwise.trained()
+    dataset = settings.dataset(checkpoint) if checkpoint is not None else settings.needed_dataset()
+    metrics = settings.metrics(dataset)
+    # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
+    data = load_evaluation_data(dataset, settings.attribute, metrics.fairness.lexicon, swap=False)
+    reranker = listwise.reranker(RankerFactory().build(listwise), folder)
+    systems = [rank_all(one, data) for one in (FirstStageOrder(data.stage), reranker)]
+    if dataset.requests is not None:
+        requests = read_requests(Path(dataset.requests).expanduser())
+        write_requests(folder / "results.jsonl", reordered(requests, systems[-1].test))
+    notes = [*([f"Ranker: {checkpoint}"] if checkpoint is not None else []), *reranker.notes()]
+    return _Evaluated(data, metrics, systems, notes, checkpoint)
+
+
+def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> _Evaluated:
+    """The first stage, the ranker as it is, and the ranker under alpha."""
+    checkpoint = settings.find_ranker()
+    dataset = settings.dataset(checkpoint)
+    metrics = settings.metrics(dataset)
+    load = evaluation_loader(settings, dataset, metrics)
+
+    @cache  # for alpha=auto and for fitted policies
+    def dev() -> EvaluationData:
+        return load("dev")
+
+    plain = settings.reranker(checkpoint, fit_on=dev)
+    notes: list[str] = []
+    if settings.alpha == AUTO:
+        alpha, notes = choose_alpha(settings, plain, dev(), metrics)
+    else:
+        alpha = check_alpha(settings.alpha)
+    controlled = plain.with_policy(settings.policy, alpha)
+    data = load("test")
+    # A sweep has the ranker as it is as a job of its own.
+    rankers = (
+        [controlled] if quiet or controlled.hook.alpha == 1 else [plain.with_policy(settings.policy, 1.0), controlled]
+    )
+    rerankers: list[Reranker] = [FirstStageOrder(data.stage)]
+    if settings.recalibration is not None:
+        if controlled.hook.alpha == 1:
+            raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
+        (saved,) = read_runs([settings.recalibration.run], data)
+        rerankers += [saved, RecalibratedRun(saved, plain, controlled, settings.recalibration.weight)]
+    systems = [rank_all(reranker, data) for reranker in [*rerankers, *rankers]]
+    write_senses(folder / "sensitivity.json", controlled)
+    write_class_counts(folder, controlled, settings.policy, data)
+    notes = [*notes_on(controlled, checkpoint), *swap_notes(data), *notes]
+    return _Evaluated(data, metrics, systems, notes, checkpoint, controlled)
+
+
+def evaluation_loader(
+    settings: EvaluationSettings, dataset: Dataset, metrics: MetricSuite
+) -> Callable[[str], EvaluationData]:
+    """A function of a split's name that loads everything to be ranked of it."""
+
+    def load(split: str) -> EvaluationData:
+        return load_evaluation_data(
+            dataset,
+            settings.attribute,
+            metrics.fairness.lexicon,
+            split,
+            swap=settings.swap,
+            variants=settings.variants,
+            halve_variants=settings.alpha == AUTO,
+        )
+
+    return load
+
+
+def read_runs(paths: Sequence[str], data: EvaluationData) -> list[SavedRun]:
+    """One system for each file, labelled by the shortest end of its path that tells it from the others.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no file, a malformed one, the same file twice, or one without a query of the collection.
+    """
+    files = [Path(path).expanduser() for path in paths]
+    if not files:
+        raise ValueError("run=[] names no file: give run=a.trec, or run=[a.trec,b.trec] to compare several")
+    for index, file in enumerate(files):
+        if file.resolve() in [other.resolve() for other in files[:index]]:
+            raise ValueError(f"run={file} is given twice; a system compared with itself shows nothing")
+    labels = distinct_labels([file.resolve() for file in files])
+    runs = [SavedRun.read(file, label) for file, label in zip(files, labels, strict=True)]
+    for file, run in zip(files, runs, strict=True):
+        check_known(run.run, data, str(file))
+    return runs
+
+
+def notes_on(reranker: PointwiseReranker, checkpoint: Path) -> list[str]:
+    """Sentences about a ranker, its senses and what alpha does to it."""
+    lines = [f"Ranker: {checkpoint}"]
+    pairs = reranker.attribute.pairs().name
+    if (found := reranker.sensitivity) is not None:
+        lowest = sorted(range(len(found.values)), key=lambda sense: float(found.values[sense]))[:2]
+        shown = ", ".join(f"s_{sense}={found.values[sense]:.3f}" for sense in lowest)
+        lines.append(
+            f"Sensitivity from {found.pairs} token pairs of {pairs}: lowest {shown}, mean {found.values.mean():.3f}"
+        )
+    if (shift := reranker.hook.views[0].token_shift) is not None:
+        classes = shift.classes
+        left = len(classes.several_tokens) + len(classes.unpaired)
+        lines.append(
+            f"{sum(map(len, classes.members))} tokens in {len(classes.members)} classes are moved; {left} words of the "
+            "classes are not single tokens and stay as they are"
+        )
+    return lines
+
+
+def write_senses(path: Path, reranker: PointwiseReranker) -> None:
+    """Sensitivities, the policy and its weights as JSON; nothing for a ranker without senses."""
+    found, view, policy = reranker.sensitivity, reranker.hook.views[0], reranker.hook.policy
+    if found is None:
+        return
+    classes = None if view.token_shift is None else view.token_shift.classes
+    details = {
+        "pairs": reranker.attribute.pairs().name,
+        "pairs_used": found.pairs,
+        "words_in_parts": found.in_parts,
+        "pairs_unknown_to_the_tokenizer": found.unknown,
+        "sensitivity": found.values.tolist(),
+        "policy": "" if policy is None else policy.name,
+        "alpha": reranker.hook.alpha,
+        "weights": [1.0] * len(found.values) if view.sense_weights is None else view.sense_weights.tolist(),
+        "moved_tokens": [] if classes is None else list(classes.names),
+        "words_without_a_token": [] if classes is None else list(classes.several_tokens),
+        "words_without_a_partner": [] if classes is None else list(classes.unpaired),
+    }
+    write_text(path, json.dumps(details, indent=2) + "\n")
+
+
+def _write(settings: EvaluationSettings, folder: Path, found: _Evaluated, quiet: bool) -> Report:
+    """Runs, measures, tests, tables and the page."""
+    table = found.metrics.measure(found.systems, found.data)
+    last = found.systems[-1]
+    dial = found.reranker is not None and last.alpha is not None
+    info = replace(
+        table.info,
         alpha=last.alpha,
-        policy=turned.policy.name if turned is not None and last.alpha is not None else "",
-        notes=tuple(notes),
+        policy=settings.policy.name if dial else "",
+        notes=(*found.notes, *table.info.notes),
     )
-    about = yardstick.fairness.describe(about, work.stage)
-    report = Report(tuple(result.row() for result in results), about)
-    resolved = resolved_config(config, data)
-    save_config(folder, resolved)
-    _write_runs(folder, [result.system for result in results], work)
-    write_per_query(
-        folder / "per_query.csv", [(r.system.label, values.values) for r in results for values in r.kinds.values()]
-    )
+    table = replace(table, info=info)
+    report = table.report()
+    settings.save(folder, found.checkpoint)
+    write_runs(folder, found.systems, found.data)
+    values = [(system.label, of.values) for system in table.systems for of in system.values.values()]
+    write_per_query(folder / "per_query.csv", values)
     write_report(folder, report)
-    write_gaps_by(folder, results, work)
+    write_gaps_by(folder, table, found.data)
     if quiet:
         log.info("%s measured, see %s", last.label, folder)
         return report
-    tests = comparisons(results, work) if len(results) > 1 else []
+    tests = table.compare() if len(table.systems) > 1 else []
     write_comparison(folder, tests)
     print_report(report)
-    if config.run is not None:
+    if settings.runs is not None:
         print_comparison(tests)
-    page = write_evaluation_page(folder, resolved, report, results, work, tests, turned)
+    page = write_evaluation_page(folder, settings, report, found.systems, found.data, tests, found.reranker)
     print(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}")
     return report
 
 
-def _write_runs(folder: Path, systems: Sequence[System], work: Workload) -> None:
+def write_runs(folder: Path, systems: Sequence[SystemRuns], data: EvaluationData) -> None:
+    """``runs/SYSTEM__COLLECTION.run`` of every system and query set."""
     for system in systems:
-        parts = {work.test.name: system.test_run}
-        if work.separate:
-            parts[work.bias.name] = system.bias_run
-        if work.worded is not None and system.worded_run is not None:
-            parts[work.worded.collection.name] = system.worded_run
+        parts = {data.test.name: system.test}
+        if data.separate:
+            parts[data.bias.name] = system.bias
+        if data.variants is not None and system.variants is not None:
+            parts[data.variants.collection.name] = system.variants
         for name, run in parts.items():
-            tag = re.sub(r"[\s/=]+", "-", system.label)  # "=" in a file's name could not be given to run=FILE
-            write_run(folder / "runs" / f"{tag}__{file_part(name)}.run", run, tag)
+            tag = run_tag(system.label)
+            write_run(folder / "runs" / f"{tag}__{slugify(name)}.run", run, tag)
+
+
+def run_tag(label: str) -> str:
+    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to run=FILE."""
+    return re.sub(r"[\s/=]+", "-", label)

@@ -6,19 +6,16 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 
-from backpack_rank.data.collection import Collection
-from backpack_rank.data.formats import read_run
-from backpack_rank.data.ordered_lists import FixedLists, ListSource, OrderedList, check_size, collection_lists
-from backpack_rank.data.sorting import MATHSORT, WORDSORT, MathSort, WordSort, dictionary, shown_order
-from backpack_rank.models.listwise.prompt import Prompt
-from backpack_rank.pipelines.common import CONFIG, candidates_of, check_whole, chosen_data, load_split, needed_data
-from backpack_rank.pipelines.evaluate import data_of
-from backpack_rank.pipelines.train import texts_of
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.passages import FixedLists, ListSource, ListwiseExample, check_size, collection_lists
+from backpack_rank.data.sorting_tasks import MATHSORT, WORDSORT, MathSort, WordSort, dictionary, shown_order
+from backpack_rank.data.trec import read_run
+from backpack_rank.listwise.prompt import Prompt
+from backpack_rank.pipelines.run_folder import plain_values
+from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, texts_of
 
 log = logging.getLogger(__name__)
 COLLECTION = "collection"
@@ -39,8 +36,8 @@ class ListSettings:
         number: lists of an epoch of a sorting task; of a collection at most so many, None for all.
         held_out: lists that are measured on.
         imbalance: how near to their target order passages are shown to train on, from 0 (random order) to 1 (target
-            order; :func:`~backpack_rank.data.sorting.shown_order`); None: a collection's passages in first-stage order,
-            the items of a sorting task in random order.
+            order; :func:`~backpack_rank.data.sorting_tasks.shown_order`); None: a collection's passages in
+            first-stage order, the items of a sorting task in random order.
         teacher: TREC run whose scores order a collection's passages of the same grade.
         seed: of sorting tasks.
     """
@@ -57,38 +54,40 @@ class ListSettings:
         if self.kind not in KINDS:
             raise ValueError(f"task.lists={self.kind}: use one of {', '.join(KINDS)}")
         check_size(self.size)
-        check_whole(self, ("number", "held_out"), null=("number",))
+        check_positive_ints(self, ("number", "held_out"), null=("number",))
         if self.imbalance is not None and not 0 <= self.imbalance <= 1:
             raise ValueError(f"task.imbalance={self.imbalance} must lie in [0, 1], or be null")
         if self.kind != COLLECTION and self.teacher is not None:
             raise ValueError(f"task.teacher={self.teacher} orders a collection's passages; {self.kind} has an order")
 
-    def source(self, data: DictConfig, split: str = "train") -> ListSource:
+    def source(self, dataset: Dataset | None, split: str = "train") -> ListSource:
         """The lists of a split; of a sorting task those to train on.
 
         Raises:
             ValueError: there are none.
         """
         if self.kind == COLLECTION:
-            return self._collection(data, split, self.number, self.imbalance)
-        return self._sorting(data, self.number or _SORTED, self.seed, self.imbalance or 0.0)
+            return self._collection(dataset, split, self.number, self.imbalance)
+        return self._sorting(dataset, self.number or _SORTED, self.seed, self.imbalance or 0.0)
 
-    def held_out_lists(self, data: DictConfig) -> list[OrderedList]:
+    def held_out_lists(self, dataset: Dataset | None) -> list[ListwiseExample]:
         """Lists to measure on: of the dev split in first-stage order, or of the task in random order."""
         if self.kind == COLLECTION:
-            return self._collection(data, "dev", self.held_out, None).lists(0)
-        return self._sorting(data, self.held_out, self.seed + _HELD_OUT_SEED, 0.0).lists(0)
+            return self._collection(dataset, "dev", self.held_out, None).lists(0)
+        return self._sorting(dataset, self.held_out, self.seed + _HELD_OUT_SEED, 0.0).lists(0)
 
-    def texts(self, data: DictConfig, source: ListSource, prompt: Prompt) -> Iterator[str]:
+    def texts(self, dataset: Dataset | None, source: ListSource, prompt: Prompt) -> Iterator[str]:
         """Texts to train a tokenizer on: prompts, and all of a collection."""
         for item in source.lists(0)[:_PROMPTS]:
             yield "\n".join(message["content"] for message in prompt.messages(item.passages))
         if self.kind == COLLECTION:
-            yield from texts_of(load_split(data, "train"))
+            yield from texts_of(_needed(dataset).split("train"))
 
-    def _collection(self, data: DictConfig, split: str, number: int | None, imbalance: float | None) -> FixedLists:
-        collection: Collection = load_split(data, split)
-        _, candidates = candidates_of(data, split, collection)
+    def _collection(
+        self, dataset: Dataset | None, split: str, number: int | None, imbalance: float | None
+    ) -> FixedLists:
+        collection = _needed(dataset).split(split)
+        _, candidates = _needed(dataset).candidates(split, collection)
         teacher = None if self.teacher is None else read_run(self.teacher)
         found = collection_lists(collection, candidates, self.size, teacher)
         log.info(
@@ -100,14 +99,14 @@ class ListSettings:
         )
         lists = found.lists[:number]
         if imbalance is not None:
-            chance = np.random.default_rng([self.seed, _ORDER])
-            lists = tuple(item.taken(shown_order(item.ranks, imbalance, chance)) for item in lists)
+            rng = np.random.default_rng([self.seed, _ORDER])
+            lists = tuple(item.taken(shown_order(item.ranks, imbalance, rng)) for item in lists)
         return FixedLists(collection.name, lists)
 
-    def _sorting(self, data: DictConfig, number: int, seed: int, imbalance: float) -> ListSource:
+    def _sorting(self, dataset: Dataset | None, number: int, seed: int, imbalance: float) -> ListSource:
         if self.kind == MATHSORT:
             return MathSort(number, self.size, seed, imbalance)
-        words = dictionary(texts_of(load_split(data, "train")))
+        words = dictionary(texts_of(_needed(dataset).split("train")))
         return WordSort(words, number, self.size, seed, imbalance)
 
 
@@ -117,11 +116,7 @@ def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -
     Raises:
         ValueError: neither is known.
     """
-    file = None if checkpoint is None else checkpoint.parent / CONFIG
-    task: dict[str, Any] = {}
-    if file is not None and file.is_file():
-        saved = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-        task = dict(saved.get("task") or {}) if isinstance(saved, dict) else {}
+    task = {} if checkpoint is None else plain_values(checkpoint.parent).get("task") or {}
     kind, size = kind or task.get("lists"), size or task.get("size")
     if kind is None or size is None:
         raise ValueError(
@@ -130,10 +125,16 @@ def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -
     return kind, size
 
 
-def data_of_lists(config: DictConfig, checkpoint: Path | None, kind: str) -> DictConfig:
+def dataset_of_lists(settings: EvaluationSettings, checkpoint: Path | None, kind: str) -> Dataset | None:
     """The data asked for, or that of a trained ranker; a sorting task without words of a collection needs none."""
     if checkpoint is not None:
-        return data_of(config, checkpoint)
-    if chosen_data(config) is None and kind == MATHSORT:
-        return OmegaConf.create({"name": kind})
-    return needed_data(config)
+        return settings.dataset(checkpoint)
+    if settings.chosen_dataset is None and kind == MATHSORT:
+        return None
+    return settings.needed_dataset()
+
+
+def _needed(dataset: Dataset | None) -> Dataset:
+    if dataset is None:
+        raise ValueError("these lists are of a collection: add data=..., one of conf/data")
+    return dataset

@@ -12,11 +12,11 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.evaluation.statistics import pairwise_against
+from backpack_rank.evaluation.results import PerQuery, Summary
+from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import plain_errors
 from backpack_rank.pipelines.sweep_page import write_sweep_page
-from backpack_rank.reporting.rows import PairedTest, Summary
+from backpack_rank.reporting.measure_files import read_per_query
 from backpack_rank.reporting.sweep import (
     MEASURES_FILE,
     Sweep,
@@ -24,7 +24,6 @@ from backpack_rank.reporting.sweep import (
     collect_sweep,
     write_sweep_report,
 )
-from backpack_rank.reporting.tables import read_per_query
 
 log = logging.getLogger(__name__)
 PER_QUERY_FILE = "per_query.csv"

@@ -1,44 +1,41 @@
-"""Training, step by step: data, tokenizer, ranker, warm-up, lists, saved ranker."""
+"""Training, step by step: data, tokenizer, ranker, pretraining, lists, saved ranker."""
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import lightning as L
-from hydra.utils import instantiate
-from lightning.pytorch.callbacks import Callback, EarlyStopping, TQDMProgressBar
-from omegaconf import DictConfig, OmegaConf
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from omegaconf import DictConfig
 
+from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.datamodule import RankingData
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import CPU_TOKENS, GPU_TOKENS, Pairs
-from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.data.vocabulary import WordPairEncoder
-from backpack_rank.models.build import Ranker, pair_encoder, save_ranker
-from backpack_rank.models.interaction import InteractionForRanking
-from backpack_rank.pipelines.beginning import Beginning
-from backpack_rank.pipelines.common import CONFIG, RANKER, candidates_of, load_split, quiet_libraries, save_config
-from backpack_rank.pipelines.fine_tuning import continued, saved_ranker
-from backpack_rank.pipelines.fitting import check_hardware, fit, less_advice, trainer_options
-from backpack_rank.pipelines.specialise import specialisation_of, specialised
-from backpack_rank.pipelines.teacher import TrainingMaterial, taught, teacher_source
-from backpack_rank.senses.specialised import Specialised
-from backpack_rank.training.adapter import Adapter, merged
-from backpack_rank.training.freezing import Freezing
-from backpack_rank.training.module import Optimisation, RankingModule
-from backpack_rank.training.ranking_loss import RankingLoss
-from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
-from backpack_rank.training.warmup import LanguageModelModule, Warmup
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.vocabulary import WordPairTokenizer
+from backpack_rank.files import RANKER
+from backpack_rank.models.factory import Ranker, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.word_ranker import InteractionForRanking
+from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.run_folder import save_overrides
+from backpack_rank.pipelines.settings import texts_of
+from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.senses.specialised import specialised_senses
+from backpack_rank.training.adapters import merged
+from backpack_rank.training.module import OptimizerConfig, RankingModule
+from backpack_rank.training.pretraining import LanguageModelModule
+from backpack_rank.training.teachers import StudentData, prepare_teacher
+from backpack_rank.training.terms import AuxiliaryLoss
+from backpack_rank.training.trainer import fit, quiet_lightning
 
 log = logging.getLogger(__name__)
 MONITOR = "val/nDCG@10"
 
 
-def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
+def train(config: DictConfig, folder: Path, changed: Sequence[str]) -> float:
     """Train a ranker and save it to ``folder/ranker``, or do what another ``task`` says.
 
     Args:
@@ -51,160 +48,135 @@ def train(config: DictConfig, folder: Path, changed: list[str]) -> float:
     """
     quiet_libraries()
     resumed = bool(config.resume)
-    config = _resumed_config(folder, changed) if resumed else continued(config, changed)
-    check_hardware(config.trainer)
-    L.seed_everything(config.seed, workers=True, verbose=False)
-    if not resumed:
-        save_config(folder, config)
-    if config.get("task") is not None and "_target_" in config.task:  # anything but ranking
-        return instantiate(config.task, _convert_="all").run(config, folder, changed, resumed)
-    if config.model.get("counting") is not None:  # nothing to train
-        return instantiate(config.model.counting).run(config, folder, changed, resumed)
+    settings = TrainingSettings.resumed(folder, changed) if resumed else TrainingSettings.of(config, changed)
+    L.seed_everything(settings.seed, workers=True, verbose=False)
+    if resumed:
+        log.info("continuing %s", folder)
+    else:
+        settings.save(folder)
+        save_overrides(folder, changed)
+    if (task := settings.task) is not None:
+        return task.run(settings, folder, resumed)
+    return train_ranker(settings, folder, resumed)
 
-    source, ranking_loss = teacher_source(config), _ranking_loss(config)
-    specialisation = specialisation_of(config)
-    adapter: Adapter = instantiate(config.adapter, _convert_="all")
-    freezing = Freezing(config.training.frozen or (), config.training.frozen_epochs)
-    beginning = Beginning.of(config)
-    collection = load_split(config.data, "train")
-    _, candidates = candidates_of(config.data, "train", collection)
-    lists = TrainingLists(
-        collection,
-        candidates,
-        size=config.lists.size,
-        max_relevant=config.lists.relevant,
-        per_epoch=config.lists.per_epoch,
-        seed=config.seed,
-    )
+
+def train_ranker(settings: TrainingSettings, folder: Path, resumed: bool = False) -> float:
+    """Train a ranker on lists of documents and save it; gives the best nDCG@10 on the dev split."""
+    # Every wrong option is an error before anything is loaded.
+    source, specialisation, beginning = settings.teacher, settings.specialisation, settings.beginning
+    ranking_loss, adapter, freezing, trainer = settings.loss, settings.adapter, settings.freezing, settings.trainer
+    dataset = settings.dataset
+    collection = dataset.split("train")
+    _, candidates = dataset.candidates("train", collection)
+    lists = settings.lists(collection, candidates)
     log.info("%s: %d training queries, %d without a relevant document", collection.name, len(lists), lists.skipped)
-    dev = load_split(config.data, "dev")
-    dev_pairs = Pairs.from_run(candidates_of(config.data, "dev", dev)[1], dev)
+    dev = dataset.split("dev")
+    dev_pairs = Pairs.from_run(dataset.candidates("dev", dev)[1], dev)
 
-    ranker, encoder = build(config, collection)
-    device = "cpu" if config.trainer.accelerator == "cpu" else "auto"
-    material = TrainingMaterial(collection, candidates, lists, config.training.epochs, folder, device)
+    ranker, pair_tokenizer = build(settings, collection)
+    material = StudentData(collection, candidates, lists, settings.epochs, folder, trainer.device)
     # Before any trainer: further processes start with the first one and then find the teacher's scores.
-    teacher, terms = taught(source, material)
-    if not resumed and config.get("checkpoint") is None:
-        beginning.apply(config, ranker, encoder, collection, candidates, folder)
-        warm_up(config, ranker, encoder, collection, folder)
-    terms += specialised(specialisation, config, folder, ranker, encoder, ranking_loss, terms)
+    teacher, terms = prepare_teacher(source, material)
+    if not resumed and settings.checkpoint is None:
+        beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
+        pretrain(settings, ranker, pair_tokenizer, collection, folder)
+    terms += _specialised(settings, folder, ranker, pair_tokenizer, terms)
     data = RankingData(
         lists,
         collection,
         dev_pairs,
-        encoder,
-        lists_per_batch=config.training.lists_per_batch,
-        workers=config.loader.workers,
-        tokens_per_batch=CPU_TOKENS if config.trainer.accelerator == "cpu" else GPU_TOKENS,
+        pair_tokenizer,
+        lists_per_batch=settings.lists_per_batch,
+        workers=settings.workers,
+        tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
         swap=specialisation.swap,
     )
     adapter.apply(ranker)
     callbacks = freezing.apply(ranker)
-    module = RankingModule(ranker, _optimisation(config), dev_pairs, config.seed, terms, ranking_loss)
-    return _fit(config, folder, module, data, callbacks, resumed, specialisation)
+    module = RankingModule(ranker, settings.optimisation, dev_pairs, settings.seed, terms, ranking_loss)
+    return _fit(settings, folder, module, data, callbacks, resumed)
 
 
-def build(config: DictConfig, collection: Collection) -> tuple[Ranker, PairEncoder]:
+def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, PairTokenizer]:
     """Tokenizer (trained on the collection's text where the model asks for it) and ranker, or the saved ones."""
-    if config.get("checkpoint") is not None:
-        return saved_ranker(config)
-    tokenizer = instantiate(config.model.tokenizer).build(texts_of(collection))
-    ranker = instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all")
-    encoder = pair_encoder(tokenizer, ranker, config.max_length)
-    if isinstance(ranker, InteractionForRanking) and isinstance(encoder, WordPairEncoder):
-        ranker.count((text for _, text in collection.documents), encoder)
-    return ranker, encoder
+    if settings.checkpoint is not None:
+        ranker, saved = load_ranker(settings.checkpoint)
+        return ranker.train(), make_pair_tokenizer(saved.tokenizer, ranker, settings.max_length)
+    tokenizer = settings.tokenizer(texts_of(collection))
+    ranker = settings.new_model(tokenizer)
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, settings.max_length)
+    if isinstance(ranker, InteractionForRanking) and isinstance(pair_tokenizer, WordPairTokenizer):
+        ranker.count((text for _, text in collection.documents), pair_tokenizer)
+    return ranker, pair_tokenizer
 
 
-def texts_of(collection: Collection) -> Iterator[str]:
-    """Every query and every document of a collection."""
-    return itertools.chain(collection.queries.values(), (text for _, text in collection.documents))
-
-
-def warm_up(
-    config: DictConfig,
+def pretrain(
+    settings: TrainingSettings,
     ranker: Ranker,
-    encoder: PairEncoder,
+    pair_tokenizer: PairTokenizer,
     collection: Collection,
     folder: Path,
 ) -> None:
-    """Language-model warm-up, when the configuration has epochs for it."""
-    warmup: Warmup = instantiate(config.warmup)
-    if warmup.epochs == 0:
+    """Next-token prediction on the collection's text, when the configuration has epochs for it."""
+    pretraining = settings.pretraining
+    if pretraining.epochs == 0:
         return
-    sequences = warmup.sequences(texts_of(collection), encoder)
-    module = LanguageModelModule(ranker, Optimisation(warmup.learning_rate, config.training.weight_decay))
-    options = trainer_options(config)
-    if options["strategy"] == "ddp":
+    sequences = pretraining.sequences(texts_of(collection), pair_tokenizer)
+    module = LanguageModelModule(ranker, OptimizerConfig(pretraining.learning_rate, settings.trainer.weight_decay))
+    options: dict[str, Any] = {"max_epochs": pretraining.epochs}
+    if settings.trainer.options["strategy"] == "ddp":
         options["strategy"] = "ddp_find_unused_parameters_true"  # the ranking head takes no part
-    trainer = L.Trainer(
-        **options,
-        max_epochs=warmup.epochs,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        callbacks=[TQDMProgressBar(leave=True)],
-        default_root_dir=folder,
-    )
-    log.info("warm-up: %d epochs over %d tokens of text", warmup.epochs, sequences.numel())
-    with less_advice():
-        trainer.fit(module, warmup.loader(sequences, config.seed))
-    log.info("warm-up: next-token loss %.3f", trainer.callback_metrics["warmup/loss"].item())
+    trainer = settings.trainer.warm_up_trainer(folder, **options)
+    log.info("pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel())
+    with quiet_lightning():
+        trainer.fit(module, pretraining.loader(sequences, settings.seed))
+    log.info("pretraining: next-token loss %.3f", trainer.callback_metrics["warmup/loss"].item())
+
+
+def _specialised(
+    settings: TrainingSettings,
+    folder: Path,
+    ranker: Ranker,
+    pair_tokenizer: PairTokenizer,
+    teacher_terms: Sequence[AuxiliaryLoss],
+) -> tuple[AuxiliaryLoss, ...]:
+    """The terms of the loss; the chosen senses go into the ranker's configuration and into that of the run.
+
+    A resumed run reads them there: it does not repeat the steps before ranking training, on which the choice depends.
+    """
+    terms = settings.specialisation.apply(ranker, pair_tokenizer, settings.loss, teacher_terms)
+    if (found := specialised_senses(ranker.config)) is not None:
+        settings.with_senses(found.senses).save(folder)
+    return terms
 
 
 def _fit(
-    config: DictConfig,
+    settings: TrainingSettings,
     folder: Path,
     module: RankingModule,
     data: RankingData,
     callbacks: list[Callback],
     resumed: bool,
-    specialisation: Specialisation | NoSpecialisation,
 ) -> float:
     # By effectiveness alone an early epoch may be best, before senses are set apart: then the last epoch counts.
-    last = Specialised.of(module.ranker) is not None
-    stopping = [] if last else [EarlyStopping(MONITOR, mode="max", patience=config.training.patience)]
+    last = specialised_senses(module.ranker.config) is not None
+    stopping = [] if last else [EarlyStopping(MONITOR, mode="max", patience=settings.patience)]
     trainer, best = fit(
-        config,
+        settings.trainer,
         folder,
         module,
         data,
         monitor="epoch" if last else MONITOR,
-        mode="max",
-        epochs=config.training.epochs,
-        gradient_clip=config.training.gradient_clip,
+        epochs=settings.epochs,
+        gradient_clip=settings.trainer.gradient_clip,
         callbacks=[*stopping, *callbacks],
         resumed=resumed,
     )
     best = float(trainer.callback_metrics[MONITOR]) if last else best
-    specialisation.settle(module.ranker, data.encoder)
+    settings.specialisation.settle(module.ranker, data.pair_tokenizer)
     if trainer.is_global_zero:
         with merged(module.ranker) as ranker:
-            save_ranker(folder / RANKER, ranker, data.encoder)
+            save_ranker(folder / RANKER, ranker, data.pair_tokenizer)
         log.info("%s %s %.4f; ranker saved to %s", "last" if last else "best", MONITOR, best, folder / RANKER)
     return best
-
-
-def _optimisation(config: DictConfig) -> Optimisation:
-    training = config.training
-    return Optimisation(training.learning_rate, training.weight_decay, training.warmup_share, training.new_rate)
-
-
-def _ranking_loss(config: DictConfig) -> RankingLoss:
-    training = config.training
-    return RankingLoss(training.loss, training.margin, training.loss_weight)
-
-
-def _resumed_config(folder: Path, changed: list[str]) -> DictConfig:
-    """The configuration that the interrupted run started with; only where it runs may change."""
-    refused = [option for option in changed if not option.lstrip("+").startswith(("resume=", "output="))]
-    if refused:
-        raise ValueError(
-            f"resume continues {folder} with the options it was started with; leave out {', '.join(refused)}"
-        )
-    saved = OmegaConf.load(folder / CONFIG)
-    assert isinstance(saved, DictConfig)
-    log.info("continuing %s", folder)
-    return saved

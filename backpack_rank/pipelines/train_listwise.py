@@ -10,26 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from hydra.utils import instantiate
-from omegaconf import DictConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from backpack_rank.data.ordered_lists import ListSource, OrderedList
+from backpack_rank.data.passages import ListSource, ListwiseExample
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.files import atomic_path, write_text
-from backpack_rank.models.build import Ranker
-from backpack_rank.models.listwise.causal_lm import position_limit
-from backpack_rank.models.listwise.prompt import Prompt, PromptEncoder
-from backpack_rank.models.listwise.saved import MAX_LENGTH, save_listwise
-from backpack_rank.pipelines.common import LAST, RANKER, check_whole, refuse_options
-from backpack_rank.pipelines.fitting import fit
+from backpack_rank.files import LAST, RANKER, atomic_path, write_text
+from backpack_rank.listwise.augmentation import Augmentation, augmentation_of
+from backpack_rank.listwise.causal_lm import position_limit
+from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
+from backpack_rank.listwise.propensity import load_propensities
+from backpack_rank.listwise.saved import MAX_LENGTH, save_listwise
+from backpack_rank.models.factory import Ranker
 from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings
-from backpack_rank.position.augmentation import Augmentation, augmentation_of
-from backpack_rank.position.propensity import load_propensities
-from backpack_rank.training.adapter import NoAdapter, merged
+from backpack_rank.pipelines.settings import check_positive_ints, reject_overrides
+from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.training.adapters import Adapter, NoAdapter, merged
 from backpack_rank.training.listwise import NDCG, TAU, ListwiseModule, ListwiseObjective
 from backpack_rank.training.listwise_data import ListwiseData, ListwiseDataset, single_identifiers
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import OptimizerConfig
+from backpack_rank.training.trainer import fit
 
 log = logging.getLogger(__name__)
 OPTIONS = ("task", "data", "model", "adapter", "trainer", "logger", "loader", "seed", "output", "resume", "hydra")
@@ -50,7 +49,7 @@ class ListwiseTraining:
             and ``noise``.
         propensities: file that ``evaluate.py experiment=propensities`` wrote: L_rank-IPS in place of L_rank.
         augmentation: ``none``, ``shuffle`` or ``rotate``: in how many orders, ``copies``, a list is shown per epoch.
-        epochs: passes over the lists, likewise ``batch_size``, ``learning_rate``, ``warmup_share``, ``weight_decay``
+        epochs: passes over the lists, likewise ``batch_size``, ``learning_rate``, ``warmup_ratio``, ``weight_decay``
             and ``gradient_clip``.
         gradient_checkpointing: compute activations twice and keep few of them.
         max_length: tokens of a prompt with its answer; None is what the model reads, at most 4096.
@@ -73,80 +72,77 @@ class ListwiseTraining:
     noise: float = 0.0
     gradient_checkpointing: bool = False
     max_length: int | None = None
-    warmup_share: float = 0.05
+    warmup_ratio: float = 0.05
     weight_decay: float = 0.01
     gradient_clip: float | None = 1.0
 
     def __post_init__(self) -> None:
-        check_whole(self, ("epochs", "batch_size", "max_length"), null=("max_length",))
-        if not self.learning_rate > 0 or not 0 <= self.warmup_share < 1:
+        check_positive_ints(self, ("epochs", "batch_size", "max_length"), null=("max_length",))
+        if not self.learning_rate > 0 or not 0 <= self.warmup_ratio < 1:
             raise ValueError(
                 f"task.learning_rate={self.learning_rate} must be > 0 and "
-                f"task.warmup_share={self.warmup_share} in [0, 1)"
+                f"task.warmup_ratio={self.warmup_ratio} in [0, 1)"
             )
         augmentation_of(self.augmentation, self.copies)
         ListwiseObjective(self.weight, self.language_model, self.noise)
 
-    def run(self, config: DictConfig, folder: Path, changed: Sequence[str] = (), resumed: bool = False) -> float:
+    def run(self, settings: TrainingSettings, folder: Path, resumed: bool = False) -> float:
         """Train a listwise ranker and save it to ``folder/ranker``.
 
         Args:
-            config: as composed from ``conf/train.yaml``.
+            settings: of the run.
             folder: of the run.
-            changed: options of the command line, to refuse those that would be ignored.
             resumed: continue from the last checkpoint of the folder.
 
         Returns:
             The best Kendall's tau of a sorting task, or the best nDCG@10 of a collection, on held-out lists.
         """
-        _refuse(config, changed)
-        settings = self._settings(config.seed)
-        prompt: Prompt = instantiate(config.model.prompt, _convert_="all")
-        source = settings.source(config.data)
-        held_out = settings.held_out_lists(config.data)
-        tokenizer = _tokenizer(config, folder, settings, source, prompt)
-        model = cast(PreTrainedModel, instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all"))
-        encoder = self._encoder(tokenizer, prompt, model)
+        prompt = _checked_prompt(settings)
+        wanted, dataset = self._lists(settings.seed), settings.dataset
+        source = wanted.source(dataset)
+        held_out = wanted.held_out_lists(dataset)
+        tokenizer = _tokenizer(settings, folder, wanted, source, prompt)
+        model = cast(PreTrainedModel, settings.new_model(tokenizer))
+        pair_tokenizer = self._encoder(tokenizer, prompt, model)
         augmentation = augmentation_of(self.augmentation, self.copies)
         data = ListwiseData(
             source,
             held_out,
-            encoder,
+            pair_tokenizer,
             augmentation,
             batch_size=self.batch_size,
-            seed=config.seed,
-            workers=config.loader.workers,
+            seed=settings.seed,
+            workers=settings.workers,
         )
         objective = self._objective(source, augmentation, data.train)
-        self._prepare(config, model)
+        self._prepare(settings.adapter, model)
         log.info("%s: %d lists in %d order(s) each", source.name, len(source), augmentation.copies)
         trainer, best = fit(
-            config,
+            settings.trainer,
             folder,
-            ListwiseModule(model, encoder, self._optimisation(), objective, held_out, config.seed),
+            ListwiseModule(model, pair_tokenizer, self._optimisation(), objective, held_out, settings.seed),
             data,
             monitor=NDCG if self.lists == COLLECTION else TAU,
-            mode="max",
             epochs=self.epochs,
             gradient_clip=self.gradient_clip,
             resumed=resumed,
         )
         if trainer.is_global_zero:
             measured = {name: float(trainer.callback_metrics[name]) for name in (TAU, NDCG)}
-            self._save(folder, model, encoder, source, held_out, best, measured, trainer.global_step)
+            self._save(folder, model, pair_tokenizer, source, held_out, best, measured, trainer.global_step)
         return best
 
-    def _settings(self, seed: int) -> ListSettings:
+    def _lists(self, seed: int) -> ListSettings:
         return ListSettings(self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed)
 
-    def _encoder(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, model: PreTrainedModel) -> PromptEncoder:
+    def _encoder(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, model: PreTrainedModel) -> PromptTokenizer:
         limit = position_limit(model)
         wanted = self.max_length or min(limit or MAX_LENGTH, MAX_LENGTH)
         if limit is not None and wanted > limit:
             raise ValueError(f"task.max_length={wanted} exceeds the model's {limit} positions; shorten it")
-        encoder = PromptEncoder(tokenizer, prompt, wanted)
-        single_identifiers(encoder, self.size)
-        return encoder
+        pair_tokenizer = PromptTokenizer(tokenizer, prompt, wanted)
+        single_identifiers(pair_tokenizer, self.size)
+        return pair_tokenizer
 
     def _objective(self, source: ListSource, augmentation: Augmentation, shown: ListwiseDataset) -> ListwiseObjective:
         """The objective; inverse propensities are scaled on the lists of the first epoch as they are shown."""
@@ -160,7 +156,7 @@ class ListwiseTraining:
         if self.propensities is not None:
             own = load_propensities(self.propensities)
             own.check_size(self.size)
-            lists: list[OrderedList] = [shown.shown(0, number) for number in range(min(len(shown), _SCALED_ON))]
+            lists: list[ListwiseExample] = [shown.shown(0, number) for number in range(min(len(shown), _SCALED_ON))]
             scale = own.scale_for([item.ranks for item in lists], [item.levels for item in lists])
             inverse = own.inverse(scale)
             log.info(
@@ -173,25 +169,24 @@ class ListwiseTraining:
             )
         return ListwiseObjective(self.weight, self.language_model, self.noise, inverse)
 
-    def _prepare(self, config: DictConfig, model: PreTrainedModel) -> None:
+    def _prepare(self, adapter: Adapter, model: PreTrainedModel) -> None:
         """Adapters and checkpointing of activations, in place."""
-        adapter = instantiate(config.adapter, _convert_="all")
         adapter.apply(cast(Ranker, model))
         if not isinstance(adapter, NoAdapter):  # a new head of its own is what a ranker would train in full
             model.get_output_embeddings().requires_grad_(False)
         if self.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
-    def _optimisation(self) -> Optimisation:
-        return Optimisation(self.learning_rate, self.weight_decay, self.warmup_share)
+    def _optimisation(self) -> OptimizerConfig:
+        return OptimizerConfig(self.learning_rate, self.weight_decay, self.warmup_ratio)
 
     def _save(
         self,
         folder: Path,
         model: PreTrainedModel,
-        encoder: PromptEncoder,
+        pair_tokenizer: PromptTokenizer,
         source: ListSource,
-        held_out: Sequence[OrderedList],
+        held_out: Sequence[ListwiseExample],
         best: float,
         measured: dict[str, float],
         steps: int,
@@ -202,11 +197,11 @@ class ListwiseTraining:
             save_listwise(
                 folder / RANKER,
                 plain,
-                encoder.tokenizer,
-                encoder.prompt,
+                pair_tokenizer.tokenizer,
+                pair_tokenizer.prompt,
                 "first_token",
                 self.size,
-                encoder.max_length,
+                pair_tokenizer.max_length,
             )
         summary: dict[str, Any] = {
             "format": FORMAT,
@@ -218,7 +213,7 @@ class ListwiseTraining:
             "held_out_lists": len(held_out),
             "steps": steps,
             "parameters": model.num_parameters(),
-            "vocabulary": len(encoder.tokenizer),
+            "vocabulary": len(pair_tokenizer.tokenizer),
         }
         write_text(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
         log.info("best on held-out lists %.4f; ranker saved to %s", best, folder / RANKER)
@@ -228,28 +223,29 @@ class ListwiseTraining:
 
 
 def _tokenizer(
-    config: DictConfig, folder: Path, settings: ListSettings, source: ListSource, prompt: Prompt
+    settings: TrainingSettings, folder: Path, wanted: ListSettings, source: ListSource, prompt: Prompt
 ) -> PreTrainedTokenizerBase:
     """The tokenizer, kept in the run's folder until the run is complete: a resumed run trains none again."""
     kept = folder / "tokenizer"
     if kept.is_dir():
         return load_tokenizer(kept)
-    tokenizer = instantiate(config.model.tokenizer).build(settings.texts(config.data, source, prompt))
+    tokenizer = settings.tokenizer(wanted.texts(settings.dataset, source, prompt))
     with atomic_path(kept) as temporary:
         tokenizer.save_pretrained(temporary)
     return tokenizer
 
 
-def _refuse(config: DictConfig, changed: Sequence[str]) -> None:
-    """Refuse options of ranking and models that are no listwise ranker's."""
-    refuse_options(
-        changed,
+def _checked_prompt(settings: TrainingSettings) -> Prompt:
+    """The model's prompt; options of ranking are refused, and models that are no listwise ranker's."""
+    reject_overrides(
+        settings.changed,
         (*OPTIONS, "prompt"),
         "options of ranking, which task=listwise does not read; its own are task.epochs, task.learning_rate and the "
         "others of conf/task/listwise.yaml",
     )
-    if config.model.get("prompt") is None:
+    if (prompt := settings.prompt) is None:
         raise ValueError(
-            f"task=listwise trains a causal language model, and model={config.model.name} is none: use "
+            f"task=listwise trains a causal language model, and model={settings.model_name} is none: use "
             "model=listwise_tiny, or model=listwise_lm model.ranker.name=NAME for any of Hugging Face"
         )
+    return prompt

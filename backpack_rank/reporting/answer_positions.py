@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Canvas
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from backpack_rank.files import write_text
-from backpack_rank.reporting.plots import save_figure
-from backpack_rank.reporting.tables import csv_text, dump_json
+from backpack_rank.reporting.charts import histograms
+from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table, number
+from backpack_rank.reporting.vega import Spec, save_chart
+from backpack_rank.reporting.writers import csv_text, dump_json, print_table
 
 FORMAT = "backpack_rank answer positions 1"
 NAME = "answer_positions"
 CSV_COLUMNS = ("collection", "passages", "from", "to", "matches", "share")
-
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-_PANEL = (4.6, 3.2)  # inches
-_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,7 @@ class CollectionPositions:
         unmatched: those of them whose text does not stand in the document.
         unanswered: questions without any answer.
         uncertain: rows whose given place is only the likeliest of several.
-        match: ``offsets`` or ``all``, see :func:`~backpack_rank.position.answer_positions.answer_positions`.
+        match: ``offsets`` or ``all``, see :func:`~backpack_rank.analysis.answer_positions.answer_positions`.
         histograms: of the passages as they are, then rotated.
     """
 
@@ -93,27 +84,24 @@ def write_answer_positions(folder: str | Path, collections: Sequence[CollectionP
         for number, (count, share) in enumerate(zip(part.histogram, part.shares, strict=True))
     ]
     write_text(paths[1], csv_text(CSV_COLUMNS, lines))
-    return [*paths, *save_figure(positions_figure(collections), Path(folder) / NAME)]
+    return [*paths, *save_chart(Path(folder) / NAME, positions_chart(collections))]
 
 
 def print_answer_positions(collections: Sequence[CollectionPositions], console: Console | None = None) -> None:
     """Print one line per collection and kind of passage, and what the columns mean."""
-    console = console or Console()
-    title = Text("Where answers start in their passages (Figure 1 of paper 001)")
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 characters
-    table.add_column("collection", overflow="fold")
-    table.add_column("passages", no_wrap=True)
-    for name in ("matches", "un-\nmatched", "cut", "mean", "KS", "first\ntenth", "last\ntenth"):
-        table.add_column(Text(name), justify="right", no_wrap=True)
+    sections = []
     for collection in collections:
+        rows = []
         for place, part in enumerate(collection.histograms):
-            name = collection.name if not place else ""
             counts = (f"{part.matches:,}", f"{collection.unmatched:,}", f"{part.cut:,}")
-            table.add_row(*map(Text, (name, _short(part), *counts, *_shown(part))))
-        table.add_section()
-    console.print(table)
-    for note in notes(collections):
-        console.print(Text(note))
+            labels = ("" if place else collection.name, _short(part))
+            rows.append(Row(labels, tuple(map(Cell, (*counts, *_shown(part))))))
+        sections.append(Section("", tuple(rows)))
+    groups = (Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),)
+    title = "Where answers start in their passages (Figure 1 of paper 001)"
+    print_table(
+        Table(NAME, title, ("collection", "passages"), groups, tuple(sections), tuple(notes(collections))), console
+    )
 
 
 def notes(collections: Sequence[CollectionPositions]) -> list[str]:
@@ -135,7 +123,7 @@ def notes(collections: Sequence[CollectionPositions]) -> list[str]:
     return lines
 
 
-def positions_figure(collections: Sequence[CollectionPositions]) -> Canvas:
+def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
     """One panel per collection: share of answers that start in each part of the passage, and the uniform share.
 
     Raises:
@@ -143,37 +131,8 @@ def positions_figure(collections: Sequence[CollectionPositions]) -> Canvas:
     """
     if not collections:
         raise ValueError("there is no collection to draw")
-    columns = 2 if len(collections) == 4 else min(_COLUMNS, len(collections))
-    rows = math.ceil(len(collections) / columns)
-    figure = Canvas(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.4), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    for axes, collection in zip(panels.flat, collections, strict=False):
-        _draw(axes, collection)
-    for axes in panels.flat[len(collections) :]:
-        axes.set_visible(False)
-    highest = max(share for collection in collections for part in collection.histograms for share in part.shares)
-    panels[0][0].set_ylim(0, 1.05 * highest or 1)  # all panels share it
-    for row in panels:
-        row[0].set_ylabel("share of answers")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
-    return figure
-
-
-def _draw(axes: Axes, collection: CollectionPositions) -> None:
-    bins = len(collection.histograms[0].histogram)
-    edges = [number / bins for number in range(bins + 1)]
-    for colour, part in zip(_COLOURS, collection.histograms, strict=False):
-        first = part is collection.histograms[0]
-        shade = 0.35 if first else 1.0
-        axes.stairs(part.shares, edges, color=colour, fill=first, alpha=shade, lw=1.6, label=_short(part))
-    axes.axhline(1 / bins, color="#555555", lw=1, ls="--", label="uniform")
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("start of the answer, relative to the passage")
-    axes.set_title(collection.name, loc="left", fontweight="bold")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    panels = {one.name: [(_short(part), part.shares) for part in one.histograms] for one in collections}
+    return histograms(panels, "start of the answer, relative to the passage", "share of answers", "uniform")
 
 
 def _short(part: PositionHistogram) -> str:
@@ -183,10 +142,10 @@ def _short(part: PositionHistogram) -> str:
 
 def _shown(part: PositionHistogram) -> list[str]:
     if part.mean is None or part.uniform_distance is None:
-        return ["-"] * 4
+        return [NONE] * 4
     tenth = len(part.histogram) / 10
     ends = [_share(part, 0, tenth), _share(part, len(part.histogram) - tenth, len(part.histogram))]
-    return [f"{part.mean:.3f}", f"{part.uniform_distance:.3f}", *(f"{share:.1%}" for share in ends)]
+    return [number(part.mean, 3), number(part.uniform_distance, 3), *(f"{share:.1%}" for share in ends)]
 
 
 def _share(part: PositionHistogram, low: float, high: float) -> float:

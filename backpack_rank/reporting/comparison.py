@@ -6,25 +6,23 @@ better than the system of that letter; for measures of which neither high nor lo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, Direction, PairedTest
 from backpack_rank.files import write_text
-from backpack_rank.reporting.latex import latex_tables
-from backpack_rank.reporting.rows import Cell, ComparedMeasure, Comparison, Goal, Grid, PairedTest
-from backpack_rank.reporting.tables import csv_text
+from backpack_rank.reporting.rows import Grid, Mean
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
+from backpack_rank.reporting.writers import csv_text, print_table, to_latex, to_markdown
 
 SIGNIFICANCE_COLUMNS = ("where", *(field.name for field in fields(PairedTest)), "significant")
 WIDTH = 6  # measures side by side on a page
 _TIE = 1e-12
-_GOALS: Mapping[Goal, str] = {
+_GOALS: Mapping[Direction, str] = {
     "higher": "Higher is better",
     "lower": "Lower is better",
     "zero": "Closer to 0 is better (absolute value of the mean)",
@@ -39,11 +37,8 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
         comparisons: one for each set of queries, such as effectiveness and bias.
         console: where to, default the terminal.
     """
-    console = console or Console()
-    for table in _fitting(comparisons, console):
-        console.print(table)
-    for line in describe_comparison(comparisons):
-        console.print(Text(line))
+    for table in _tables(comparisons):
+        print_table(table, console)
 
 
 def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> list[Path]:
@@ -57,11 +52,11 @@ def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> l
         folder: is made where it is missing.
         comparisons: one for each set of queries, such as effectiveness and bias.
     """
-    sentences = describe_comparison(comparisons)
+    tables = _tables(comparisons)
     texts = {
         "comparison.csv": _csv(comparisons),
-        "comparison.md": _markdown(grids(comparisons), sentences),
-        "comparison.tex": latex_tables(grids(comparisons), sentences),
+        "comparison.md": "\n".join(map(to_markdown, tables)),
+        "comparison.tex": "\n".join(map(to_latex, tables)),
         "significance.csv": csv_text(SIGNIFICANCE_COLUMNS, _test_lines(comparisons)),
     }
     for name, text in texts.items():
@@ -101,14 +96,14 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
             "A letter behind a figure: significantly better than the system of that letter "
             f"(two-sided paired randomisation test, Holm-corrected over all pairs of systems, p < {levels})."
         )
-    names: dict[Goal, dict[str, None]] = {}
+    names: dict[Direction, dict[str, None]] = {}
     for comparison in comparisons:
         for compared in comparison.measures:
-            names.setdefault(compared.goal, {})[compared.measure.partition("@")[0]] = None
-    for goal, words in _GOALS.items():
-        if goal in names:
-            meaning = "; a letter says that the systems differ" if goal == "none" and several else ""
-            lines.append(f"{words}: {', '.join(names[goal])}{meaning}.")
+            names.setdefault(compared.direction, {})[compared.measure.partition("@")[0]] = None
+    for direction, words in _GOALS.items():
+        if direction in names:
+            meaning = "; a letter says that the systems differ" if direction == "none" and several else ""
+            lines.append(f"{words}: {', '.join(names[direction])}{meaning}.")
     if several and set(names) - {"none"}:
         lines.append("Best figures are bold.")
     for comparison in comparisons:
@@ -127,7 +122,9 @@ def better_than(comparison: Comparison, compared: ComparedMeasure) -> dict[str, 
         if test.average != compared.average or not test.p_holm < comparison.level:
             continue
         for label, other in ((test.first, test.second), (test.second, test.first)):
-            if compared.goal == "none" or _loss(means[label], compared.goal) < _loss(means[other], compared.goal):
+            if compared.direction == "none" or _loss(means[label], compared.direction) < _loss(
+                means[other], compared.direction
+            ):
                 found[label].append(other)
     order = {label: place for place, label in enumerate(comparison.systems)}
     return {label: tuple(sorted(others, key=order.__getitem__)) for label, others in found.items()}
@@ -178,19 +175,19 @@ def _letter(place: int) -> str:
     return letters
 
 
-def _loss(mean: float, goal: Goal) -> float:
+def _loss(mean: float, direction: Direction) -> float:
     """A number that is smaller for the better mean."""
-    return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[goal]
+    return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[direction]
 
 
-def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Cell]:
+def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Mean]:
     better = better_than(comparison, compared)
-    losses = [_loss(mean, compared.goal) for mean in compared.means]
-    ranked = compared.goal != "none" and len(losses) > 1
+    losses = [_loss(mean, compared.direction) for mean in compared.means]
+    ranked = compared.direction != "none" and len(losses) > 1
     cells = {}
     for label, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
         best = ranked and loss <= min(losses) + _TIE
-        cells[label] = Cell(mean, best, tuple(letters[other] for other in better[label]))
+        cells[label] = Mean(mean, best, tuple(letters[other] for other in better[label]))
     return cells
 
 
@@ -203,65 +200,26 @@ def _parts(measures: Sequence[str], width: int) -> list[list[str]]:
     return [part[start : start + width] for part in by_cutoff.values() for start in range(0, len(part), width)]
 
 
-def _fitting(comparisons: Sequence[Comparison], console: Console) -> list[Table]:
-    """Tables of as many measures side by side as the terminal is wide."""
+def _tables(comparisons: Sequence[Comparison]) -> list[Table]:
+    """The grids as tables to be written, the sentences below the last."""
     tables: list[Table] = []
-    unbounded = console.options.update(max_width=10_000)  # else rich reports no more than the terminal's width
-    for width in range(WIDTH, 0, -1):
-        tables = [_rich(grid, console.width) for grid in grids(comparisons, width)]
-        if all(console.measure(table, options=unbounded).maximum <= console.width for table in tables):
-            break
-    return tables
-
-
-def _rich(grid: Grid, width: int) -> Table:
-    table = Table(title=Text(grid.title))
-    table.add_column("", no_wrap=True)
-    table.add_column("system", overflow="fold", max_width=max(16, width // 3))
-    for measure in grid.measures:
-        heading = re.sub(r"(?<=[\w-])(?=[(@])|(?<=\))(?=@)", "\n", measure)
-        table.add_column(Text(heading), justify="right", no_wrap=True)
-    widths = [max(len(line[2][column].raised) for line in grid.lines) for column in range(len(grid.measures))]
-    for letter, label, cells in grid.lines:
-        texts = []
-        for cell, room in zip(cells, widths, strict=True):
-            text = Text(cell.figure, style="bold" if cell.best else "")
-            # Padded, so that figures stand below each other.
-            texts.append(text.append(f" {cell.raised:<{room}}" if room else "", style="not bold dim"))
-        table.add_row(letter, Text(label), *texts)
-    return table
-
-
-def _markdown(tables: Sequence[Grid], sentences: Sequence[str]) -> str:
-    lines = []
-    for grid in tables:
-        header = ["", "system", *grid.measures]
-        lines += [f"## {_escaped(grid.title)}", "", _markdown_line(header)]
-        lines.append("| --- | --- |" + " ---: |" * len(grid.measures))
-        for letter, label, cells in grid.lines:
-            lines.append(_markdown_line([letter, label], [_markdown_cell(cell) for cell in cells]))
-        lines.append("")
-    return "\n".join([*lines, *(f"{_escaped(sentence)}\n" for sentence in sentences)])
-
-
-def _markdown_cell(cell: Cell) -> str:
-    figure = f"**{cell.figure}**" if cell.best else cell.figure
-    return f"{figure}<sup>{cell.raised}</sup>" if cell.letters else figure
-
-
-def _markdown_line(words: Sequence[str], cells: Sequence[str] = ()) -> str:
-    return f"| {' | '.join([*map(_escaped, words), *cells])} |"
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+    for grid in grids(comparisons):
+        rows = tuple(
+            Row((letter, label), tuple(Cell(cell.figure, cell.best, cell.raised) for cell in cells))
+            for letter, label, cells in grid.lines
+        )
+        name = f"comparison-{len(tables) + 1}"
+        tables.append(Table(name, grid.title, ("", "system"), (Group("", grid.measures),), (Section("", rows),)))
+    if not tables:
+        return []
+    return [*tables[:-1], replace(tables[-1], notes=tuple(describe_comparison(comparisons)))]
 
 
 def _csv(comparisons: Sequence[Comparison]) -> str:
     letters = system_letters(comparisons)
     measures = [compared.measure for comparison in comparisons for compared in comparison.measures]
     header = ["letter", "system"]
-    columns: list[dict[str, Cell]] = []
+    columns: list[dict[str, Mean]] = []
     for comparison in comparisons:
         for compared in comparison.measures:
             twice = measures.count(compared.measure) > 1
@@ -270,7 +228,7 @@ def _csv(comparisons: Sequence[Comparison]) -> str:
             columns.append(_cells(comparison, compared, letters))
     lines: list[list[Any]] = []
     for label, letter in letters.items():
-        cells = [column.get(label, Cell(None)) for column in columns]
+        cells = [column.get(label, Mean(None)) for column in columns]
         lines.append([letter, label, *(part for cell in cells for part in (cell.mean, cell.raised))])
     return csv_text(header, lines)
 

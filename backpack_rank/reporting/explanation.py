@@ -6,9 +6,8 @@ colour blindness tell apart; words of the lexicon are underlined. Every number i
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
@@ -17,103 +16,15 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from backpack_rank.files import open_text, write_text
-from backpack_rank.reporting.tables import dump_json
+from backpack_rank.files import write_text
+from backpack_rank.reporting.writers import dump_json
+from backpack_rank.senses.attribution import ExplainedSense, ExplainedWord, Explanation
+from backpack_rank.senses.profiles import SenseProfile
 
 FORMAT = "backpack_rank explanations 1"
 SENSES_FORMAT = "backpack_rank senses 1"
 UP, DOWN = (86, 180, 233), (230, 159, 0)
 """Blue and orange of Okabe and Ito's palette."""
-
-
-@dataclass(frozen=True)
-class ExplainedWord:
-    """One word of the joined text.
-
-    Attributes:
-        text: as it is written; the separator's and end's own names for these two.
-        segment: ``query``, ``separator``, ``document`` or ``end``.
-        contribution: its part of the score difference.
-        space: whether white space stands before it.
-        group: group of the lexicon it belongs to, empty for none.
-        change: change of the contribution by a control, None where there is none to compare with.
-    """
-
-    text: str
-    segment: str
-    contribution: float
-    space: bool = True
-    group: str = ""
-    change: float | None = None
-
-
-@dataclass(frozen=True)
-class ExplainedSense:
-    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight."""
-
-    index: int
-    contribution: float
-    sensitivity: float | None = None
-    weight: float = 1.0
-    change: float | None = None
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A score and where it comes from.
-
-    Attributes:
-        title: what is explained, such as the document's id and the position of the dial.
-        words: query, separator, document and end, in order.
-        senses: all senses, by index.
-        score: of the document.
-        empty_score: of the empty mix; words and senses each add up to the difference of the two.
-        residual: what they miss of it.
-        score_before: score without the control, None where there is none to compare with.
-        cut: tokens of the document that did not fit and had no part in the score.
-    """
-
-    title: str
-    words: tuple[ExplainedWord, ...]
-    senses: tuple[ExplainedSense, ...]
-    score: float
-    empty_score: float
-    residual: float = 0.0
-    score_before: float | None = None
-    cut: int = 0
-
-
-@dataclass(frozen=True)
-class RelatedWord:
-    """A word and how strongly it belongs to a sense; the list it stands in says what the value is."""
-
-    word: str
-    value: float
-
-
-@dataclass(frozen=True)
-class SenseProfile:
-    """What one sense is about.
-
-    Attributes:
-        index: number of the sense, from 0.
-        sensitivity: s_l, None where it is not known.
-        typical_words: words with the largest share of their difference from the average word in this sense.
-        neighbours: for each probe word, the words whose vectors of this sense have the largest cosine to its own.
-        raising: words of documents that raise scores most through this sense, mean contribution per occurrence.
-        lowering: words of documents that lower scores most through it.
-        mean_contribution: mean contribution to the score of documents of each group.
-        word_contribution: mean contribution per occurrence of the lexicon's words of each group.
-    """
-
-    index: int
-    sensitivity: float | None
-    typical_words: tuple[RelatedWord, ...]
-    neighbours: Mapping[str, tuple[RelatedWord, ...]]
-    raising: tuple[RelatedWord, ...]
-    lowering: tuple[RelatedWord, ...]
-    mean_contribution: Mapping[str, float]
-    word_contribution: Mapping[str, float]
 
 
 def print_explanation(row: Explanation, console: Console | None = None, strongest: int = 10) -> None:
@@ -187,26 +98,6 @@ def senses_table(row: Explanation) -> Table:
     return table
 
 
-def profiles_table(profiles: Sequence[SenseProfile], words: int = 5) -> Table:
-    """What senses are about: typical words, and mean contributions to documents of each group."""
-    groups = list(dict.fromkeys(group for profile in profiles for group in profile.mean_contribution))
-    table = Table(title="Senses: typical words, and mean contribution to documents by group")
-    for name in ("sense", "sensitivity", *groups):
-        table.add_column(name, justify="right")
-    for name in ("typical words", "raise scores", "lower scores"):
-        table.add_column(name, overflow="fold")
-    for profile in profiles:
-        means = [profile.mean_contribution.get(group) for group in groups]
-        lists = (profile.typical_words, profile.raising, profile.lowering)
-        table.add_row(
-            str(profile.index),
-            _number(profile.sensitivity, "{:.3f}"),
-            *(_number(mean, "{:+.4f}") for mean in means),
-            *(Text(", ".join(related.word for related in part[:words])) for part in lists),
-        )
-    return table
-
-
 def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
     """Write explanations as JSON with all digits, whole file or no file.
 
@@ -217,23 +108,6 @@ def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
         ValueError: a number is not finite.
     """
     write_text(path, dump_json({"format": FORMAT, "explanations": [asdict(row) for row in rows]}))
-
-
-def read_explanations(path: str | Path) -> list[Explanation]:
-    """Read what :func:`write_explanations` wrote.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged or of another layout; names it.
-    """
-    with open_text(path) as handle:
-        try:
-            payload = json.load(handle)
-            if payload["format"] != FORMAT:
-                raise ValueError(f"its format is {payload['format']!r}")
-            return [_read_row(row) for row in payload["explanations"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no file of explanations in the layout {FORMAT!r}: {error}") from error
 
 
 def write_profiles(path: str | Path, profiles: Sequence[SenseProfile]) -> None:
@@ -329,9 +203,3 @@ def _of(row: Explanation, segment: str) -> list[ExplainedWord]:
 def _scale(row: Explanation) -> float:
     """The largest contribution of a word, which has the full colour."""
     return max((abs(word.contribution) for word in row.words), default=0.0) or 1.0
-
-
-def _read_row(row: dict) -> Explanation:
-    words = tuple(ExplainedWord(**word) for word in row["words"])
-    senses = tuple(ExplainedSense(**sense) for sense in row["senses"])
-    return Explanation(**{**row, "words": words, "senses": senses})

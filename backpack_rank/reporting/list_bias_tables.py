@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backpack_rank.reporting.layout import NONE, Entry, LayoutTable, extreme
+from backpack_rank.evaluation.results import Estimate
+from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions
-from backpack_rank.reporting.rows import SIGNIFICANCE, Figure
+from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table, extreme, number, signed
 
 REMEDY_COLUMNS = ("system", "measure", "mean", "range", "variance", "worst_position", "ranked", "passes", "seconds")
 ORDER_COLUMNS = ("system", "order", "other_order", "measure", "value", "low", "high")
@@ -27,7 +28,7 @@ class SystemOrders:
     """
 
     label: str
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, Estimate]
     taus: Mapping[tuple[str, str], float]
 
 
@@ -71,12 +72,12 @@ class StageFigures:
     collection: str
     stage: str
     queries: int
-    before: Figure
-    after: Figure
+    before: Estimate
+    after: Estimate
     p: float | None = None
 
 
-def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequence[str] = ()) -> LayoutTable:
+def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequence[str] = ()) -> Table:
     """What each remedy does to a measure and to its range over positions, and what it costs.
 
     Args:
@@ -93,16 +94,16 @@ def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequ
     best_range = extreme((curve.range for curve in curves), smallest=True)
     rows, records = [], []
     for system, curve in zip(report.systems, curves, strict=True):
-        change = NONE if curve is base else _signed(curve.range - base.range)
-        entries = (
-            Entry(f"{curve.mean:.4f}", round(curve.mean, 4) == best_mean),
-            Entry(f"{curve.range:.4f}", round(curve.range, 4) == best_range),
-            Entry(change),
-            Entry(f"{curve.variance:.5f}"),
-            Entry(_per_list(system, system.passes, 2)),
-            Entry(_per_list(system, None if system.seconds is None else 1000 * system.seconds, 1)),
+        change = NONE if curve is base else signed(curve.range - base.range)
+        cells = (
+            Cell(f"{curve.mean:.4f}", round(curve.mean, 4) == best_mean),
+            Cell(f"{curve.range:.4f}", round(curve.range, 4) == best_range),
+            Cell(change),
+            Cell(f"{curve.variance:.5f}"),
+            Cell(_per_list(system, system.passes, 2)),
+            Cell(_per_list(system, None if system.seconds is None else 1000 * system.seconds, 1)),
         )
-        rows.append(((system.label,), entries))
+        rows.append(Row((system.label,), cells))
         worst = min(range(len(curve.values)), key=curve.values.__getitem__) + 1
         summary = (curve.mean, curve.range, curve.variance, worst)
         records.append((system.label, measure, *summary, system.ranked, system.passes, system.seconds))
@@ -114,16 +115,16 @@ def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequ
         *report.notes,
         *notes,
     )
-    names = (("", ("mean", "range", "change", "variance")), ("per list", ("passes", "ms")))
+    names = (Group("", ("mean", "range", "change", "variance")), Group("per list", ("passes", "ms")))
     title = f"{measure} over input positions of the relevant passage"
-    return LayoutTable(
-        "remedies", title, ("system",), names, (("", tuple(rows)),), sentences, REMEDY_COLUMNS, tuple(records)
+    return Table(
+        "remedies", title, ("system",), names, (Section("", tuple(rows)),), sentences, REMEDY_COLUMNS, tuple(records)
     )
 
 
 def order_table(
     systems: Sequence[SystemOrders], collection: str, measure: str = "nDCG@10", notes: Sequence[str] = ()
-) -> LayoutTable:
+) -> Table:
     """Each system on the lists as they are, reversed and shuffled.
 
     Raises:
@@ -136,25 +137,31 @@ def order_table(
     for system in systems:
         if (tuple(system.figures), tuple(system.taus)) != (orders, pairs):
             raise ValueError(f"{system.label} has other input orders than {systems[0].label}")
-        figures = [Entry(f"{system.figures[order].mean:.4f}") for order in orders]
-        rows.append(((system.label,), (*figures, *(Entry(f"{system.taus[pair]:.3f}") for pair in pairs))))
+        figures = [Cell(f"{system.figures[order].mean:.4f}") for order in orders]
+        rows.append(Row((system.label,), (*figures, *(Cell(number(system.taus[pair], 3)) for pair in pairs))))
         records += [(system.label, o, "", measure, f.mean, f.low, f.high) for o, f in system.figures.items()]
         records += [(system.label, *pair, "kendall tau", tau, None, None) for pair, tau in system.taus.items()]
-    headings = [(measure, orders)] if orders else []
-    headings.append(("tau of", tuple(f"{_short(one)}-{_short(other)}" for one, other in pairs)))
+    headings = [Group(measure, orders)] if orders else []
+    headings.append(Group("tau of", tuple(f"{_short(one)}-{_short(other)}" for one, other in pairs)))
     sentences = (
         f"{collection}: the same lists in several input orders. tau of: mean Kendall's tau between the outputs of two "
         "input orders; 1: the input order changes nothing. o: original, r: reversed, s: shuffled.",
         *notes,
     )
     title = "Robustness to the input order"
-    return LayoutTable(
-        *("input_orders", title, ("system",), tuple(headings), (("", tuple(rows)),)),
-        *(sentences, ORDER_COLUMNS, tuple(records)),
+    return Table(
+        "input_orders",
+        title,
+        ("system",),
+        tuple(headings),
+        (Section("", tuple(rows)),),
+        sentences,
+        ORDER_COLUMNS,
+        tuple(records),
     )
 
 
-def evenness_table(systems: Sequence[SystemEvenness], collection: str, notes: Sequence[str] = ()) -> LayoutTable:
+def evenness_table(systems: Sequence[SystemEvenness], collection: str, notes: Sequence[str] = ()) -> Table:
     """How evenly each system treats input positions: transitions and reversals over shuffled lists."""
     with_wrong = any(system.wrong is not None for system in systems)
     rows, records = [], []
@@ -162,7 +169,7 @@ def evenness_table(systems: Sequence[SystemEvenness], collection: str, notes: Se
         shares = [system.total_variation, system.chance, system.reversed, system.reversed_range]
         if with_wrong:
             shares.append(math.nan if system.wrong is None else system.wrong)
-        rows.append(((system.label,), (Entry(f"{system.rankings:,}"), *(Entry(_share(share)) for share in shares))))
+        rows.append(Row((system.label,), (Cell(f"{system.rankings:,}"), *(Cell(number(share, 3)) for share in shares))))
         records.append((system.label, system.rankings, *shares[:4], system.wrong))
     pairs = ("reversed", "range", "wrong") if with_wrong else ("reversed", "range")
     sentences = (
@@ -172,16 +179,16 @@ def evenness_table(systems: Sequence[SystemEvenness], collection: str, notes: Se
         f"the pairs of input positions{'; share in the wrong order' if with_wrong else ''}.",
         *notes,
     )
-    names = (("", ("rankings",)), ("transitions", ("TV", "chance")), ("pairs", pairs))
+    names = (Group("", ("rankings",)), Group("transitions", ("TV", "chance")), Group("pairs", pairs))
     title = "Evenness of input positions"
-    return LayoutTable(
-        "evenness", title, ("system",), names, (("", tuple(rows)),), sentences, EVENNESS_COLUMNS, tuple(records)
+    return Table(
+        "evenness", title, ("system",), names, (Section("", tuple(rows)),), sentences, EVENNESS_COLUMNS, tuple(records)
     )
 
 
 def first_stage_table(
     stages: Sequence[StageFigures], ranker: str, measure: str = "nDCG@10", notes: Sequence[str] = ()
-) -> LayoutTable:
+) -> Table:
     """Each first stage before and after a listwise ranker; a section for each collection."""
     sections, records = [], []
     for collection in dict.fromkeys(stage.collection for stage in stages):
@@ -189,35 +196,31 @@ def first_stage_table(
         for stage in (stage for stage in stages if stage.collection == collection):
             before, after = stage.before, stage.after
             mark = "†" if stage.p is not None and stage.p < SIGNIFICANCE else ""
-            change = _signed(after.mean - before.mean)
-            rows.append(
-                ((stage.stage,), (Entry(f"{before.mean:.4f}"), Entry(f"{after.mean:.4f}", raised=mark), Entry(change)))
-            )
+            change = signed(after.mean - before.mean)
+            cells = (Cell(number(before.mean)), Cell(number(after.mean), raised=mark), Cell(change))
+            rows.append(Row((stage.stage,), cells))
             for ranking, figure, p in (("before", before, None), ("after", after, stage.p)):
                 about = (collection, stage.stage, stage.queries, measure, ranking)
                 records.append((*about, figure.mean, figure.low, figure.high, p))
-        sections.append((collection, tuple(rows)))
+        sections.append(Section(collection, tuple(rows)))
     sentences = (f"Before: the first stage's ranking. After: that of {ranker}.", *notes)
     if any(stage.p is not None for stage in stages):
         tested = "after differs from before by Wilcoxon's signed-rank test over the queries"
         sentences = (*sentences, f"† {tested}, p < {SIGNIFICANCE:g}, not corrected.")
-    return LayoutTable(
-        *("first_stages", f"{measure} by first stage", ("first stage",), (("", ("before", "after", "change")),)),
-        *(tuple(sections), sentences, STAGE_COLUMNS, tuple(records)),
+    return Table(
+        "first_stages",
+        f"{measure} by first stage",
+        ("first stage",),
+        (Group("", ("before", "after", "change")),),
+        tuple(sections),
+        sentences,
+        STAGE_COLUMNS,
+        tuple(records),
     )
 
 
 def _per_list(system: SystemPositions, total: float | None, decimals: int) -> str:
     return NONE if total is None or not system.ranked else f"{total / system.ranked:,.{decimals}f}"
-
-
-def _signed(value: float) -> str:
-    # Rounded first, so that no change does not read -0.0000.
-    return f"{round(value, 4) + 0.0:+.4f}"
-
-
-def _share(value: float) -> str:
-    return NONE if math.isnan(value) else f"{value:.3f}"
 
 
 def _short(order: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from backpack_rank.files import write_text
-from backpack_rank.reporting.layout import LayoutTable
 from backpack_rank.reporting.page.render import page_style
+from backpack_rank.reporting.table import Table
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ListPage:
     """
 
     title: str
-    tables: tuple[LayoutTable, ...]
+    tables: tuple[Table, ...]
     pictures: Mapping[str, Path]
     notes: tuple[str, ...] = ()
     configuration: str = ""

@@ -7,22 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Canvas
 
 from backpack_rank.files import write_text
-from backpack_rank.reporting.plots import save_figure
-from backpack_rank.reporting.tables import csv_text, dump_json, finite
+from backpack_rank.reporting.charts import Line, lines
+from backpack_rank.reporting.vega import Spec, below, save_chart
+from backpack_rank.reporting.writers import csv_text, dump_json, finite
 
 FORMAT = "backpack_rank controlled positions 1"
 STEM = "controlled_positions"
 COLUMNS = ("system", "measure", "position", "value", "standard_error")
-
-# Okabe and Ito's palette without its yellow, as in the other pictures.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_LINES = ("-", "--", "-.", ":")  # where the colours begin again
 
 
 @dataclass(frozen=True)
@@ -149,42 +142,26 @@ def write_position_curves(folder: str | Path, report: PositionReport, stem: str 
         for place, (value, error) in enumerate(zip(curve.values, curve.errors, strict=True))
     ]
     write_text(paths[1], csv_text(COLUMNS, lines))
-    return [*paths, *save_figure(position_figure(report), Path(folder) / stem)]
+    title = f"{report.collection}, {report.lists:,} lists"
+    return [*paths, *save_chart(Path(folder) / stem, position_chart(report), title)]
 
 
-def position_figure(report: PositionReport) -> Canvas:
-    """One panel for each measure, one line for each system, its standard error as a shade."""
-    count = len(report.measures)
-    figure = Canvas(figsize=(9.5, 3.4 * count + 0.4), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
-    for axes, measure in zip(panels, report.measures, strict=True):
-        _draw(axes, report, measure)
-    panels[-1].set_xlabel("input position of the relevant passage")
-    figure.suptitle(f"{report.collection}, {report.lists:,} lists", fontsize=11)
-    return figure
-
-
-def _draw(axes: Axes, report: PositionReport, measure: str) -> None:
-    places = np.arange(1, report.positions + 1)
-    for number, system in enumerate(report.systems):
-        curve = system.curve(measure)
-        values, errors = np.array(curve.values), np.nan_to_num(np.array(curve.errors))
-        colour = _COLOURS[number % len(_COLOURS)]
-        line = _LINES[number // len(_COLOURS) % len(_LINES)]
-        marker = _MARKERS[number % len(_MARKERS)]
-        label = f"{system.label}\nmean {curve.mean:.3f}, range {curve.range:.3f}"
-        axes.fill_between(places, values - errors, values + errors, color=colour, alpha=0.15, lw=0)
-        axes.plot(places, values, line, color=colour, lw=1.6, marker=marker, ms=4.5, label=label)
-    axes.set_ylabel(measure)
-    if report.positions <= 25:
-        axes.set_xticks(places)
-    axes.margins(x=0.02)
-    axes.grid(color="#dddddd", lw=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9, labelspacing=0.9)
+def position_chart(report: PositionReport) -> Spec:
+    """A line for each system with its standard error as a shade, below each other for each measure."""
+    places = [float(place) for place in range(1, report.positions + 1)]
+    title = "input position of the relevant passage"
+    charts = []
+    for measure in report.measures:
+        series = []
+        for system in report.systems:
+            curve = system.curve(measure)
+            name = f"{system.label}: mean {curve.mean:.3f}, range {curve.range:.3f}"
+            low, high = ([y + sign * e for y, e in zip(curve.values, curve.errors, strict=True)] for sign in (-1, 1))
+            series.append(Line(name, places, curve.values, low, high))
+        ticks = places if report.positions <= 25 else None
+        chart = lines(series, title, measure, band=True, ticks=ticks, legend="right")
+        charts.append(chart)
+    return below(charts)
 
 
 def _curve_payload(curve: PositionCurve) -> dict[str, object]:

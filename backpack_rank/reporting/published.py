@@ -1,136 +1,136 @@
-"""Figures printed in the Backpack paper (Afzali et al., Towards Fair Retrieval).
-
-Tables 1 and 2 as data, in the paper's order of rows and columns. Of Figure 2 the paper prints the curve but no numbers.
-Values of bias are as printed. They are positive, as those of Rekabsaz and Schedl (SIGIR 2020), from whom the baselines
-are: male minus female, although the paper's eq. 8 is female minus male.
-"""
+"""Figures that papers print, as ``conf/published/*.yaml`` holds them: one file for each table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
-PAPER = "Afzali et al., Towards Fair Retrieval: Controlling Bias through a Backpack-Inspired Architecture"
+import yaml
+
+from backpack_rank.files import resource_folder
+
+FOLDER = "published"
+_MAPPINGS = ("known_as", "says")
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """One system of a table.
+class Printed:
+    """A figure as it is printed, and the marks of significance behind it."""
 
-    Attributes:
-        label: name of the row.
-        known_as: names that the system has in our own results; the label itself is always one.
-        values: ``{measure: printed value}``.
-    """
+    text: str
+    marks: str = ""
 
-    label: str
-    known_as: tuple[str, ...]
-    values: Mapping[str, float]
+    @property
+    def value(self) -> float:
+        """The figure as a number."""
+        return float(self.text)
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of the paper.
+    """A table of a paper.
 
     Attributes:
-        name: ``table1`` ...
-        source: where it stands.
-        data: what its figures were measured on, as a sentence.
-        rows: in the paper's order, each with its values.
+        name: of its file.
+        paper: authors and title.
+        table: where in the paper.
+        columns: names of the figures.
+        rows: figures by column, by the labels of each row; columns without a figure are left out. In the file, a line
+            ``label | label | .4916 72.0:† -`` each, where - is no figure and marks stand behind a colon.
+        shown: the columns that a table shows, all by default.
+        scale: what measured figures are multiplied with to be like the printed ones: 1 or 100.
+        title: of the table that is written.
+        labels: headings of its leading columns.
+        file_name: of the files that it is written to, default ``name``.
+        data: what the figures were measured on.
+        note: what else there is to say.
+        known_as: names that a row has in our own results, beside its label.
+        says: what the paper's text says of figures without numbers.
     """
 
     name: str
-    source: str
-    data: str
-    rows: tuple[PublishedRow, ...] = field(repr=False)
+    paper: str
+    table: str
+    columns: tuple[str, ...] = ()
+    rows: Mapping[tuple[str, ...], Mapping[str, Printed]] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+    scale: int = 1
+    title: str = ""
+    labels: tuple[str, ...] = ()
+    file_name: str = ""
+    data: str = ""
+    note: str = ""
+    known_as: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    says: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """Paper and table."""
+        return f"{self.paper}, {self.table}"
+
+    def values(self, *labels: str) -> dict[str, float]:
+        """The figures of a row as numbers."""
+        return {column: printed.value for column, printed in self.rows[labels].items()}
 
 
-TABLE1_MEASURES = ("MRR@10", "nDCG@5", "nDCG@10")
-TABLE2_CUTOFFS = (10, 20, 30, 40)
-TABLE2_MEASURES = ("RaB(tf)", "ARaB(tf)", "RaB(bool)", "ARaB(bool)")
+def published(name: str) -> PublishedTable:
+    """The published table of that name.
 
-TABLE1 = PublishedTable(
-    "table1",
-    f"{PAPER}, Table 1",
-    "Published figures: models of about 170M parameters trained on MS MARCO, its official development queries, "
-    "BM25 top 100",
-    tuple(
-        PublishedRow(label, known_as, dict(zip(TABLE1_MEASURES, values, strict=True)))
-        for label, known_as, values in (
-            ("GPT-2", ("GPT2ForRanking",), (0.3156, 0.3448, 0.3843)),
-            ("Backpack (alpha = 0.5)", ("alpha=0.5",), (0.3252, 0.3563, 0.3947)),
-            ("Backpack (alpha = 0.7)", ("alpha=0.7",), (0.3298, 0.3601, 0.3985)),
-            ("Backpack (alpha = 1.0)", ("alpha=1", "alpha=1.0"), (0.3343, 0.3640, 0.4025)),
-        )
-    ),
-)
+    Args:
+        name: of a file in ``conf/published``, without its ending; or path of a file of your own, with it.
 
-_TABLE2_SYSTEMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("BM25", ()),
-    ("PACRR", ()),
-    ("MP", ("MatchPyramid",)),
-    ("KNRM", ()),
-    ("ConvKNRM", ()),
-    ("Ours (alpha = 1)", ("alpha=1", "alpha=1.0")),
-    ("Ours (alpha = 0.5)", ("alpha=0.5",)),
-)
-# {cut-off: one line per system}; columns as TABLE2_MEASURES.
-_TABLE2_VALUES = {
-    10: (
-        (0.062, 0.063, 0.048, 0.044),
-        (0.080, 0.084, 0.062, 0.063),
-        (0.065, 0.072, 0.052, 0.056),
-        (0.067, 0.064, 0.051, 0.051),
-        (0.080, 0.077, 0.064, 0.060),
-        (0.064, 0.064, 0.047, 0.047),
-        (0.053, 0.056, 0.039, 0.042),
-    ),
-    20: (
-        (0.060, 0.062, 0.048, 0.046),
-        (0.073, 0.081, 0.058, 0.061),
-        (0.063, 0.068, 0.052, 0.054),
-        (0.068, 0.066, 0.054, 0.052),
-        (0.071, 0.075, 0.058, 0.059),
-        (0.058, 0.062, 0.045, 0.046),
-        (0.051, 0.053, 0.040, 0.041),
-    ),
-    30: (
-        (0.058, 0.060, 0.048, 0.047),
-        (0.070, 0.078, 0.057, 0.060),
-        (0.059, 0.066, 0.049, 0.053),
-        (0.068, 0.067, 0.055, 0.053),
-        (0.069, 0.074, 0.057, 0.059),
-        (0.061, 0.061, 0.048, 0.046),
-        (0.052, 0.053, 0.041, 0.041),
-    ),
-    40: (
-        (0.057, 0.060, 0.048, 0.047),
-        (0.066, 0.076, 0.055, 0.059),
-        (0.055, 0.064, 0.045, 0.051),
-        (0.067, 0.067, 0.056, 0.054),
-        (0.068, 0.073, 0.056, 0.059),
-        (0.059, 0.061, 0.048, 0.047),
-        (0.053, 0.053, 0.043, 0.041),
-    ),
-}
+    Raises:
+        ValueError: there is no such table, or its file is not as it should be; names the file.
+    """
+    path = Path(name).expanduser() if name.endswith(".yaml") else resource_folder("conf") / FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(file.stem for file in (resource_folder("conf") / FOLDER).glob("*.yaml"))
+        raise ValueError(f"{name}: there is no such published table; use one of {', '.join(known)}, or a file of yours")
+    try:
+        return _read(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {error}") from error
 
-TABLE2 = PublishedTable(
-    "table2",
-    f"{PAPER}, Table 2",
-    "Published figures: passages of MS MARCO, the 1,765 gender-neutral queries of Rekabsaz and Schedl (SIGIR 2020)",
-    tuple(
-        PublishedRow(
-            label,
-            known_as,
-            {
-                f"{measure}@{cutoff}": value
-                for cutoff in TABLE2_CUTOFFS
-                for measure, value in zip(TABLE2_MEASURES, _TABLE2_VALUES[cutoff][index], strict=True)
-            },
-        )
-        for index, (label, known_as) in enumerate(_TABLE2_SYSTEMS)
-    ),
-)
 
-FIGURE2_SOURCE = f"{PAPER}, Figure 2"
-FIGURE2_DATA = "The paper draws this curve for MS MARCO without printing its values, so only our own figures are shown"
+def _read(name: str, content: Any) -> PublishedTable:
+    """Check and convert what a file holds."""
+    known = {one.name for one in fields(PublishedTable)} - {"name"}
+    if not isinstance(content, dict) or not {"paper", "table"} <= content.keys() <= known:
+        raise ValueError(f"there must be paper and table, and of {', '.join(sorted(known))} what there is")
+    for key in _MAPPINGS:
+        if not isinstance(content.setdefault(key, {}), dict):
+            raise ValueError(f"{key} must be a mapping")
+    for key in ("columns", "shown", "labels"):
+        if not isinstance(content.get(key, []), list):
+            raise ValueError(f"{key} must be a list")
+        content[key] = tuple(map(str, content.get(key, ())))
+    content["known_as"] = {label: tuple(names) for label, names in content["known_as"].items()}
+    content["shown"] = content["shown"] or content["columns"]
+    if unknown := set(content["shown"]) - set(content["columns"]):
+        raise ValueError(f"shown has {', '.join(sorted(unknown))}, which is none of the columns")
+    rows: dict[tuple[str, ...], dict[str, Printed]] = {}
+    for line in str(content.get("rows", "")).strip().splitlines():
+        *labels, figures = (part.strip() for part in line.split("|"))
+        if tuple(labels) in rows:
+            raise ValueError(f"there are two rows {' | '.join(labels)}")
+        rows[tuple(labels)] = _row(line, figures.split(), content["columns"])
+    if len({len(labels) for labels in rows}) > 1:
+        raise ValueError("rows have different numbers of labels")
+    return PublishedTable(**{"file_name": name, **content, "name": name, "rows": rows})
+
+
+def _row(line: str, figures: list[str], columns: tuple[str, ...]) -> dict[str, Printed]:
+    if len(figures) != len(columns):
+        raise ValueError(f"{len(figures)} figures for {len(columns)} columns in the row {line.strip()!r}")
+    found = {}
+    for column, figure in zip(columns, figures, strict=True):
+        text, _, marks = figure.partition(":")
+        if text != "-":
+            try:
+                float(text)
+            except ValueError:
+                raise ValueError(f"{column} is {text!r}, which is no number, in the row {line.strip()!r}") from None
+            found[column] = Printed(text, marks)
+    return found

@@ -1,18 +1,62 @@
-"""Tables 2, 3 and 4 of paper 001 in their own layout: published rows and, below each, the same measured here."""
+"""Tables of paper 001 (passage rotation): published rows and, below each, the same measured here; rotation by alpha."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from backpack_rank.reporting import published_rotation as published
-from backpack_rank.reporting.layout import NONE, Entry, LayoutTable, extreme
-from backpack_rank.reporting.published_rotation import HEADINGS, MEASURES, TRAININGS, BothSets
-from backpack_rank.reporting.rotation_records import COLUMNS, HERE, PAPER, number, ordered, percent, record
-from backpack_rank.reporting.rows import SIGNIFICANCE, Figure
+from backpack_rank.evaluation.results import Estimate
+from backpack_rank.evaluation.significance import SIGNIFICANCE
+from backpack_rank.reporting.published import PublishedTable, published
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, extreme, number, percent
 
+MODELS = ("BERT_CAT", "BERT_DOT", "TK")
+KNOWN_AS: Mapping[str, str] = {
+    "bert_cat": "BERT_CAT",
+    "cross_encoder": "BERT_CAT",
+    "CrossEncoderForRanking": "BERT_CAT",
+    "bert_dot": "BERT_DOT",
+    "DualEncoderForRanking": "BERT_DOT",
+    "tk": "TK",
+}
+"""Our names of the paper's models."""
+
+TRAININGS = ("Original", "Debiased")
+"""The paper calls rotated passages debiased."""
+MEASURES = ("nDCG@10", "MRR@10", "R@10")
+HEADINGS: Mapping[str, str] = {"nDCG@10": "nDCG", "MRR@10": "MRR", "R@10": "Recall"}
+"""The paper's names of the measures."""
+LETTERS = "abc"
+"""Of the chains of Table 5: the collection alone, another one before it, and that one rotated."""
+
+COLUMNS = (
+    *("table", "model", "training", "source", "test", "measure"),
+    *("value", "low", "high", "p_wilcoxon", "letters", "rankers"),
+)
+PAPER, HERE = "paper", "here"
+"""Who measured a figure."""
 MARK = "†"
+
+EFFECT, PLACE = "nDCG@10", "MRR@10"
+BIAS = ("RaB(tf)@10", "ARaB(tf)@10", "swap change/std")
+THIRDS = ("first", "middle", "last")
+"""Of the passage, by where the answer starts."""
+ALPHA_COLUMNS = ("model", "training", "alpha", "test", "measure", "value", "low", "high", "queries", "rankers")
+
+
+@dataclass(frozen=True)
+class BothSets:
+    """A measure on the original and on the rotated test set."""
+
+    original: float
+    rotated: float
+
+    @property
+    def change(self) -> float:
+        """Relative difference as in the paper, which divides by the figure of the rotated test set; nan for 0."""
+        return (self.rotated - self.original) / self.rotated if self.rotated else float("nan")
 
 
 @dataclass(frozen=True)
@@ -25,8 +69,8 @@ class RankersOnBoth:
         rankers: how many (seeds); figures are of their mean values per query.
     """
 
-    original: Mapping[str, Figure]
-    rotated: Mapping[str, Figure]
+    original: Mapping[str, Estimate]
+    rotated: Mapping[str, Estimate]
     p_wilcoxon: Mapping[str, float]
     rankers: int = 1
 
@@ -35,24 +79,78 @@ class RankersOnBoth:
         return {name: BothSets(self.original[name].mean, self.rotated[name].mean) for name in MEASURES}
 
 
+@dataclass(frozen=True)
+class ChainedRankers:
+    """Rankers of one model that were trained on one collection after another.
+
+    Attributes:
+        figures: by measure.
+        better_than: by measure, letters of the chains that this one is significantly better than.
+        rankers: how many (seeds); figures are of their mean values per query.
+    """
+
+    figures: Mapping[str, Estimate]
+    better_than: Mapping[str, str] = field(default_factory=dict)
+    rankers: int = 1
+
+
+@dataclass(frozen=True)
+class RankersAtAlpha:
+    """Rankers of one training at one position of the dial.
+
+    Attributes:
+        model: its name.
+        training: ``Original`` or ``Debiased``.
+        alpha: position of the dial.
+        figures: by test set (``original``, ``rotated``) and measure, all that was measured.
+        thirds: by test set and third of the passage, the figure of :data:`PLACE` over the queries whose answer starts
+            there, and their number.
+        rankers: how many (seeds).
+    """
+
+    model: str
+    training: str
+    alpha: float
+    figures: Mapping[str, Mapping[str, Estimate]]
+    thirds: Mapping[str, Mapping[str, tuple[Estimate, int]]]
+    rankers: int = 1
+
+
+def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, BothSets]]:
+    """``{(model, training): {measure: both test sets}}`` of a table like 3 and 4.
+
+    Raises:
+        ValueError: it does not have two columns for each of :data:`MEASURES`.
+    """
+    wanted = tuple(f"{measure} {test}" for measure in MEASURES for test in ("original", "rotated"))
+    if table.columns != wanted:
+        raise ValueError(f"the published table {table.name} must have the columns {', '.join(wanted)}")
+    found = {}
+    for labels in table.rows:
+        figures = table.values(*labels)
+        found[labels] = {name: BothSets(figures[f"{name} original"], figures[f"{name} rotated"]) for name in MEASURES}
+    return found
+
+
 def effect_table(
     name: str,
     measured: Mapping[tuple[str, str], RankersOnBoth],
     collection: str,
-    first_stage: tuple[str, Mapping[str, Figure]] | None = None,
+    first_stage: tuple[str, Mapping[str, Estimate]] | None = None,
     notes: Sequence[str] = (),
-) -> LayoutTable:
+) -> Table:
     """Table 3 (MS MARCO) or 4 (SQuAD): every training on the original and on the rotated test set.
 
     Args:
-        name: ``table3`` or ``table4``.
-        measured: by model and training (:data:`~backpack_rank.reporting.published_rotation.TRAININGS`). Models with
-            a name of the paper stand in its rows, further ones behind them.
+        name: of the published table.
+        measured: by model and training (:data:`TRAININGS`). Models with a name of the paper stand in its rows, further
+            ones behind them.
         collection: what was measured on.
         first_stage: name and figures of the ranking that the candidates come from.
         notes: further sentences.
     """
-    printed = published.TABLE3 if name == "table3" else published.TABLE4
+    table = published(name)
+    printed, file = printed_on_both(table), table.file_name
     sections = []
     records: list[tuple[Any, ...]] = []
     for model in ordered(model for model, _ in measured):
@@ -62,21 +160,23 @@ def effect_table(
         rows = []
         for training in TRAININGS:
             if training in paper:
-                rows.append(((training, PAPER), _effect(training, paper, {}, 3)))
-                records += _changes((name, model, training, PAPER), paper[training])
+                rows.append(Row((training, PAPER), _effect(training, paper, {}, 3)))
+                records += [
+                    _record(file, model, training, PAPER, test, measure, value=value)
+                    for measure, both in paper[training].items()
+                    for test, value in (("original", both.original), ("rotated", both.rotated), ("change", both.change))
+                ]
             p_values = found[training].p_wilcoxon if training in found else {}
-            rows.append(((training, HERE), _effect(training, here, p_values, 4)))
+            rows.append(Row((training, HERE), _effect(training, here, p_values, 4)))
             if training in found:
-                records += _measured((name, model, training, HERE), found[training])
-        sections.append((model, tuple(rows)))
+                records += _measured_effect((file, model, training, HERE), found[training])
+        sections.append(Section(model, tuple(rows)))
     if first_stage is not None:
         label, figures = first_stage
-        cells = [cell for m in MEASURES for cell in (Entry(number(figures[m].mean, 4)), Entry(), Entry())]
-        sections.append((label, ((("", HERE), tuple(cells)),)))
-        records += [record(name, label, "", HERE, "original", m, value=figures[m]) for m in MEASURES]
-    where = "MS MARCO" if name == "table3" else "SQuAD"
-    sentences = (
-        f"{published.PAPER}, Table {name[-1]}: {published.DATA[name]}.",
+        cells = [cell for m in MEASURES for cell in (Cell(number(figures[m].mean)), Cell(), Cell())]
+        sections.append(Section(label, (Row(("", HERE), tuple(cells)),)))
+        records += [_record(file, label, "", HERE, "original", m, value=figures[m]) for m in MEASURES]
+    sentences = [
         f"Measured here on {collection}. Debiased is rotated; every measure is cut at 10.",
         *(
             []
@@ -87,54 +187,153 @@ def effect_table(
         f"{MARK} the two test sets differ by Wilcoxon's signed-rank test over the queries, p < {SIGNIFICANCE:g}, not "
         "corrected (the paper has no such test here).",
         *notes,
-    )
-    return LayoutTable(
-        name,
-        f"Training and test on original and debiased passages of {where} (Table {name[-1]})",
-        ("Training", ""),
-        tuple((HEADINGS[measure], ("Orig.", "Deb.", "Δ")) for measure in MEASURES),
-        tuple(sections),
-        sentences,
-        COLUMNS,
-        tuple(records),
-    )
+    ]
+    groups = [Group(HEADINGS[measure], ("Orig.", "Deb.", "Δ")) for measure in MEASURES]
+    return _table(table, groups, sections, sentences, records)
 
 
 def similarity_table(
-    measured: Mapping[tuple[str, str, str], tuple[float, float]], notes: Sequence[str] = ()
-) -> LayoutTable:
+    measured: Mapping[tuple[str, str, str], tuple[float, float]],
+    notes: Sequence[str] = (),
+    name: str = "rotation_table2",
+) -> Table:
     """Table 2: MATS and its standard deviation of rankers trained on original and rotated passages.
 
     Args:
         measured: ``{(model, collection, training): (MATS, standard deviation)}``.
         notes: further sentences, such as how MATS was sampled.
+        name: of the published table.
     """
-    collections = list(dict.fromkeys(name for _, name, _ in [*(("", *key) for key in published.TABLE2), *measured]))
+    table = published(name)
+    printed_on = [column.removesuffix(" MATS") for column in table.columns if column.endswith(" MATS")]
+    collections = list(dict.fromkeys([*printed_on, *(name for _, name, _ in measured)]))
     sections = []
     records: list[tuple[Any, ...]] = []
-    for model in ordered((model for model, _, _ in measured), ("TK",)):
+    for model in ordered((model for model, _, _ in measured), dict.fromkeys(model for model, _ in table.rows)):
         rows = []
         for training in TRAININGS:
-            paper = {name: pair for (name, of), pair in published.TABLE2.items() if (model, of) == ("TK", training)}
-            here = {name: pair for (by, name, of), pair in measured.items() if (by, of) == (model, training)}
+            values = table.values(model, training) if (model, training) in table.rows else {}
+            paper = {on: (values[f"{on} MATS"], values[f"{on} Std.dev."]) for on in printed_on if values}
+            here = {on: pair for (by, on, of), pair in measured.items() if (by, of) == (model, training)}
             for source, found in ((PAPER, paper), (HERE, here)):
                 if source == HERE or found:
-                    cells = [cell for name in collections for cell in _similarity(found.get(name))]
-                    rows.append(((training, source), tuple(cells)))
-                for name, (mats, deviation) in found.items():
-                    key = ("table2", model, training, source, name)
-                    records += [record(*key, "MATS", value=mats), record(*key, "MATS std", value=deviation)]
-        sections.append((model, tuple(rows)))
+                    pairs = [found.get(on, (None, None)) for on in collections]
+                    cells = tuple(Cell(number(value, 3)) for pair in pairs for value in pair)
+                    rows.append(Row((training, source), cells))
+                for on, (mats, deviation) in found.items():
+                    key = (table.file_name, model, training, source, on)
+                    records += [_record(*key, "MATS", value=mats), _record(*key, "MATS std", value=deviation)]
+        sections.append(Section(model, tuple(rows)))
+    sentences = ["Lower MATS is less position bias. Passages are read as they are, not rotated.", *notes]
+    return _table(table, [Group(on, ("MATS", "Std.dev.")) for on in collections], sections, sentences, records)
+
+
+def transfer_table(
+    measured: Mapping[str, Mapping[str, ChainedRankers]],
+    target: str,
+    source: str,
+    collection: str,
+    notes: Sequence[str] = (),
+    name: str = "rotation_table5",
+) -> Table:
+    """Table 5: models by what they were trained on.
+
+    Args:
+        measured: by model and letter of the chain (:data:`LETTERS`); chains may be absent.
+        target: what every chain was trained on last.
+        source: what the longer chains were trained on first.
+        collection: what was measured on.
+        notes: further sentences.
+        name: of the published table.
+    """
+    table = published(name)
+    sections = []
+    records: list[tuple[Any, ...]] = []
+    for model in ordered(measured):
+        paper = {letter: table.values(model, letter) for letter in LETTERS if (model, letter) in table.rows}
+        here = measured.get(model, {})
+        means = {letter: {m: chain.figures[m].mean for m in MEASURES} for letter, chain in here.items()}
+        rows = []
+        for letter in LETTERS:
+            if letter in paper:
+                chain, printed = _chain(letter, "MS", "SQuAD"), table.rows[model, letter]
+                marks = {m: printed[m].marks for m in MEASURES}
+                rows.append(Row((chain, letter, PAPER), _transferred(letter, paper, marks, 3)))
+                key = (table.file_name, model, chain, PAPER, "original")
+                records += [_record(*key, m, value=paper[letter][m], letters=marks[m]) for m in MEASURES]
+            chain = _chain(letter, source, target)
+            marks = dict(here[letter].better_than) if letter in here else {}
+            rows.append(Row((chain, letter, HERE), _transferred(letter, means, marks, 4)))
+            if letter in here:
+                key, found = (table.file_name, model, chain, HERE, "original"), here[letter]
+                records += [
+                    _record(*key, m, value=found.figures[m], letters=marks.get(m, ""), rankers=found.rankers)
+                    for m in MEASURES
+                ]
+        sections.append(Section(model, tuple(rows)))
+    sentences = [
+        f"Measured here on {collection}. Every measure is cut at 10.",
+        "Letters: significantly better than the row of that letter of the same model and source by Wilcoxon's "
+        f"signed-rank test over the queries, p < {SIGNIFICANCE:g}, not corrected. Bold: the highest of a model.",
+        *notes,
+    ]
+    return _table(table, [Group("", tuple(HEADINGS[m] for m in MEASURES))], sections, sentences, records)
+
+
+def alpha_table(
+    rows: Sequence[RankersAtAlpha], collection: str, bias_set: str, sign_in_words: str, notes: Sequence[str] = ()
+) -> Table:
+    """Rotation by alpha: position bias and gender bias of the same rankers, a row for each training and alpha.
+
+    Args:
+        rows: in the order of the table; models become sections.
+        collection: what effectiveness was measured on.
+        bias_set: what gender bias was measured on.
+        sign_in_words: of the measures of bias.
+        notes: further sentences.
+    """
+    sections = tuple(
+        Section(
+            model, tuple(Row((row.training, f"{row.alpha:g}"), _both_biases(row)) for row in rows if row.model == model)
+        )
+        for model in dict.fromkeys(row.model for row in rows)
+    )
     sentences = (
-        f"{published.PAPER}, Table 2: {published.DATA['table2']}.",
-        "Lower MATS is less position bias. Passages are read as they are, not rotated.",
+        f"Effectiveness on {collection}. Gender bias on {bias_set}; {sign_in_words}.",
+        "Orig. and Deb. are test sets with the passages as they are and rotated. Δ = (Deb. - Orig.) / Deb.: below 0 "
+        "the ranker loses when answers do not stand where they used to.",
+        f"{PLACE} first and last: over the queries whose answer starts in the first and the last third of the original "
+        "passage. swap change/std: mean change of scores when gendered words are swapped, in standard deviations.",
         *notes,
     )
-    return LayoutTable(
-        "table2",
-        "Mean average term similarity of passage vectors (Table 2)",
-        ("Training", ""),
-        tuple((name, ("MATS", "Std.dev.")) for name in collections),
+    groups = (
+        Group(EFFECT, ("Orig.", "Deb.", "Δ")),
+        Group(PLACE, ("first", "last")),
+        *(Group(name, ("Orig.", "Deb.")) for name in BIAS),
+    )
+    title = "Position bias and gender bias by training passages and alpha"
+    records = tuple(line for row in rows for line in _alpha_records(row))
+    return Table("rotation_alpha", title, ("Training", "alpha"), groups, sections, sentences, ALPHA_COLUMNS, records)
+
+
+def ordered(models: Iterable[str], first: Iterable[str] = MODELS) -> list[str]:
+    """The paper's models, then the others."""
+    return list(dict.fromkeys([*first, *models]))
+
+
+def _table(
+    table: PublishedTable,
+    groups: Sequence[Group],
+    sections: Sequence[Section],
+    notes: Sequence[str],
+    records: Sequence[tuple[Any, ...]],
+) -> Table:
+    sentences = (f"{table.source}: {table.data}.", *notes)
+    return Table(
+        table.file_name,
+        table.title,
+        table.labels,
+        tuple(groups),
         tuple(sections),
         sentences,
         COLUMNS,
@@ -142,43 +341,83 @@ def similarity_table(
     )
 
 
+def _record(
+    *keys: str, value: Estimate | float, p: float | None = None, letters: str = "", rankers: int | None = None
+) -> tuple[Any, ...]:
+    """A line of a CSV file with the columns :data:`COLUMNS`; ``keys`` are the first six of them."""
+    figure = value if isinstance(value, Estimate) else Estimate(value, abs(value))
+    mean = None if math.isnan(figure.mean) else figure.mean
+    return (*keys, mean, figure.low, figure.high, p, letters, rankers)
+
+
 def _effect(
     training: str, rows: Mapping[str, Mapping[str, BothSets]], p_values: Mapping[str, float], decimals: int
-) -> tuple[Entry, ...]:
+) -> tuple[Cell, ...]:
     """The figures of a training; ``rows`` are those of both trainings, for what is printed bold."""
     if training not in rows:
-        return (Entry(),) * (3 * len(MEASURES))
-    entries = []
+        return (Cell(),) * (3 * len(MEASURES))
+    cells = []
     for measure in MEASURES:
         tested = rows[training][measure]
         smallest = extreme((abs(row[measure].change) for row in rows.values()), smallest=True)
         bold = len(rows) > 1 and round(abs(tested.change), 4) == smallest
         mark = MARK if p_values.get(measure, 1.0) < SIGNIFICANCE else ""
-        figures = [Entry(number(value, decimals)) for value in (tested.original, tested.rotated)]
-        entries += [*figures, Entry(percent(tested.change), bold, mark)]
-    return tuple(entries)
+        cells += [Cell(number(value, decimals)) for value in (tested.original, tested.rotated)]
+        cells.append(Cell(percent(tested.change), bold, mark))
+    return tuple(cells)
 
 
-def _similarity(pair: tuple[float, float] | None) -> tuple[Entry, Entry]:
-    mats, deviation = (NONE, NONE) if pair is None else (number(value, 3) for value in pair)
-    return Entry(mats), Entry(deviation)
-
-
-def _changes(key: tuple[str, ...], values: Mapping[str, BothSets]) -> list[tuple[Any, ...]]:
-    return [
-        record(*key, test, measure, value=value)
-        for measure, tested in values.items()
-        for test, value in (("original", tested.original), ("rotated", tested.rotated), ("change", tested.change))
-    ]
-
-
-def _measured(key: tuple[str, ...], found: RankersOnBoth) -> list[tuple[Any, ...]]:
+def _measured_effect(key: tuple[str, ...], found: RankersOnBoth) -> list[tuple[Any, ...]]:
     lines = []
     for measure, tested in found.both_sets().items():
         count, p = found.rankers, found.p_wilcoxon.get(measure)
         lines += [
-            record(*key, "original", measure, value=found.original[measure], rankers=count),
-            record(*key, "rotated", measure, value=found.rotated[measure], rankers=count),
-            record(*key, "change", measure, value=tested.change, p=p, rankers=count),
+            _record(*key, "original", measure, value=found.original[measure], rankers=count),
+            _record(*key, "rotated", measure, value=found.rotated[measure], rankers=count),
+            _record(*key, "change", measure, value=tested.change, p=p, rankers=count),
         ]
+    return lines
+
+
+def _chain(letter: str, source: str, target: str) -> str:
+    last = f"{target}(Original)"
+    return last if letter == "a" else f"{source}({'Original' if letter == 'b' else 'Debiased'}) -> {last}"
+
+
+def _transferred(
+    letter: str, rows: Mapping[str, Mapping[str, float]], marks: Mapping[str, str], decimals: int
+) -> tuple[Cell, ...]:
+    """The figures of a chain; ``rows`` are those of all chains of the model, for what is printed bold."""
+    if letter not in rows:
+        return (Cell(),) * len(MEASURES)
+    cells = []
+    for measure in MEASURES:
+        highest = extreme((row[measure] for row in rows.values()), smallest=False)
+        bold = len(rows) > 1 and round(rows[letter][measure], 4) == highest
+        cells.append(Cell(number(rows[letter][measure], decimals), bold, marks.get(measure, "")))
+    return tuple(cells)
+
+
+def _both_biases(row: RankersAtAlpha) -> tuple[Cell, ...]:
+    original, rotated = row.figures["original"], row.figures["rotated"]
+    tested = BothSets(original[EFFECT].mean, rotated[EFFECT].mean)
+    thirds = row.thirds.get("original", {})
+    places = [thirds[third][0].mean if third in thirds else None for third in (THIRDS[0], THIRDS[-1])]
+    bias = [figures[name].mean if name in figures else None for name in BIAS for figures in (original, rotated)]
+    effect = [number(tested.original), number(tested.rotated), percent(tested.change)]
+    return tuple(map(Cell, [*effect, *map(number, [*places, *bias])]))
+
+
+def _alpha_records(row: RankersAtAlpha) -> list[tuple[object, ...]]:
+    key = (row.model, row.training, row.alpha)
+    lines: list[tuple[object, ...]] = [
+        (*key, test, measure, figure.mean, figure.low, figure.high, None, row.rankers)
+        for test, figures in row.figures.items()
+        for measure, figure in figures.items()
+    ]
+    lines += [
+        (*key, test, f"{PLACE} {third} third", figure.mean, figure.low, figure.high, queries, row.rankers)
+        for test, thirds in row.thirds.items()
+        for third, (figure, queries) in thirds.items()
+    ]
     return lines

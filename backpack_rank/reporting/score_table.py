@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from backpack_rank.files import write_text
-from backpack_rank.reporting.tables import csv_text
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
+from backpack_rank.reporting.writers import csv_text, print_table
 
 
 @dataclass(frozen=True)
@@ -45,21 +44,25 @@ def print_scores(
     rows: Sequence[ScoreRow], other: str = "", notes: Sequence[str] = (), console: Console | None = None
 ) -> None:
     """Print score and rank per alpha, changes per group, and the recalibrated order of the other ranker."""
-    console = console or Console()
     alphas = list(rows[0].scores)
-    scores = {alpha: [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows] for alpha in alphas}
-    console.print(_table("Scores (rank) by alpha", rows, {f"alpha={alpha:g}": scores[alpha] for alpha in alphas}))
-    console.print(_changes(rows, alphas))
+    names = {alpha: f"alpha={alpha:g}" for alpha in alphas}
+    scores = {names[alpha]: [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows] for alpha in alphas}
+    changed = [alpha for alpha in alphas if alpha != 1]
+    changes = [
+        Row((group,), tuple(Cell(f"{changes_by_group(rows, alpha)[group]:+.4f}") for alpha in changed))
+        for group in changes_by_group(rows, 1.0)
+    ]
+    title, groups = "Mean change of the score against alpha=1", (Group("", tuple(names[alpha] for alpha in changed)),)
+    tables = [
+        _by_document("Scores (rank) by alpha", rows, scores),
+        Table("", title, ("group",), groups, (Section("", tuple(changes)),)),
+    ]
     if other:
-        again = {
-            f"alpha={alpha:g}": [str((row.recalibrated or {}).get(alpha, "")) for row in rows]
-            for alpha in alphas
-            if alpha != 1
-        }
+        again = {names[alpha]: [str((row.recalibrated or {}).get(alpha, "")) for row in rows] for alpha in changed}
         title = f"Rank by {other}, and after recalibration by what alpha changes"
-        console.print(_table(title, rows, {other: [str(row.other) for row in rows], **again}))
-    for note in notes:
-        console.print(Text(note))
+        tables.append(_by_document(title, rows, {other: [str(row.other) for row in rows], **again}))
+    for table in [*tables[:-1], replace(tables[-1], notes=tuple(notes))]:
+        print_table(table, console)
 
 
 def write_scores(path: str | Path, rows: Sequence[ScoreRow]) -> None:
@@ -91,26 +94,12 @@ def changes_by_group(rows: Sequence[ScoreRow], alpha: float) -> dict[str, float]
     return {group: sum(changes) / len(changes) for group, changes in groups.items()}
 
 
-def _table(title: str, rows: Sequence[ScoreRow], columns: Mapping[str, Sequence[str]]) -> Table:
+def _by_document(title: str, rows: Sequence[ScoreRow], columns: Mapping[str, Sequence[str]]) -> Table:
     """One line per document; the query only where there are several."""
-    table = Table(title=title, collapse_padding=True)
     several = len({row.query_id for row in rows}) > 1
-    for name in (["query"] if several else []) + ["document", "group"]:
-        table.add_column(name)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for number, row in enumerate(rows):
-        first = [Text(row.query_id)] if several else []
-        table.add_row(*first, Text(row.doc_id), Text(row.group), *(cells[number] for cells in columns.values()))
-    return table
-
-
-def _changes(rows: Sequence[ScoreRow], alphas: Sequence[float]) -> Table:
-    table = Table(title="Mean change of the score against alpha=1")
-    table.add_column("group")
-    others = [alpha for alpha in alphas if alpha != 1]
-    for alpha in others:
-        table.add_column(f"alpha={alpha:g}", justify="right")
-    for group in changes_by_group(rows, 1.0):
-        table.add_row(Text(group), *(f"{changes_by_group(rows, alpha)[group]:+.4f}" for alpha in others))
-    return table
+    lines = tuple(
+        Row((*([row.query_id] if several else []), row.doc_id, row.group), tuple(map(Cell, cells)))
+        for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True)
+    )
+    labels = (*(["query"] if several else []), "document", "group")
+    return Table("", title, labels, (Group("", tuple(columns)),), (Section("", lines),))

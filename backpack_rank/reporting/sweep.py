@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from backpack_rank.evaluation.results import Estimate, Report, RunInfo, SystemResult
+from backpack_rank.evaluation.significance import SIGNIFICANCE, PairedTest
 from backpack_rank.files import write_text
-from backpack_rank.reporting.plots import tradeoff_plot
-from backpack_rank.reporting.rows import SIGNIFICANCE, About, Figure, PairedTest, Report, SystemRow
-from backpack_rank.reporting.tables import (
-    MEASURE_COLUMNS,
-    csv_text,
-    dump_json,
-    finite,
-    measure_lines,
-    read_json,
-    system_payload,
-)
-from backpack_rank.reporting.terminal import describe
+from backpack_rank.reporting.measure_files import MEASURE_COLUMNS, measure_lines, read_json, system_payload
+from backpack_rank.reporting.report_tables import describe
+from backpack_rank.reporting.setting import Setting
+from backpack_rank.reporting.tradeoff import tradeoff_plot
+from backpack_rank.reporting.writers import csv_text, dump_json, finite
 
 MEASURES_FILE = "measures.json"
 FORMAT = "backpack_rank sweep 1"
@@ -44,8 +41,21 @@ BIAS = {
     "RaB(bool)@10": "RaB@10 Boolean",
     "ARaB(bool)@10": "ARaB@10 Boolean",
 }
+_ORDER = (
+    "nDCG@10",
+    "RaB(tf)@10",
+    "ARaB(tf)@10",
+    "swap change/std (swapped)",
+    "MRR@10",
+    "RaB(bool)@10",
+    "ARaB(bool)@10",
+)
 TEST_COLUMNS = ("tested", "queries_tested", "p_randomisation", "p_holm", "p_wilcoxon", "d_z", "rank_biserial")
-_CHANGE_NOTE = "Changes in % are against alpha=1; for bias they are changes of the absolute value of the mean."
+_ACROSS, _LABEL, _NUMBER, _CELL = 4, 15, 7, 15  # 15 + 4 * (1 + 15) characters
+_CHANGE_NOTE = (
+    "Changes are against alpha=1, for bias of the absolute value of the mean; in % where the interval at alpha=1 "
+    "leaves out 0."
+)
 _TEST_NOTE = (
     "* marks significant changes: two-sided paired randomisation test against alpha=1 on the same queries, "
     f"Holm-corrected over the other alphas of the setting for each measure, p < {SIGNIFICANCE:g}."
@@ -64,7 +74,7 @@ class SweepEntry:
         tests: of this system (first) against alpha=1 of its setting (second), where they were made.
     """
 
-    row: SystemRow
+    row: SystemResult
     setting: str
     job: str
     tests: tuple[PairedTest, ...] = ()
@@ -87,20 +97,39 @@ class Sweep:
 
     entries: tuple[SweepEntry, ...]
     failed: tuple[str, ...]
-    about: About
+    about: RunInfo
 
     @property
     def settings(self) -> tuple[str, ...]:
         """Settings of the systems with an alpha, in order."""
         return tuple(dict.fromkeys(entry.setting for entry in self.entries if entry.row.alpha is not None))
 
-    def rows(self, setting: str) -> list[SystemRow]:
+    def rows(self, setting: str) -> list[SystemResult]:
         """Systems of one setting, with the references that count for it."""
         return [
             entry.row
             for entry in self.entries
             if entry.setting == setting or (entry.row.alpha is None and entry.setting == "")
         ]
+
+    def entry(self, setting: str, row: SystemResult) -> SweepEntry | None:
+        """The entry of a system of a setting."""
+        return next((one for one in self.entries if one.setting == setting and one.row is row), None)
+
+    def base(self, setting: str) -> SweepEntry | None:
+        """The ranker as it is: alpha=1 of a setting, or of another policy with otherwise equal overrides."""
+        ones = [entry for entry in self.entries if entry.row.alpha == 1]
+        own = [entry for entry in ones if entry.setting == setting]
+        rest = Setting.of(setting).rest
+        return next(iter([*own, *(entry for entry in ones if Setting.of(entry.setting).rest == rest)]), None)
+
+    def is_repeated(self, entry: SweepEntry) -> bool:
+        """Whether a system is the ranker as it is once more, which an earlier setting has measured already."""
+        if entry.row.alpha != 1:
+            return False
+        rest = Setting.of(entry.setting).rest
+        ones = [one for one in self.entries if one.row.alpha == 1 and Setting.of(one.setting).rest == rest]
+        return entry is not ones[0] and _same(entry.row, ones[0].row)
 
     def change(self, entry: SweepEntry, measure: str) -> float | None:
         """Change in % against alpha=1 of the same setting, of the absolute value of the mean.
@@ -109,8 +138,8 @@ class Sweep:
         """
         if entry.row.alpha is None:
             return None
-        ones = [other for other in self.entries if other.setting == entry.setting and other.row.alpha == 1]
-        own, base = _figure(entry.row, measure), _figure(ones[0].row, measure) if ones else None
+        one = next((o for o in self.entries if o.setting == entry.setting and o.row.alpha == 1), None)
+        own, base = _figure(entry.row, measure), _figure(one.row, measure) if one is not None else None
         if own is None or base is None or not base.absolute_mean:
             return None
         return finite(100 * (own.absolute_mean - base.absolute_mean) / base.absolute_mean)
@@ -175,9 +204,10 @@ def write_sweep_report(folder: str | Path, console: Console | None = None, sweep
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    for table in (sweep_table(sweep), further_table(sweep)):
-        if table is not None:
-            console.print(table)
+    for table in sweep_tables(sweep):
+        console.print(table)
+        console.print()
+    console.print(_sign(sweep))
     for line in lines:
         console.print(Text(line))
     for plot in plots:
@@ -185,40 +215,72 @@ def write_sweep_report(folder: str | Path, console: Console | None = None, sweep
     return [*(folder / name for name in texts), *plots]
 
 
-def sweep_table(sweep: Sweep) -> Table:
-    """Systems by nDCG@10, MRR@10 and RaB / ARaB at 10; below each signed mean its change against alpha=1."""
-    table = Table(title="Sweep over alpha", caption=_sign(sweep), caption_justify="left")
-    return _filled(table, sweep, {**{name: name for name in EFFECTIVENESS}, **BIAS})
+def sweep_tables(sweep: Sweep) -> list[Table]:
+    """What is printed: the references and the ranker as it is once, then a block for each policy, alpha downwards.
 
-
-def further_table(sweep: Sweep) -> Table | None:
-    """Systems by NFaiRR and the scale-free measures of swapped documents and wordings; None without any."""
-    if not _shown(sweep, FURTHER):
-        return None
-    caption = "std: of the ranker's scores at the same alpha; documents that a swap of gendered words changes"
-    return _filled(Table(title="Scale-free", caption=caption, caption_justify="left"), sweep, FURTHER)
-
-
-def _filled(table: Table, sweep: Sweep, titles: Mapping[str, str]) -> Table:
-    several = any(entry.setting for entry in sweep.entries)
-    table.collapse_padding = True  # six columns of numbers and two of names fit 80 characters
-    if several:
-        table.add_column("setting", overflow="fold")
-    table.add_column("system", overflow="fold", min_width=9)
-    measures = _shown(sweep, titles)
-    for measure in measures:
-        table.add_column(titles[measure].replace(" ", "\n"), justify="right", no_wrap=True)
-    for entry in sweep.entries:
-        cells = []
+    Four measures with their changes against alpha=1 fit 80 characters; further measures stand in further tables.
+    """
+    titles = {**{name: name for name in EFFECTIVENESS}, **BIAS, **FURTHER}
+    shown = sorted(_shown(sweep, titles), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    tables = []
+    for start in range(0, len(shown), _ACROSS):
+        measures = shown[start : start + _ACROSS]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+        table.add_column("", width=_LABEL, overflow="fold")
         for measure in measures:
-            below = _change(sweep, entry, measure)
-            cells.append(_number(entry.row, measure, signed=measure in BIAS) + (below and f"\n{below}"))
-        table.add_row(
-            *([Text(entry.setting.removeprefix("policy=").replace("_", " "))] if several else []),
-            Text(entry.row.label),
-            *cells,
-        )
-    return table
+            table.add_column(Text(titles[measure].rjust(_NUMBER)), width=_CELL, no_wrap=True)
+        for heading, entries in _blocks(sweep):
+            if heading:
+                table.add_row(Text(heading, style="bold"))
+            for label, entry in entries:
+                name = Text(f"  {label}" if heading else label)
+                table.add_row(name, *(_cell(sweep, entry, measure) for measure in measures))
+            table.add_section()
+        tables.append(table)
+    return tables
+
+
+def _blocks(sweep: Sweep) -> list[tuple[str, list[tuple[str, SweepEntry]]]]:
+    """Headings, and entries with their labels; the first block holds what all settings share."""
+    several = len(sweep.settings) > 1
+    one_ranker = len({Setting.of(name).rest for name in sweep.settings}) == 1
+    common = [(entry.row.label, entry) for entry in sweep.entries if entry.row.alpha is None and not entry.setting]
+    blocks = []
+    for name in sweep.settings:
+        own = [entry for entry in sweep.entries if entry.setting == name and not sweep.is_repeated(entry)]
+        labelled = [(_label(entry), entry) for entry in own if entry.setting or entry.row.alpha is not None]
+        if one_ranker:
+            common += [(label, entry) for label, entry in labelled if entry.row.alpha == 1]
+            labelled = [(label, entry) for label, entry in labelled if entry.row.alpha != 1]
+        blocks.append((Setting.of(name).title if several else "", labelled))
+    return [(heading, entries) for heading, entries in [("", common), *blocks] if entries]
+
+
+def _label(entry: SweepEntry) -> str:
+    if entry.row.alpha is None:
+        return entry.row.label
+    return "alpha 1 (as is)" if entry.row.alpha == 1 else f"alpha {entry.row.alpha:g}"
+
+
+def _cell(sweep: Sweep, entry: SweepEntry, measure: str) -> Text:
+    number = _number(entry.row, measure, signed=measure in BIAS)
+    change = _change(sweep, entry, measure)
+    return Text(number.rjust(_NUMBER) + (change if change.endswith("*") else f"{change} ").rjust(_CELL - _NUMBER))
+
+
+def _same(one: SystemResult, other: SystemResult) -> bool:
+    """Whether two systems have the same means, to what a float can tell."""
+    if one.blocks.keys() != other.blocks.keys():
+        return False
+    for kind, block in one.blocks.items():
+        there = other.blocks[kind].figures
+        if block.figures.keys() != there.keys():
+            return False
+        if not all(
+            math.isclose(f.mean, there[n].mean, abs_tol=1e-6) or f.mean != f.mean for n, f in block.figures.items()
+        ):
+            return False
+    return True
 
 
 def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
@@ -248,13 +310,13 @@ def _merge_references(entries: Sequence[SweepEntry], settings: set[str]) -> list
     return merged
 
 
-def _merge_about(abouts: Sequence[About]) -> About:
+def _merge_about(abouts: Sequence[RunInfo]) -> RunInfo:
     words: dict[str, Any] = {
         field.name: " / ".join(dict.fromkeys(getattr(about, field.name) for about in abouts))
-        for field in fields(About)
+        for field in fields(RunInfo)
         if field.name not in ("alpha", "notes")
     }
-    return About(**words, notes=tuple(dict.fromkeys(note for about in abouts for note in about.notes)))
+    return RunInfo(**words, notes=tuple(dict.fromkeys(note for about in abouts for note in about.notes)))
 
 
 def _draw(folder: Path, sweep: Sweep) -> tuple[list[Path], list[str]]:
@@ -263,10 +325,23 @@ def _draw(folder: Path, sweep: Sweep) -> tuple[list[Path], list[str]]:
     for setting in sweep.settings:
         name = "tradeoff" + (f"-{re.sub(r'[^A-Za-z0-9.=_-]+', '_', setting)}" if setting else "")
         try:
-            plots += tradeoff_plot(folder / f"{name}.png", sweep.rows(setting))
+            plots += tradeoff_plot(
+                folder / f"{name}.png",
+                sweep.rows(setting),
+                control=_control(sweep, setting),
+                name=Setting.of(setting).policy or "alpha",
+            )
         except ValueError as error:
             problems.append(f"No plot{f' of {setting}' if setting else ''}: {error}.")
     return plots, problems
+
+
+def _control(sweep: Sweep, name: str) -> tuple[str, list[SystemResult]] | None:
+    """The control that belongs to a setting: its policy and its systems."""
+    setting = Setting.of(name)
+    others = [Setting.of(other) for other in sweep.settings]
+    own = [other for other in others if other.is_control and other.rest == setting.rest and not setting.is_control]
+    return (own[0].policy, sweep.rows(own[0].name)) if own else None
 
 
 def _describe(sweep: Sweep) -> list[str]:
@@ -318,7 +393,7 @@ def _payload(sweep: Sweep) -> dict[str, Any]:
         ]
         own = {"setting": entry.setting, "job": entry.job, "change_percent": changes, "tests": tests}
         systems.append({**system_payload(entry.row), **own})
-    about = {field.name: getattr(sweep.about, field.name) for field in fields(About)}
+    about = {field.name: getattr(sweep.about, field.name) for field in fields(RunInfo)}
     return {"format": FORMAT, "about": about, "failed": list(sweep.failed), "systems": systems}
 
 
@@ -331,6 +406,8 @@ def _markdown(sweep: Sweep, lines: Sequence[str], plots: Iterable[Path]) -> str:
     header += [FURTHER[name] for name in further]
     table = [header, ["---"] * left + ["---:"] * (len(header) - left)]
     for entry in sweep.entries:
+        if sweep.is_repeated(entry):
+            continue
         cells = [entry.setting, entry.row.label][2 - left :]
         cells += [_number(entry.row, name) + _in_brackets(_change(sweep, entry, name)) for name in effectiveness]
         for name in bias:
@@ -346,10 +423,20 @@ def _markdown(sweep: Sweep, lines: Sequence[str], plots: Iterable[Path]) -> str:
 
 
 def _change(sweep: Sweep, entry: SweepEntry, measure: str) -> str:
-    """The change in %, with a star where it is significant; empty for references and alpha=1."""
+    """The change with a star where it is significant, in % where the base's interval leaves out 0; else empty."""
     change, test = sweep.change(entry, measure), entry.test(measure)
     star = "*" if test is not None and test.p_holm < SIGNIFICANCE else ""
-    return star if change is None or entry.row.alpha == 1 else f"{_percent(change)}{star}"
+    if change is None or entry.row.alpha == 1:
+        return star
+    base = sweep.base(entry.setting)
+    before, after = (_figure(one.row, measure) if one is not None else None for one in (base, entry))
+    if before is not None and after is not None and _holds_zero(before):
+        return f"{after.absolute_mean - before.absolute_mean:+.3f}{star}"
+    return f"{_percent(change)}{star}"
+
+
+def _holds_zero(figure: Estimate) -> bool:
+    return figure.low is not None and figure.high is not None and figure.low <= 0 <= figure.high
 
 
 def _in_brackets(words: str) -> str:
@@ -365,7 +452,7 @@ def _sign(sweep: Sweep) -> Text:
     return Text(f"Means over queries; bias closer to 0 is better{words}")
 
 
-def _number(row: SystemRow, measure: str, signed: bool = False) -> str:
+def _number(row: SystemResult, measure: str, signed: bool = False) -> str:
     figure = _figure(row, measure)
     if figure is None or finite(figure.mean) is None:
         return "-"
@@ -376,5 +463,5 @@ def _percent(change: float) -> str:
     return f"{change:+.1f}%"
 
 
-def _figure(row: SystemRow, measure: str) -> Figure | None:
+def _figure(row: SystemResult, measure: str) -> Estimate | None:
     return next((block.figures[measure] for block in row.blocks.values() if measure in block.figures), None)

@@ -8,23 +8,18 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Canvas
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from backpack_rank.files import write_text
-from backpack_rank.reporting.plots import save_figure
-from backpack_rank.reporting.tables import csv_text, dump_json
+from backpack_rank.reporting.charts import Line, lines
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
+from backpack_rank.reporting.vega import save_chart
+from backpack_rank.reporting.writers import csv_text, dump_json, print_table
 
 FORMAT = "backpack_rank term similarity 1"
 STEM = "term_similarity"
 COLUMNS = ("representation", "distance", "ats", "std", "terms", "pairs", "pairs_in_documents")
 _SHOWN = (0, 1, 5, 10, 20, 50, 100, 200, 500)
-# Okabe and Ito's palette, as in the trade-off plot.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-_LINES = ("-", "--", ":", "-.")  # curves may lie on one another
 
 
 @dataclass(frozen=True)
@@ -101,17 +96,22 @@ class TermSimilarityReport:
 
 
 def print_term_similarity(report: TermSimilarityReport, console: Console | None = None) -> None:
-    """Print one column per kind of representation, and how the figures came about."""
-    console = console or Console()
-    header, rows = grid(report)
-    table = Table(title=Text(f"Term similarity on {report.collection}"), caption="MATS: 0 is no position bias")
-    for place, name in enumerate(header):
-        table.add_column(Text(name), justify="right" if place else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
-    for note in notes(report):
-        console.print(Text(note))
+    """Print one column per kind of representation (ATS at some distances, MATS), and how the figures came about."""
+    curves = report.curves
+    last = max(curve.distances[-1].distance for curve in curves)
+    rows = [
+        _row(f"ATS({distance})", [curve.distances[distance].ats for curve in curves])
+        for distance in _SHOWN
+        if distance <= last
+    ]
+    rows.append(_row("MATS", [curve.mats for curve in curves]))
+    rows.append(_row("its std over distances", [curve.mats_std for curve in curves]))
+    rows.append(_row("MATS within terms", [curve.mats_within_terms for curve in curves]))
+    pairs = tuple(Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves)
+    sections = (Section("", (*rows, Row(("pairs",), pairs))),)
+    groups = (Group("", tuple(curve.representation for curve in curves)),)
+    sentences = ("MATS: 0 is no position bias", *notes(report))
+    print_table(Table(STEM, f"Term similarity on {report.collection}", ("",), groups, sections, sentences), console)
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
@@ -137,43 +137,18 @@ def term_similarity_plot(path: str | Path, report: TermSimilarityReport) -> tupl
     Returns:
         Paths of the PNG and the SVG file.
     """
-    figure = Canvas(figsize=(7, 4), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for place, curve in enumerate(report.curves):
-        colour = _COLOURS[place % len(_COLOURS)]
-        x = [at.distance for at in curve.distances]
-        middle = [at.ats for at in curve.distances]
-        low, high = ([at.ats + sign * at.std for at in curve.distances] for sign in (-1, 1))
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
-        label = f"{curve.representation}, MATS {_number(curve.mats)}"
-        axes.plot(x, middle, _LINES[place % len(_LINES)], color=colour, lw=1.6, label=label)
-    axes.set_xlabel("distance of the two positions, in tokens")
-    axes.set_ylabel("average term similarity (ATS)")
-    axes.set_xlim(0, max(curve.distances[-1].distance for curve in report.curves))
-    axes.grid(color="#dddddd", lw=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=len(report.curves), frameon=False)
-    return save_figure(figure, Path(path))
-
-
-def grid(report: TermSimilarityReport) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table, one column per representation: ATS at some distances, MATS, pairs."""
-    curves = report.curves
-    header = ["", *(curve.representation for curve in curves)]
-    last = max(curve.distances[-1].distance for curve in curves)
-    rows = [
-        [f"ATS({distance})", *(_number(curve.distances[distance].ats) for curve in curves)]
-        for distance in _SHOWN
-        if distance <= last
+    series = [
+        Line(
+            f"{curve.representation}, MATS {number(curve.mats, 3)}",
+            [float(at.distance) for at in curve.distances],
+            [at.ats for at in curve.distances],
+            [at.ats - at.std for at in curve.distances],
+            [at.ats + at.std for at in curve.distances],
+        )
+        for curve in report.curves
     ]
-    rows.append(["MATS", *(_number(curve.mats) for curve in curves)])
-    rows.append(["its std over distances", *(_number(curve.mats_std) for curve in curves)])
-    rows.append(["MATS within terms", *(_number(curve.mats_within_terms) for curve in curves)])
-    rows.append(["pairs", *(f"{sum(at.pairs for at in curve.distances):,}" for curve in curves)])
-    return header, rows
+    x, y = "distance of the two positions, in tokens", "average term similarity (ATS)"
+    return save_chart(Path(path), lines(series, x, y, band=True, points=False, dashed=True, height=320))
 
 
 def notes(report: TermSimilarityReport) -> list[str]:
@@ -194,6 +169,10 @@ def notes(report: TermSimilarityReport) -> list[str]:
     return lines
 
 
+def _row(label: str, figures: Sequence[float]) -> Row:
+    return Row((label,), tuple(Cell(number(figure, 3)) for figure in figures))
+
+
 def _sample(curve: SimilarityCurve, per_position: int) -> str:
     pairs, there = (sum(getattr(at, name) for at in curve.distances) for name in ("pairs", "pairs_in_documents"))
     gone = f"; {curve.without_vector:,} more have no vector" if curve.without_vector else ""
@@ -205,11 +184,6 @@ def _sample(curve: SimilarityCurve, per_position: int) -> str:
 
 def _without_pairs(curves: Sequence[SimilarityCurve]) -> int:
     return max(sum(not at.pairs for at in curve.distances) for curve in curves)
-
-
-def _number(value: float) -> str:
-    # Rounded first: a difference of identical vectors must not read -0.000.
-    return "-" if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"
 
 
 def _or_null(value: Any) -> Any:

@@ -19,32 +19,82 @@ of other tokens.
 from __future__ import annotations
 
 import copy
-import logging
-from contextlib import ExitStack
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+import torch.nn.functional as F
+from torch import Tensor
 
-from backpack_rank.data.lexicon import Lexicon
-from backpack_rank.data.tokenisation import PairEncoder
+from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import word_tokens
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.reporting.explanation import ExplainedSense, ExplainedWord, Explanation
-from backpack_rank.senses.control import attach
-from backpack_rank.senses.pieces import Pieces, Word, joined_pieces
+from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankingHead, check_sense_weights
+from backpack_rank.models.utils import eval_mode
+from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
+from backpack_rank.senses.views import View
 
-log = logging.getLogger(__name__)
+_SMALL = 1e-5
 
-NODES = 32
-"""Points of Gauss-Legendre quadrature on one panel of the path."""
-MAX_PANELS = 64
-_TOLERANCE = 1e-10
+
+@dataclass(frozen=True)
+class ExplainedWord:
+    """One word of the joined text.
+
+    Attributes:
+        text: as it is written; the separator's and end's own names for these two.
+        segment: ``query``, ``separator``, ``document`` or ``end``.
+        contribution: its part of the score difference.
+        space: whether white space stands before it.
+        group: group of the lexicon it belongs to, empty for none.
+        change: change of the contribution by a control, None where there is none to compare with.
+    """
+
+    text: str
+    segment: str
+    contribution: float
+    space: bool = True
+    group: str = ""
+    change: float | None = None
+
+
+@dataclass(frozen=True)
+class ExplainedSense:
+    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight."""
+
+    index: int
+    contribution: float
+    sensitivity: float | None = None
+    weight: float = 1.0
+    change: float | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A score and where it comes from.
+
+    Attributes:
+        title: what is explained, such as the document's id and the position of the dial.
+        words: query, separator, document and end, in order.
+        senses: all senses, by index.
+        score: of the document.
+        empty_score: of the empty mix; words and senses each add up to the difference of the two.
+        residual: what they miss of it.
+        score_before: score without the control, None where there is none to compare with.
+        cut: tokens of the document that did not fit and had no part in the score.
+    """
+
+    title: str
+    words: tuple[ExplainedWord, ...]
+    senses: tuple[ExplainedSense, ...]
+    score: float
+    empty_score: float
+    residual: float = 0.0
+    score_before: float | None = None
+    cut: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +102,14 @@ class Attribution:
     """Contributions to one score.
 
     Attributes:
-        pieces: the text that was scored: tokens, their segments, words.
+        alignment: the text that was scored: tokens, their segments, words.
         contributions: of sense l of token j, float64 on the CPU [k, n].
         score: the ranker's score, computed in float64 from the ranker's own sense vectors and weights.
         empty_score: score of the empty mix.
-        residual: score - empty_score - sum of the contributions; what the path integral has missed.
+        residual: score - empty_score - sum of the contributions: rounding.
     """
 
-    pieces: Pieces
+    alignment: TokenAlignment
     contributions: Tensor
     score: float
     empty_score: float
@@ -68,17 +118,17 @@ class Attribution:
     @property
     def tokens(self) -> tuple[str, ...]:
         """The characters of each token."""
-        return self.pieces.tokens
+        return self.alignment.tokens
 
     @property
     def segments(self) -> tuple[str, ...]:
         """Part of the text of each token: query, separator, document, end."""
-        return self.pieces.segments
+        return self.alignment.segments
 
     @property
     def words(self) -> tuple[Word, ...]:
         """Words that the tokens form, w of them."""
-        return self.pieces.words
+        return self.alignment.words
 
     @cached_property
     def per_sense(self) -> Tensor:
@@ -97,39 +147,6 @@ class Attribution:
 
 
 @dataclass(frozen=True, eq=False)
-class AttributionChange:
-    """The same text under two controls, such as alpha = 1 and another alpha; changes are after minus before."""
-
-    before: Attribution
-    after: Attribution
-
-    @property
-    def contributions(self) -> Tensor:
-        """Change of every contribution. [k, n]"""
-        return self.after.contributions - self.before.contributions
-
-    @property
-    def score(self) -> float:
-        """Change of the score."""
-        return self.after.score - self.before.score
-
-    @property
-    def per_sense(self) -> Tensor:
-        """Change of each sense's contribution. [k]"""
-        return self.after.per_sense - self.before.per_sense
-
-    @property
-    def per_token(self) -> Tensor:
-        """Change of each token's contribution. [n]"""
-        return self.after.per_token - self.before.per_token
-
-    @property
-    def per_word(self) -> Tensor:
-        """Change of each word's contribution. [w]"""
-        return self.after.per_word - self.before.per_word
-
-
-@dataclass(frozen=True, eq=False)
 class BatchAttribution:
     """Contributions to the scores of a batch.
 
@@ -137,7 +154,7 @@ class BatchAttribution:
         contributions: float64 [B, k, n], 0 at padding.
         scores: [B]
         empty_score: score of the empty mix.
-        residuals: what the path integral has missed of each score. [B]
+        residuals: rounding of each score. [B]
     """
 
     contributions: Tensor
@@ -147,64 +164,83 @@ class BatchAttribution:
 
 
 def attribute(
-    ranker: PreTrainedModel, encoder: PairEncoder, query: str, document: str, weights: Tensor | None = None
+    ranker: Ranker, pair_tokenizer: PairTokenizer, query: str, document: str, view: View | None = None
 ) -> Attribution:
     """Contributions of all senses and tokens to the score of a document.
 
-    Controls that are attached to the ranker take part, so under ``applied(ranker, control)`` this explains the
-    controlled score.
-
     Args:
         ranker: a ranker with senses.
-        encoder: joins the texts, as for scoring.
+        pair_tokenizer: joins the texts, as for scoring.
         query: text of the query.
-        document: text of the document; what does not fit is cut and counted in ``pieces.cut``.
-        weights: one factor per sense M_l [k]; on top of weights that are attached already.
+        document: text of the document; what does not fit is cut and counted in ``alignment.cut``.
+        view: weights per sense and token shift under which the document is scored; None: the ranker unchanged.
 
     Raises:
         TypeError: the ranker has no senses.
         ValueError: the query is empty or too long, or the weights are not k finite numbers >= 0.
     """
     _check_has_senses(ranker)
-    pieces = joined_pieces(encoder, query, document)
-    found = attribute_batch(ranker, PackedBatch.from_sequences([np.array(pieces.ids)]), weights)
+    alignment = align_tokens(pair_tokenizer, query, document)
+    found = attribute_batch(ranker, PackedBatch.from_sequences([np.array(alignment.ids)]), view)
     return Attribution(
-        pieces, found.contributions[0].cpu(), found.scores.item(), found.empty_score, found.residuals.item()
+        alignment, found.contributions[0].cpu(), found.scores.item(), found.empty_score, found.residuals.item()
     )
 
 
-def attribute_change(before: Attribution, after: Attribution) -> AttributionChange:
-    """How a control changes the contributions to one score.
-
-    Raises:
-        ValueError: the two are not about the same text.
-    """
-    if before.pieces.ids != after.pieces.ids or before.contributions.shape != after.contributions.shape:
-        raise ValueError("the two attributions are about different texts or rankers; attribute the same pair twice")
-    return AttributionChange(before, after)
-
-
-def attribute_batch(ranker: PreTrainedModel, batch: PackedBatch, weights: Tensor | None = None) -> BatchAttribution:
+@torch.no_grad()
+def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None) -> BatchAttribution:
     """:func:`attribute` for the texts of a packed batch, tensors on the ranker's device.
+
+    Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's number format: in the
+    ranker's own, sums over hundreds of tokens would miss the score difference by their rounding.
 
     Raises:
         TypeError: the ranker has no senses.
         ValueError: the weights are not k finite numbers >= 0.
     """
     ranker = _check_has_senses(ranker)
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(evaluating(ranker))
-        if weights is not None:
-            stack.callback(attach(ranker, weights.detach().clone()).remove)
-        found = _attribute(ranker, batch.to(ranker.device))
-    difference = (found.scores - found.empty_score).abs()
-    if bool((found.residuals.abs() > 1e-4 * difference + 1e-8).any()):
-        log.warning(
-            "contributions miss the score difference by up to %.2g; the ranker's head is far from smooth",
-            found.residuals.abs().max().item(),
-        )
-    return found
+    weights = None if view is None else view.sense_weights
+    shift = None if view is None else view.token_shift
+    batch = batch.to(ranker.device)
+    if shift is not None:
+        batch = shift.merge_ids(batch)
+    backpack, head = ranker.backpack, copy.deepcopy(ranker.head).double().eval()
+    with eval_mode(ranker):
+        shares = backpack.pooled_weights(batch, shift).double()  # a [B, k, n]
+        ids, whole, inverse = backpack.distinct_tokens(batch, shift)
+        vectors = backpack.senses(ids, shift, whole).double().transpose(0, 1)  # C [k, U, d]
+    columns = batch.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
+    per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
+    if weights is not None:
+        check_sense_weights(weights, ranker.config.num_senses)
+        per_id = per_id * weights.to(per_id)[:, None]
+    mixed = torch.bmm(per_id.transpose(0, 1), vectors).sum(dim=0)  # sum_l M_l o^(l), [B, d]
+    gradient = path_gradient(head, mixed)  # g, [B, d]
+    products = torch.einsum("kud,bd->bku", vectors, gradient)
+    if weights is not None:
+        products = products * weights.to(products)[:, None]
+    contributions = shares * products.gather(2, columns)
+    scores, empty = head(mixed), head(torch.zeros_like(mixed[0])).item()
+    return BatchAttribution(contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2)))
+
+
+@torch.no_grad()
+def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:
+    """int_0^1 grad f(t o) dt of mixes o [N, d] (Sundararajan et al. 2017, baseline 0), without dropout. [N, d] float64
+
+    In closed form: a hidden unit is gelu(t a + b) with a = <w, o>, and the mean of its slope over t is
+    (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0.
+    """
+    weight, bias, out = (p.detach().double() for p in (head.dense.weight, head.dense.bias, head.out.weight))
+    steps = mixes.double() @ weight.T
+    small = steps.abs() < _SMALL
+    quotient = (F.gelu(steps + bias) - F.gelu(bias)) / torch.where(small, torch.ones_like(steps), steps)
+    slopes = torch.where(small, _gelu_slope(bias + steps / 2), quotient)
+    return (slopes * out[0]) @ weight
+
+
+def _gelu_slope(x: Tensor) -> Tensor:
+    return torch.special.ndtr(x) + x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
 def explanation(
@@ -227,9 +263,12 @@ def explanation(
         before: the same text without the control; changes are shown against it.
 
     Raises:
-        ValueError: ``before`` is about another text.
+        ValueError: ``before`` is about another text or ranker.
     """
-    change = attribute_change(before, found) if before is not None else None
+    if before is not None and (
+        before.alignment.ids != found.alignment.ids or len(before.per_sense) != len(found.per_sense)
+    ):
+        raise ValueError("the two attributions are about different texts or rankers; attribute the same pair twice")
     groups = {word: group for group, words in lexicon.groups.items() for word in words} if lexicon else {}
     words = tuple(
         ExplainedWord(
@@ -238,7 +277,7 @@ def explanation(
             found.per_word[index].item(),
             word.space,
             next((groups[part] for part in word_tokens(word.text) if part in groups), ""),
-            None if change is None else change.per_word[index].item(),
+            None if before is None else (found.per_word[index] - before.per_word[index]).item(),
         )
         for index, word in enumerate(found.words)
     )
@@ -248,70 +287,20 @@ def explanation(
             found.per_sense[sense].item(),
             None if sensitivity is None else float(sensitivity[sense]),
             1.0 if weights is None else float(weights[sense]),
-            None if change is None else change.per_sense[sense].item(),
+            None if before is None else (found.per_sense[sense] - before.per_sense[sense]).item(),
         )
         for sense in range(len(found.per_sense))
     )
     score_before = None if before is None else before.score
     return Explanation(
-        title, words, senses, found.score, found.empty_score, found.residual, score_before, found.pieces.cut
+        title, words, senses, found.score, found.empty_score, found.residual, score_before, found.alignment.cut
     )
 
 
-def _check_has_senses(ranker: PreTrainedModel) -> BackpackForRanking:
+def _check_has_senses(ranker: Ranker) -> BackpackForRanking:
     if not isinstance(ranker, BackpackForRanking):
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors, so its score does not split into senses and tokens; "
             "use a Backpack ranker"
         )
     return ranker
-
-
-def _attribute(ranker: BackpackForRanking, batch: PackedBatch) -> BatchAttribution:
-    """Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's number format.
-
-    In the ranker's own format, sums over hundreds of tokens would miss the score difference by their rounding.
-    """
-    with torch.no_grad():
-        shares = ranker.backpack.pooled_weights(batch).double()  # a [B, k, n]
-        ids, marks, inverse = ranker.backpack.distinct_tokens(batch)
-        vectors = ranker.backpack.senses(ids, marks).double().transpose(0, 1)  # C [k, U, d]
-        columns = batch.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
-        per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
-        senses = torch.bmm(per_id.transpose(0, 1), vectors).transpose(0, 1)  # [B, k, d]
-    head = copy.deepcopy(ranker.head).double()
-    with torch.enable_grad():
-        senses.requires_grad_()
-        mixed = ranker.sense_sum(senses)
-        path = _path_gradient(head, mixed.detach())
-        # Through the sum and what is attached to it, which is linear: M_l g for every sense.
-        (weighted,) = torch.autograd.grad(mixed, senses, path)
-    with torch.no_grad():
-        products = torch.bmm(weighted.transpose(0, 1), vectors.transpose(1, 2)).transpose(0, 1)  # [B, k, U]
-        contributions = shares * products.gather(2, columns)
-        scores, empty = head(mixed.detach()), head(torch.zeros_like(mixed[0])).item()
-        return BatchAttribution(contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2)))
-
-
-def _path_gradient(head: nn.Module, mixed: Tensor) -> Tensor:
-    """int_0^1 grad head(t o) dt for each row o of [B, d]: panels of the path are halved until <g, o> fits."""
-    with torch.no_grad():
-        ends, start = head(mixed), head(torch.zeros_like(mixed[0]))
-    panels = 1
-    while True:
-        gradient = _quadrature(head, mixed, panels)
-        missed = ((gradient * mixed).sum(dim=-1) - (ends - start)).abs()
-        if panels >= MAX_PANELS or bool((missed <= _TOLERANCE * (ends.abs() + start.abs() + 1)).all()):
-            return gradient
-        panels *= 2
-
-
-def _quadrature(head: nn.Module, mixed: Tensor, panels: int) -> Tensor:
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    gradient = torch.zeros_like(mixed)
-    for panel in range(panels):
-        steps = torch.from_numpy((panel + (nodes + 1) / 2) / panels).to(mixed)
-        points = (steps[:, None, None] * mixed).requires_grad_()  # [nodes, B, d]
-        (slopes,) = torch.autograd.grad(head(points).sum(), points)
-        gradient += torch.einsum("nbd,n->bd", slopes, torch.from_numpy(weights / (2 * panels)).to(mixed))
-    return gradient

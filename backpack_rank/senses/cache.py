@@ -71,10 +71,6 @@ class SenseCache:
                 # Opened before it has its name: from then on another job may remove it to make room.
                 return np.load(temporary, mmap_mode="r")
 
-    def size_gb(self) -> float:
-        """Space taken by all entries."""
-        return sum(path.stat().st_size for path in self.folder.glob("*.npy")) / GB
-
     def _lock(self, key: str) -> Path:
         return self.folder / f"{key}.lock"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.models.backpack import BackpackModel
-from backpack_rank.models.modes import evaluating
+from backpack_rank.models.utils import eval_mode
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def sensitivity(
             continue
         if max(map(len, variants[0])) > 1:
             in_parts += [word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1]
-        with evaluating(backpack):
+        with eval_mode(backpack):
             values += [_cosines(backpack, *variant) for variant in variants]
     if unknown:
         log.warning("the tokenizer does not know %s; these pairs are left out", unknown)

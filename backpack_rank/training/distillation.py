@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from backpack_rank.data.datamodule import ListBatch
-from backpack_rank.models.build import Ranker
-from backpack_rank.models.ranker import RankerOutput
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import RankerOutput
 from backpack_rank.training.losses import listwise_kl, margin_mse
 
 KINDS = ("margin_mse", "listwise_kl")

@@ -13,15 +13,15 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-from backpack_rank.models.build import Ranker
-from backpack_rank.models.interaction import InteractionForRanking
-from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.word_ranker import InteractionForRanking
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True)
-class Freezing:
+class FrozenParts:
     """What is frozen, and until when (``training.frozen`` and ``training.frozen_epochs`` in ``conf/train.yaml``).
 
     Attributes:
@@ -60,13 +60,13 @@ class Freezing:
             raise ValueError(f"training.frozen={list(self.frozen)} leaves no parameter to train; leave something out")
         if self.epochs is not None:
             # The optimiser has to know the parameters from the start, so they are frozen when training begins.
-            return [Thaw(chosen.values(), self.epochs)]
+            return [UnfreezeCallback(chosen.values(), self.epochs)]
         for parameter in chosen.values():
             parameter.requires_grad_(False)
         return []
 
 
-class Thaw(Callback):
+class UnfreezeCallback(Callback):
     """Keeps parameters frozen for the first epochs; a resumed run goes on where it was."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], epochs: int) -> None:

@@ -16,15 +16,15 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backpack_rank.data.ordered_lists import OrderedList
+from backpack_rank.analysis.sorting_scores import sorting_scores
+from backpack_rank.data.passages import ListwiseExample
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.models.listwise.causal_lm import CausalLmRanker
-from backpack_rank.models.listwise.prompt import PromptEncoder
-from backpack_rank.models.listwise.ranker import Ranking
-from backpack_rank.position.sorting_scores import sorting_scores
+from backpack_rank.listwise.base import Ranking
+from backpack_rank.listwise.causal_lm import CausalLmRanker
+from backpack_rank.listwise.prompt import PromptTokenizer
 from backpack_rank.training.listwise_data import ListwiseBatch
 from backpack_rank.training.listwise_loss import joint_loss, lm_loss, rank_loss
-from backpack_rank.training.module import Optimisation, seed_epoch
+from backpack_rank.training.module import OptimizerConfig, seed_epoch
 
 log = logging.getLogger(__name__)
 TAU, NDCG = "val/kendall_tau", "val/nDCG@10"
@@ -64,15 +64,15 @@ class ListwiseModule(L.LightningModule):
     def __init__(
         self,
         model: PreTrainedModel,
-        encoder: PromptEncoder,
-        optimisation: Optimisation,
+        pair_tokenizer: PromptTokenizer,
+        optimisation: OptimizerConfig,
         objective: ListwiseObjective,
-        held_out: Sequence[OrderedList],
+        held_out: Sequence[ListwiseExample],
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.model = model
-        self.encoder = encoder
+        self.pair_tokenizer = pair_tokenizer
         self.optimisation = optimisation
         self.objective = objective
         self.held_out = held_out
@@ -127,7 +127,7 @@ class ListwiseModule(L.LightningModule):
         chosen = numbers.tolist()
         if not chosen:  # more processes than lists
             return
-        ranker = CausalLmRanker(self.model, self.encoder, mode="first_token", device=str(self.device))
+        ranker = CausalLmRanker(self.model, self.pair_tokenizer, mode="first_token", device=str(self.device))
         rankings = ranker.rank([self.held_out[number].passages for number in chosen])
         self._ranked.update((number, ranking.order) for number, ranking in zip(chosen, rankings, strict=True))
 
@@ -168,12 +168,12 @@ def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
     return embeddings + torch.empty_like(embeddings).uniform_(-1, 1) * size[:, None, None]
 
 
-def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[OrderedList]) -> float:
+def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
     """Mean Kendall's tau-b between rankings and target levels."""
     return sorting_scores(rankings, [item.levels for item in lists]).tau
 
 
-def ndcg(rankings: Sequence[Ranking], lists: Sequence[OrderedList]) -> float:
+def ndcg(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
     """Mean nDCG@10 by the lists' grades."""
     run = {
         str(number): {str(place): -float(rank) for place, rank in enumerate(ranking.ranks())}

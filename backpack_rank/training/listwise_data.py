@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from backpack_rank.data.ordered_lists import ListSource, OrderedList
+from backpack_rank.data.passages import ListSource, ListwiseExample
 from backpack_rank.data.sampling import EpochSamplerBase
-from backpack_rank.models.listwise.prompt import PromptEncoder
-from backpack_rank.position.augmentation import Augmentation
+from backpack_rank.listwise.augmentation import Augmentation
+from backpack_rank.listwise.prompt import PromptTokenizer
 
 _ORDERS, _SHUFFLE = 3, 4
 """Numbers that keep the draws of this module apart from each other and from those of the sorting tasks."""
@@ -67,29 +67,31 @@ class EncodedList:
     levels: np.ndarray
 
 
-def single_identifiers(encoder: PromptEncoder, size: int) -> list[int]:
+def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
     """The one token of each of the first ``size`` identifiers.
 
     Raises:
         ValueError: an identifier has several tokens, so that its first one does not tell it from others.
     """
-    tokens = encoder.identifiers(size)
+    tokens = pair_tokenizer.identifiers(size)
     for number, own in enumerate(tokens, start=1):
         if len(own) != 1:
             raise ValueError(
-                f"identifier {number} of prompt {encoder.prompt.name} has {len(own)} tokens in this tokenizer, and the "
+                f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(own)} tokens here, and the "
                 "ranking loss reads one logit for each passage: take alphabetic identifiers "
                 "(model.prompt.identifiers=alphabetic) or shorter lists (task.size)"
             )
     return [own[0] for own in tokens]
 
 
-def encode_lists(encoder: PromptEncoder, items: Sequence[OrderedList]) -> list[EncodedList]:
+def encode_lists(pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]) -> list[EncodedList]:
     """Prompt, target answer and identifiers of lists as they are shown."""
-    prompts = encoder.encode_all([item.passages for item in items])
-    identifiers = np.array(single_identifiers(encoder, max(map(len, items))), dtype=np.int64)
+    prompts = pair_tokenizer.encode_all([item.passages for item in items])
+    identifiers = np.array(single_identifiers(pair_tokenizer, max(map(len, items))), dtype=np.int64)
     return [
-        EncodedList(prompt.ids, np.array(encoder.answer(item.order)), identifiers[: len(item)], item.ranks, item.levels)
+        EncodedList(
+            prompt.ids, np.array(pair_tokenizer.answer(item.order)), identifiers[: len(item)], item.ranks, item.levels
+        )
         for prompt, item in zip(prompts, items, strict=True)
     ]
 
@@ -116,9 +118,11 @@ def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
 class ListwiseDataset(Dataset):
     """Lists by (epoch, number); ``number`` counts every order of every list of the epoch."""
 
-    def __init__(self, source: ListSource, encoder: PromptEncoder, augmentation: Augmentation, seed: int = 0) -> None:
-        self.source, self.encoder, self.augmentation, self.seed = source, encoder, augmentation, seed
-        self._epoch: tuple[int, list[OrderedList]] | None = None
+    def __init__(
+        self, source: ListSource, pair_tokenizer: PromptTokenizer, augmentation: Augmentation, seed: int = 0
+    ) -> None:
+        self.source, self.pair_tokenizer, self.augmentation, self.seed = source, pair_tokenizer, augmentation, seed
+        self._epoch: tuple[int, list[ListwiseExample]] | None = None
 
     def __len__(self) -> int:
         return len(self.source) * self.augmentation.copies
@@ -128,16 +132,16 @@ class ListwiseDataset(Dataset):
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> list[EncodedList]:
         """All lists of a batch (called by torch's data loader): their texts are encoded together."""
-        return encode_lists(self.encoder, [self.shown(*key) for key in keys])
+        return encode_lists(self.pair_tokenizer, [self.shown(*key) for key in keys])
 
-    def shown(self, epoch: int, number: int) -> OrderedList:
+    def shown(self, epoch: int, number: int) -> ListwiseExample:
         """A list in the order in which it is shown."""
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = epoch, self.source.lists(epoch)
         place, copy = divmod(number, self.augmentation.copies)
         item = self._epoch[1][place]
-        chance = np.random.default_rng([self.seed, epoch, place, _ORDERS])
-        return item.taken(self.augmentation.orders(len(item), chance)[copy])
+        rng = np.random.default_rng([self.seed, epoch, place, _ORDERS])
+        return item.taken(self.augmentation.orders(len(item), rng)[copy])
 
 
 class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
@@ -163,8 +167,8 @@ class ListwiseData(L.LightningDataModule):
     def __init__(
         self,
         source: ListSource,
-        held_out: Sequence[OrderedList],
-        encoder: PromptEncoder,
+        held_out: Sequence[ListwiseExample],
+        pair_tokenizer: PromptTokenizer,
         augmentation: Augmentation,
         *,
         batch_size: int,
@@ -172,7 +176,7 @@ class ListwiseData(L.LightningDataModule):
         workers: int = 0,
     ) -> None:
         super().__init__()
-        self.train = ListwiseDataset(source, encoder, augmentation, seed)
+        self.train = ListwiseDataset(source, pair_tokenizer, augmentation, seed)
         self.held_out = held_out
         self.batch_size = batch_size
         self.seed = seed

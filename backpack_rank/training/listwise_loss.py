@@ -22,7 +22,7 @@ def rank_loss(
 
     Args:
         levels: pairs of the same level are ties and left out [..., m]; None has no ties.
-        inverse: v, from :meth:`~backpack_rank.position.propensity.Propensities.inverse` by input position and target
+        inverse: v, from :meth:`~backpack_rank.listwise.propensity.Propensities.inverse` by input position and target
             rank, [..., m]; None leaves all pairs as they are.
     """
     losses = pair_losses(scores.float(), ranks, mask, levels)

@@ -11,39 +11,39 @@ import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
+from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import ListBatch
-from backpack_rank.data.pairs import Pairs
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.models.build import Ranker
-from backpack_rank.models.packing import PackedBatch
+from backpack_rank.models.factory import Ranker
 from backpack_rank.training.losses import scatter_lists
 from backpack_rank.training.ranking_loss import RankingLoss
-from backpack_rank.training.terms import Term
+from backpack_rank.training.terms import AuxiliaryLoss
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
 
 
 @dataclass(frozen=True)
-class Optimisation:
+class OptimizerConfig:
     """AdamW with linear warm-up and linear decay to 0.
 
     Attributes:
         learning_rate: highest learning rate.
         weight_decay: for matrices; biases and layer norms have none.
-        warmup_share: share of all steps in which the rate rises.
-        new_rate: highest learning rate of everything but a pretrained backbone; None is ``learning_rate``.
+        warmup_ratio: share of all steps in which the rate rises.
+        head_learning_rate: highest learning rate of everything but a pretrained backbone; None is ``learning_rate``.
     """
 
     learning_rate: float = 1e-5
     weight_decay: float = 0.01
-    warmup_share: float = 0.1
-    new_rate: float | None = None
+    warmup_ratio: float = 0.1
+    head_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0 or not 0 <= self.warmup_share < 1:
+        if not self.learning_rate > 0 or not 0 <= self.warmup_ratio < 1:
             raise ValueError(
                 f"training.learning_rate={self.learning_rate} must be > 0 and "
-                f"training.warmup_share={self.warmup_share} in [0, 1)"
+                f"training.warmup_ratio={self.warmup_ratio} in [0, 1)"
             )
 
     def optimizer(self, model: nn.Module) -> torch.optim.AdamW:
@@ -78,11 +78,11 @@ class Optimisation:
     def _rates(self, model: nn.Module) -> list[tuple[float, list[nn.Parameter]]]:
         """Trainable parameters by learning rate."""
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        if self.new_rate is None:
+        if self.head_learning_rate is None:
             return [(self.learning_rate, [parameter for _, parameter in named])]
         old = [parameter for name, parameter in named if ".backbone." in f".{name}"]
         new = [parameter for name, parameter in named if ".backbone." not in f".{name}"]
-        return [(self.learning_rate, old), (self.new_rate, new)]
+        return [(self.learning_rate, old), (self.head_learning_rate, new)]
 
     def configured(self, model: nn.Module, steps: int) -> OptimizerLRSchedulerConfig:
         """Optimizer and schedule over ``steps`` as Lightning wants them."""
@@ -91,8 +91,8 @@ class Optimisation:
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
-        """Learning rate by step: up over ``warmup_share`` of ``steps``, then down to 0."""
-        rising = max(1, round(self.warmup_share * steps))
+        """Learning rate by step: up over ``warmup_ratio`` of ``steps``, then down to 0."""
+        rising = max(1, round(self.warmup_ratio * steps))
 
         def factor(step: int) -> float:
             if step < rising:
@@ -118,10 +118,10 @@ class RankingModule(L.LightningModule):
     def __init__(
         self,
         ranker: Ranker,
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         dev: Pairs,
         seed: int = 0,
-        terms: Sequence[Term] = (),
+        terms: Sequence[AuxiliaryLoss] = (),
         ranking_loss: RankingLoss | None = None,
     ) -> None:
         super().__init__()

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import torch
 
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.senses.tokens import TokenClasses
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.models.utils import eval_mode
 
 _SMALL = 1e-6
 
 
 @torch.no_grad()
-def move_into(ranker: BackpackForRanking, classes: TokenClasses, chosen: Sequence[int]) -> int:
+def project_into_senses(ranker: BackpackForRanking, classes: TokenClasses, chosen: Sequence[int]) -> int:
     """Move what sets the words of the classes apart from all other senses into the chosen ones, in place.
 
     Sense vectors are linear in h(x), C(x)_l = W_l h(x) + b_l. With P the projection onto all differences of h between
@@ -27,7 +27,7 @@ def move_into(ranker: BackpackForRanking, classes: TokenClasses, chosen: Sequenc
     """
     network = ranker.backpack.sense_network
     weight = network.final_mlp.c_proj.weight  # [f, k d]
-    with evaluating(network):
+    with eval_mode(network):
         hidden = [ranker.backpack.token_hidden(torch.tensor(ids, device=weight.device)) for ids in classes.members]
     differences = torch.cat([part - part.mean(dim=0) for part in hidden]).double().cpu()
     _, lengths, directions = torch.linalg.svd(differences, full_matrices=False)

@@ -18,12 +18,11 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackModel
-from backpack_rank.models.initialisation import senses_and_pooled
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.training.module import Optimisation
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.utils import eval_mode
+from backpack_rank.training.module import OptimizerConfig
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class Reconstructed:
         """
         backpack = ranker.backpack
         device = backpack.get_input_embeddings().weight.device
-        with evaluating(ranker):
+        with eval_mode(ranker):
             rows = [
                 mix_and_pooled(backpack, PackedBatch.from_sequences(texts[start : start + batch_size]).to(device))
                 for start in range(0, len(texts), batch_size)
@@ -137,7 +136,9 @@ class ReconstructionModule(L.LightningModule):
     before: Reconstructed
     after: Reconstructed
 
-    def __init__(self, ranker: BackpackForRanking, optimisation: Optimisation, held_out: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self, ranker: BackpackForRanking, optimisation: OptimizerConfig, held_out: Sequence[np.ndarray]
+    ) -> None:
         super().__init__()
         self.ranker = ranker
         self.optimisation = optimisation
@@ -168,20 +169,26 @@ class ReconstructionModule(L.LightningModule):
 
 
 def mix_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """The sum over senses at the pooled token of each text, and the backbone's last hidden state there. Two [B, d]"""
-    senses, pooled = senses_and_pooled(backpack, batch)
-    return senses.sum(dim=1), pooled
+    """The sum over senses at the pooled token of each text, and the backbone's last hidden state there. Two [B, d]
+
+    The backbone reads the texts once, without gradients.
+    """
+    with torch.no_grad():
+        hidden = backpack.hidden_states(batch)
+    positions = backpack.pooled_positions(batch)
+    weights = backpack.sense_weight_net.pooled(hidden, batch, positions)
+    return backpack.weighted_senses(weights, batch).sum(dim=1), hidden[positions]
 
 
 @contextmanager
-def only_senses_learn(ranker: BackpackForRanking) -> Iterator[None]:
+def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
     """Everything but senses and weights frozen, and no dropout anywhere, for the length of a ``with`` block."""
     learning = {id(parameter) for part in _new_parts(ranker) for parameter in part.parameters()}
     frozen = [own for own in ranker.parameters() if own.requires_grad and id(own) not in learning]
     try:
         for parameter in frozen:
             parameter.requires_grad_(False)
-        with evaluating(ranker):
+        with eval_mode(ranker):
             yield
     finally:
         for parameter in frozen:

@@ -16,21 +16,27 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.data.lexicon import load_lexicon, load_one_way, load_pairs
-from backpack_rank.data.swap import WordSwap
-from backpack_rank.data.tokenisation import PairEncoder
-from backpack_rank.data.word_classes import load_all_classes
-from backpack_rank.models.build import Ranker, load_ranker
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.senses.policy import LowestSenses
+from backpack_rank.attributes.counterfactual import LexiconSwap
+from backpack_rank.attributes.lexicon import load_lexicon, load_one_way, load_pairs
+from backpack_rank.attributes.word_classes import load_all_classes
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.factory import Ranker, load_ranker
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.sensitivity import sensitivity
-from backpack_rank.senses.specialised import Specialised, check_senses
-from backpack_rank.senses.tokens import TokenClasses, token_classes
-from backpack_rank.training.moved_senses import move_into
+from backpack_rank.senses.specialised import Specialised, check_senses, specialised_senses
+from backpack_rank.training.moved_senses import project_into_senses
 from backpack_rank.training.ranking_loss import RankingLoss
-from backpack_rank.training.specialisation_terms import AnyAlpha, Content, Counterfactual, Kept, Tied
-from backpack_rank.training.terms import Term
-from backpack_rank.training.wordings import BothWordings
+from backpack_rank.training.specialisation_terms import (
+    AlphaRobust,
+    ContentFree,
+    Counterfactual,
+    ReferenceGap,
+    TiedSenses,
+)
+from backpack_rank.training.terms import AuxiliaryLoss
+from backpack_rank.training.wordings import CounterfactualScorer
 
 log = logging.getLogger(__name__)
 PARTS = ("tied", "counterfactual", "content", "any_alpha", "kept")
@@ -43,10 +49,14 @@ class NoSpecialisation:
     swap: ClassVar[None] = None
 
     def apply(
-        self, ranker: Ranker, encoder: PairEncoder, ranking_loss: RankingLoss, taught: Sequence[Term] = ()
-    ) -> tuple[Term, ...]:
+        self,
+        ranker: Ranker,
+        pair_tokenizer: PairTokenizer,
+        ranking_loss: RankingLoss,
+        teacher_terms: Sequence[AuxiliaryLoss] = (),
+    ) -> tuple[AuxiliaryLoss, ...]:
         """No term. An earlier specialisation leaves the ranker's configuration: training without it undoes it."""
-        if (found := Specialised.of(ranker)) is not None:
+        if (found := specialised_senses(ranker.config)) is not None:
             log.warning(
                 "the ranker was specialised for %s in senses %s; with specialise=none it is no longer said to be",
                 found.attribute,
@@ -54,10 +64,10 @@ class NoSpecialisation:
             )
             ranker.config.specialised = None
             if isinstance(ranker, BackpackForRanking):
-                ranker.backpack.read_apart()
+                ranker.backpack.split_word_classes()
         return ()
 
-    def settle(self, ranker: Ranker, encoder: PairEncoder) -> None:
+    def settle(self, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
         """Nothing to settle."""
 
 
@@ -71,9 +81,9 @@ class Specialisation:
             the words apart most already; where all s_l are alike, as in new senses, any choice is as good.
         tied, counterfactual, content, any_alpha, kept: weights of the terms; 0 leaves one out.
         moved: before training, what sets the words of the classes apart is moved from the other senses into S, see
-            :func:`~backpack_rank.training.moved_senses.move_into`.
+            :func:`~backpack_rank.training.moved_senses.project_into_senses`.
         alike: the contextual network reads the words of a class alike at every alpha
-            (:mod:`backpack_rank.models.alike_words`), so the attribute passes through sense vectors alone.
+            (:mod:`backpack_rank.models.word_boundaries`), so the attribute passes through sense vectors alone.
         wide: titles, occupations with gendered forms and kinship are tied, moved and read alike as well.
         counterfactuals: texts per batch at most whose swapped wording is scored; None is all that have one.
         reference: folder of a ranker trained without specialisation, for ``kept``; None leaves that term out.
@@ -116,25 +126,29 @@ class Specialisation:
     def swap(self) -> Callable[[str], str] | None:
         """Gives a text's counterfactual, for the training lists; None when no term needs it.
 
-        Content needs it too: it must tell what the attribute adds from what else a text says.
+        ContentFree needs it too: it must tell what the attribute adds from what else a text says.
         """
         if not (self.counterfactual or self.content or (self.kept and self.reference)):
             return None
         words = self.attribute
         names = load_lexicon(words["names"]) if words.get("names") else None
         one_way = load_one_way(words["one_way"]) if words.get("one_way") else None
-        return partial(_swapped, WordSwap(load_pairs(words["swap_pairs"], tuple(words["sides"])), names, one_way))
+        return partial(_swapped, LexiconSwap(load_pairs(words["swap_pairs"], tuple(words["sides"])), names, one_way))
 
     def apply(
-        self, ranker: Ranker, encoder: PairEncoder, ranking_loss: RankingLoss, taught: Sequence[Term] = ()
-    ) -> tuple[Term, ...]:
+        self,
+        ranker: Ranker,
+        pair_tokenizer: PairTokenizer,
+        ranking_loss: RankingLoss,
+        teacher_terms: Sequence[AuxiliaryLoss] = (),
+    ) -> tuple[AuxiliaryLoss, ...]:
         """Choose S, move the attribute into it, write it into the ranker's configuration, and give the terms.
 
         Args:
             ranker: as it starts.
-            encoder: its tokenizer.
+            pair_tokenizer: its tokenizer.
             ranking_loss: of the training.
-            taught: terms of the training that look at scores alone; they hold at every alpha.
+            teacher_terms: terms of the training that look at scores alone; they hold at every alpha.
 
         Raises:
             TypeError: the ranker has no senses.
@@ -147,33 +161,33 @@ class Specialisation:
                 f"{type(ranker).__name__} has no sense vectors, so none can be set apart: use a Backpack, or "
                 "specialise=none"
             )
-        tokenizer = encoder.tokenizer
+        tokenizer = pair_tokenizer.tokenizer
         chosen = self._choose(ranker, tokenizer)
         outside = torch.ones(ranker.config.num_senses)
         outside[list(chosen)] = 0
-        wordings = BothWordings(outside, self.counterfactuals)
-        terms: list[Term] = []
-        ranker.backpack.read_apart()  # whatever an earlier specialisation made of it
+        wordings = CounterfactualScorer(outside, self.counterfactuals)
+        terms: list[AuxiliaryLoss] = []
+        ranker.backpack.split_word_classes()  # whatever an earlier specialisation made of it
         classes = self._classes(tokenizer)
         if classes is not None:
             log.info("specialise: %d tokens in %d classes", sum(map(len, classes.members)), len(classes.members))
             if self.alike:
-                ranker.backpack.read_alike(classes.members, classes.edges)
+                ranker.backpack.merge_word_classes(classes.members, classes.boundaries)
             if self.moved:
-                log.info("specialise: %d directions moved", move_into(ranker, classes, chosen))
+                log.info("specialise: %d directions moved", project_into_senses(ranker, classes, chosen))
             if self.tied:
                 others = [sense for sense in range(ranker.config.num_senses) if sense not in chosen]
-                terms.append(Tied(classes, others, self.tied))
+                terms.append(TiedSenses(classes, others, self.tied))
         if self.counterfactual:
             terms.append(Counterfactual(wordings, self.counterfactual))
         if self.content:
-            terms.append(Content(wordings, self.content))
+            terms.append(ContentFree(wordings, self.content))
         if self.kept and self.reference is not None:
-            terms.append(Kept(wordings, self._reference(encoder), self.kept))
+            terms.append(ReferenceGap(wordings, self._reference(pair_tokenizer), self.kept))
         if self.any_alpha:
-            terms.append(AnyAlpha(outside, self.any_alpha, ranking_loss, taught))
+            terms.append(AlphaRobust(outside, self.any_alpha, ranking_loss, teacher_terms))
         found = Specialised(self.attribute["name"], chosen)
-        found.write(ranker)
+        found.write(ranker.config)
         log.info("specialise: senses %s are set apart for %s", list(chosen), found.attribute)
         return tuple(terms)
 
@@ -189,28 +203,28 @@ class Specialisation:
         check_senses(chosen, count, "specialise.senses")
         return tuple(sorted(chosen))
 
-    def settle(self, ranker: Ranker, encoder: PairEncoder) -> None:
+    def settle(self, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
         """Behind training: move into S what the other senses still tell of the words, so that they are alike exactly.
 
         Does nothing unless the classes were moved before training as well.
         """
-        found = Specialised.of(ranker)
+        found = specialised_senses(ranker.config)
         if self.moved and found is not None and isinstance(ranker, BackpackForRanking):
-            classes = self._classes(encoder.tokenizer)
+            classes = self._classes(pair_tokenizer.tokenizer)
             assert classes is not None
-            move_into(ranker, classes, found.senses)
+            project_into_senses(ranker, classes, found.senses)
 
     def _classes(self, tokenizer: PreTrainedTokenizerBase) -> TokenClasses | None:
         """Token classes of the attribute, None where no option needs them."""
         if not (self.tied or self.moved or self.alike):
             return None
         wide = self.attribute.get("wide_classes") or () if self.wide else ()
-        return token_classes(tokenizer, load_all_classes([*self.attribute["classes"], *wide]))
+        return TokenClasses.of(tokenizer, load_all_classes([*self.attribute["classes"], *wide]))
 
-    def _reference(self, encoder: PairEncoder) -> Ranker:
+    def _reference(self, pair_tokenizer: PairTokenizer) -> Ranker:
         assert self.reference is not None
         reference, other = load_ranker(self.reference)
-        if _vocabulary(other) != _vocabulary(encoder):
+        if _vocabulary(other) != _vocabulary(pair_tokenizer):
             raise ValueError(
                 f"specialise.reference={self.reference} has another tokenizer than the ranker in training, and reads "
                 "the same token ids; start both from the same tokenizer"
@@ -218,9 +232,14 @@ class Specialisation:
         return reference
 
 
-def _swapped(swap: WordSwap, text: str) -> str:
+def _swapped(swap: LexiconSwap, text: str) -> str:
     return swap(text).text
 
 
-def _vocabulary(encoder: PairEncoder) -> tuple[int | None, int, int, dict[str, int]]:
-    return encoder.start_id, encoder.separator_id, encoder.end_id, encoder.tokenizer.get_vocab()
+def _vocabulary(pair_tokenizer: PairTokenizer) -> tuple[int | None, int, int, dict[str, int]]:
+    return (
+        pair_tokenizer.start_id,
+        pair_tokenizer.separator_id,
+        pair_tokenizer.end_id,
+        pair_tokenizer.tokenizer.get_vocab(),
+    )

@@ -3,16 +3,16 @@
 With s(alpha) the score of a text with the senses in S times alpha, x' the swapped wording of a text x, and V the
 variance of the scores s(1) within lists (pooled, at least 1, without a gradient):
 
-    Tied             mean over words m of classes such as {he, she}, and over senses l outside S, of
+    TiedSenses             mean over words m of classes such as {he, she}, and over senses l outside S, of
                      |C(m)_l - class mean|^2 / |C(m)_l|^2
     Counterfactual   mean (s(0) of x - s(0) of x')^2 / V
-    Content          mean (s(0) - s(1), both averaged over x and x')^2 / V
-    Kept             mean (s(1) of x - s(1) of x' - what a reference ranker makes of them)^2 / V
-    AnyAlpha         the ranking loss of s(alpha), alpha drawn from [0, 1] for every batch
+    ContentFree          mean (s(0) - s(1), both averaged over x and x')^2 / V
+    ReferenceGap             mean (s(1) of x - s(1) of x' - what a reference ranker makes of them)^2 / V
+    AlphaRobust         the ranking loss of s(alpha), alpha drawn from [0, 1] for every batch
 
-Tied and Counterfactual take the attribute out of the other senses: out of the sense vectors of words, and out of
-everything else (contextual weights, words of several tokens). Content takes everything but the attribute out of S, so
-that alpha turns nothing else. V is at least 1 because ranking losses over logits set the scale of scores, and early
+TiedSenses and Counterfactual take the attribute out of the other senses: out of the sense vectors of words, and out of
+everything else (contextual weights, words of several tokens). ContentFree takes everything but the attribute out of S,
+so that alpha turns nothing else. V is at least 1 because ranking losses over logits set the scale of scores, and early
 scores, far smaller, would make these terms outweigh the ranking loss.
 """
 
@@ -25,17 +25,17 @@ import torch
 from torch import Tensor
 
 from backpack_rank.data.datamodule import ListBatch
-from backpack_rank.models.build import Ranker
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.ranker import BackpackForRanking, RankerOutput
-from backpack_rank.senses.tokens import TokenClasses
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import BackpackForRanking, RankerOutput
+from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.losses import scatter_lists
 from backpack_rank.training.ranking_loss import RankingLoss
-from backpack_rank.training.terms import Term
-from backpack_rank.training.wordings import BothWordings, exact_scores
+from backpack_rank.training.terms import AuxiliaryLoss
+from backpack_rank.training.wordings import CounterfactualScorer, exact_scores
 
 
-class Tied:
+class TiedSenses:
     """Words of a class have one vector in every sense outside S.
 
     It trains the projections W_l of these senses and not the layer h(x) that all senses share, so what sets the words
@@ -62,7 +62,7 @@ class Tied:
         assert isinstance(ranker, BackpackForRanking)
         backpack = ranker.backpack
         self._ids, self._centring = self._ids.to(scores.device), self._centring.to(scores.device)
-        with evaluating(backpack.sense_network), torch.autocast(scores.device.type, enabled=False):
+        with eval_mode(backpack.sense_network), torch.autocast(scores.device.type, enabled=False):
             with torch.no_grad():
                 hidden = backpack.token_hidden(self._ids)
             vectors = backpack.sense_network.expand(hidden)[:, self.outside].flatten(1).float()  # [T, (k - |S|) d]
@@ -79,7 +79,7 @@ class _OfWordings:
 
     needs_senses = True
 
-    def __init__(self, wordings: BothWordings, weight: float) -> None:
+    def __init__(self, wordings: CounterfactualScorer, weight: float) -> None:
         self.wordings = wordings
         self.weight = weight
 
@@ -98,7 +98,7 @@ class Counterfactual(_OfWordings):
         return (both.without[:, 0] - both.without[:, 1]).square().mean() / scale(scores, batch.mask)
 
 
-class Content(_OfWordings):
+class ContentFree(_OfWordings):
     """S adds nothing to a score but the attribute: averaged over both wordings, it adds 0."""
 
     name = "content"
@@ -113,14 +113,14 @@ class Content(_OfWordings):
             alike[batch.swapped.rows] = False
         senses = output.senses[alike]
         outside = self.wordings.outside.to(scores.device)[:, None]
-        with evaluating(ranker.head):  # the same dropout, that of the sense vectors, on both sides
+        with eval_mode(ranker.head):  # the same dropout, that of the sense vectors, on both sides
             added = exact_scores(ranker, senses) - exact_scores(ranker, senses * outside)
         if both is not None:
             added = torch.cat([added, (both.full - both.without).mean(dim=1)])
         return added.square().mean() / scale(scores, batch.mask)
 
 
-class Kept(_OfWordings):
+class ReferenceGap(_OfWordings):
     """At alpha = 1, a text and its counterfactual differ as a reference ranker says.
 
     Nothing but the ranking loss pays for the attribute at alpha = 1. Where that does not need it, the other terms make
@@ -133,7 +133,7 @@ class Kept(_OfWordings):
 
     name = "kept"
 
-    def __init__(self, wordings: BothWordings, reference: Ranker, weight: float) -> None:
+    def __init__(self, wordings: CounterfactualScorer, reference: Ranker, weight: float) -> None:
         super().__init__(wordings, weight)
         self.reference = reference.eval().requires_grad_(False)
 
@@ -153,20 +153,20 @@ class Kept(_OfWordings):
 
 
 @dataclass
-class AnyAlpha:
+class AlphaRobust:
     """Scores with S times any alpha in [0, 1] rank as well: the whole objective, on those scores.
 
     Attributes:
         outside: 1 for senses outside S, 0 in S. [k]
         weight: factor of the term.
         ranking_loss: of the training.
-        taught: further terms of the training that look at scores alone, such as a teacher's.
+        teacher_terms: further terms of the training that look at scores alone, such as a teacher's.
     """
 
     outside: Tensor
     weight: float
     ranking_loss: RankingLoss
-    taught: Sequence[Term] = ()
+    teacher_terms: Sequence[AuxiliaryLoss] = ()
 
     name = "any_alpha"
     needs_senses = True
@@ -179,7 +179,7 @@ class AnyAlpha:
         turned = ranker.score_senses(output.senses * weights.to(output.senses)[:, None])
         lists = scatter_lists(turned.float(), batch.mask)
         total = self.ranking_loss.weight * self.ranking_loss(lists, batch.labels, batch.mask)[0]
-        for term in self.taught:
+        for term in self.teacher_terms:
             total = total + term.weight * term.loss(ranker, batch, RankerOutput(turned, output.senses), lists)
         return total
 

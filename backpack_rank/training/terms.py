@@ -7,11 +7,11 @@ from typing import Protocol
 from torch import Tensor
 
 from backpack_rank.data.datamodule import ListBatch
-from backpack_rank.models.build import Ranker
-from backpack_rank.models.ranker import RankerOutput
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import RankerOutput
 
 
-class Term(Protocol):
+class AuxiliaryLoss(Protocol):
     """One more term of the loss.
 
     Attributes:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from backpack_rank.data.datamodule import ListBatch
-from backpack_rank.models.modes import evaluating
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking, RankerOutput
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.rankers import BackpackForRanking, RankerOutput
+from backpack_rank.models.utils import eval_mode
 
 
 @dataclass(frozen=True, eq=False)
-class Wordings:
+class CounterfactualScores:
     """Scores of P texts of a batch and of their counterfactuals, in fp32 and without dropout.
 
     Attributes:
@@ -31,8 +31,8 @@ class Wordings:
     without: Tensor
 
 
-class BothWordings:
-    """Computes :class:`Wordings` once for all terms that look at a batch.
+class CounterfactualScorer:
+    """Computes :class:`CounterfactualScores` once for all terms that look at a batch.
 
     Without dropout, because two forward passes differ by far more through dropout than through a swapped word: a term
     on the differences would shrink scores until dropout no longer shows.
@@ -45,15 +45,15 @@ class BothWordings:
     def __init__(self, outside: Tensor, most: int | None = None) -> None:
         self.outside = outside
         self.most = most
-        self._known: tuple[ref[RankerOutput], Wordings | None] | None = None
+        self._known: tuple[ref[RankerOutput], CounterfactualScores | None] | None = None
 
-    def of(self, ranker: BackpackForRanking, batch: ListBatch, output: RankerOutput) -> Wordings | None:
+    def of(self, ranker: BackpackForRanking, batch: ListBatch, output: RankerOutput) -> CounterfactualScores | None:
         """Both wordings of texts of the batch; None where no word of it can be swapped."""
         if self._known is None or self._known[0]() is not output:
             self._known = ref(output), self._compute(ranker, batch)
         return self._known[1]
 
-    def _compute(self, ranker: BackpackForRanking, batch: ListBatch) -> Wordings | None:
+    def _compute(self, ranker: BackpackForRanking, batch: ListBatch) -> CounterfactualScores | None:
         if batch.swapped is None:
             return None
         texts, rows = batch.swapped.texts, batch.swapped.rows
@@ -62,11 +62,11 @@ class BothWordings:
             drawn = torch.randperm(len(rows))[: self.most].sort().values.to(rows.device)
             texts, rows = chosen_texts(texts, drawn), rows[drawn]
         outside = self.outside.to(rows.device)[:, None]
-        with evaluating(ranker):
+        with eval_mode(ranker):
             pair = [ranker(part, return_senses=True).senses for part in (chosen_texts(batch.texts, rows), texts)]
             full = [exact_scores(ranker, senses) for senses in pair]
             without = [exact_scores(ranker, senses * outside) for senses in pair]
-        return Wordings(rows, texts, torch.stack(full, dim=1), torch.stack(without, dim=1))
+        return CounterfactualScores(rows, texts, torch.stack(full, dim=1), torch.stack(without, dim=1))
 
 
 def exact_scores(ranker: BackpackForRanking, senses: Tensor) -> Tensor:

@@ -28,9 +28,9 @@ def make(texts: dict[str, str], queries: dict[str, str], **rest) -> Collection:
 
 
 def random_collection(documents: int = 60, queries: int = 12) -> Collection:
-    chance = random.Random(3)
-    texts = {f"d{i}": " ".join(chance.choices(VOCABULARY, k=chance.randrange(25))) for i in range(documents)}
-    asked = {f"q{i}": " ".join(chance.choices(VOCABULARY, k=chance.randrange(1, 5))) for i in range(queries)}
+    rng = random.Random(3)
+    texts = {f"d{i}": " ".join(rng.choices(VOCABULARY, k=rng.randrange(25))) for i in range(documents)}
+    asked = {f"q{i}": " ".join(rng.choices(VOCABULARY, k=rng.randrange(1, 5))) for i in range(queries)}
     return make(texts, asked)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backpack_rank.data import stores
+from backpack_rank.data import documents as stores
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.sources.trec import load_trec
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.teacher import Coverage, TeacherRun, drawn_pairs, read_runs, training_pairs
+from backpack_rank.data.teacher_scores import Coverage, TeacherRun, drawn_pairs, read_runs, training_pairs
+from backpack_rank.data.training_lists import TrainingLists
 
 CANDIDATES = {"q1": {"d3": 3.0, "d0": 2.0, "d2": 1.0}, "q2": {"d1": 1.0}}
 

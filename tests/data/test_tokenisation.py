@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from backpack_rank.data.tokenisation import (
     END,
     SEPARATOR,
-    PairEncoder,
+    PairTokenizer,
     PretrainedTokenizer,
     TrainedTokenizer,
     load_tokenizer,
@@ -22,9 +22,9 @@ def word_tokenizer(**special):
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def test_a_pair_is_query_separator_document_end(encoder):
-    tokenizer = encoder.tokenizer
-    (ids,) = encoder.pairs("doctor", ["The ward."])
+def test_a_pair_is_query_separator_document_end(pair_tokenizer):
+    tokenizer = pair_tokenizer.tokenizer
+    (ids,) = pair_tokenizer.pairs("doctor", ["The ward."])
     query, document = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (" doctor", " The ward."))
     separator, end = tokenizer.convert_tokens_to_ids([SEPARATOR, END])
     assert separator != end
@@ -32,70 +32,74 @@ def test_a_pair_is_query_separator_document_end(encoder):
     assert ids.dtype == np.int32
 
 
-def test_equal_words_of_query_and_document_are_equal_tokens(encoder):
-    query, document = encoder.encode(["doctor", "the doctor"])
+def test_equal_words_of_query_and_document_are_equal_tokens(pair_tokenizer):
+    query, document = pair_tokenizer.encode(["doctor", "the doctor"])
     assert document[-len(query) :].tolist() == query.tolist()
 
 
-def test_white_space_around_a_text_carries_nothing(encoder):
-    first, second = encoder.encode(["the ward", "\n  the ward \t"])
+def test_white_space_around_a_text_carries_nothing(pair_tokenizer):
+    first, second = pair_tokenizer.encode(["the ward", "\n  the ward \t"])
     assert first.tolist() == second.tolist()
-    assert [len(ids) for ids in encoder.encode(["", "  \n"])] == [0, 0]
-    assert encoder.encode([]) == []
+    assert [len(ids) for ids in pair_tokenizer.encode(["", "  \n"])] == [0, 0]
+    assert pair_tokenizer.encode([]) == []
 
 
-def test_only_the_document_is_cut(encoder, sentences):
+def test_only_the_document_is_cut(pair_tokenizer, sentences):
     text = " ".join(sentences)
-    query = encoder.encode_query("doctor in the ward")
-    whole = encoder.encode([text])[0]
-    (ids,) = encoder.pairs("doctor in the ward", [text])
-    assert len(whole) > encoder.max_length
-    assert len(ids) == encoder.max_length
+    query = pair_tokenizer.encode_query("doctor in the ward")
+    whole = pair_tokenizer.encode([text])[0]
+    (ids,) = pair_tokenizer.pairs("doctor in the ward", [text])
+    assert len(whole) > pair_tokenizer.max_length
+    assert len(ids) == pair_tokenizer.max_length
     assert ids[: len(query)].tolist() == query.tolist()
-    room = encoder.max_length - len(query) - 2
+    room = pair_tokenizer.max_length - len(query) - 2
     assert ids[len(query) + 1 : -1].tolist() == whole[:room].tolist()
-    assert ids[-1] == encoder.end_id
+    assert ids[-1] == pair_tokenizer.end_id
 
 
 @pytest.mark.parametrize("spare", [-1, 0, 1])
-def test_documents_around_the_limit(encoder, spare):
+def test_documents_around_the_limit(pair_tokenizer, spare):
     query = np.arange(5, dtype=np.int32)
-    document = np.arange(100, 100 + encoder.max_length - len(query) - 2 + spare, dtype=np.int32)
-    ids = encoder.join(query, document)
-    assert len(ids) == min(encoder.max_length, len(document) + 7)
+    document = np.arange(100, 100 + pair_tokenizer.max_length - len(query) - 2 + spare, dtype=np.int32)
+    ids = pair_tokenizer.join(query, document)
+    assert len(ids) == min(pair_tokenizer.max_length, len(document) + 7)
     assert (len(document) + 7 - len(ids)) == max(spare, 0)
 
 
-def test_an_empty_document_is_query_separator_end(encoder):
-    query = encoder.encode_query("doctor")
-    assert encoder.pairs("doctor", [""])[0].tolist() == [*query, encoder.separator_id, encoder.end_id]
+def test_an_empty_document_is_query_separator_end(pair_tokenizer):
+    query = pair_tokenizer.encode_query("doctor")
+    assert pair_tokenizer.pairs("doctor", [""])[0].tolist() == [
+        *query,
+        pair_tokenizer.separator_id,
+        pair_tokenizer.end_id,
+    ]
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\n"])
-def test_an_empty_query_is_refused(encoder, query):
+def test_an_empty_query_is_refused(pair_tokenizer, query):
     with pytest.raises(ValueError, match="the query is empty"):
-        encoder.pairs(query, ["text"])
+        pair_tokenizer.pairs(query, ["text"])
 
 
 def test_a_query_that_leaves_no_room_is_refused(tokenizer):
     query = "doctor ward patient"
     length = len(tokenizer(f" {query}", add_special_tokens=False)["input_ids"])
-    assert len(PairEncoder(tokenizer, length + 3).pairs(query, ["a b c d"])[0]) == length + 3
+    assert len(PairTokenizer(tokenizer, length + 3).pairs(query, ["a b c d"])[0]) == length + 3
     with pytest.raises(ValueError, match=rf"the query has {length} tokens and max_length={length + 2}.*doctor ward"):
-        PairEncoder(tokenizer, length + 2).pairs(query, ["a b c d"])
+        PairTokenizer(tokenizer, length + 2).pairs(query, ["a b c d"])
 
 
-def test_a_text_that_spells_a_special_token_does_not_get_one(encoder):
+def test_a_text_that_spells_a_special_token_does_not_get_one(pair_tokenizer):
     text = f"first {SEPARATOR} second {END}"
-    (ids,) = encoder.encode([text])
-    assert encoder.separator_id not in ids
-    assert encoder.end_id not in ids
-    assert encoder.tokenizer.decode(ids.tolist()) == f" {text}"
+    (ids,) = pair_tokenizer.encode([text])
+    assert pair_tokenizer.separator_id not in ids
+    assert pair_tokenizer.end_id not in ids
+    assert pair_tokenizer.tokenizer.decode(ids.tolist()) == f" {text}"
 
 
-def test_text_comes_back_from_a_trained_tokenizer(encoder):
+def test_text_comes_back_from_a_trained_tokenizer(pair_tokenizer):
     for text in ("The nurse explains.", "naïve señora 東京 🙂", "tabs\tand\nlines"):
-        assert encoder.tokenizer.decode(encoder.encode([text])[0].tolist()) == f" {text}"
+        assert pair_tokenizer.tokenizer.decode(pair_tokenizer.encode([text])[0].tolist()) == f" {text}"
 
 
 def test_training_a_tokenizer_is_deterministic_and_learns_frequent_words(sentences):
@@ -120,21 +124,21 @@ def test_a_trained_tokenizer_looks_at_no_more_texts_than_asked_for(sentences):
 
 
 def test_the_fingerprint_changes_with_vocabulary_and_limit(tokenizer, sentences, tmp_path):
-    encoder = PairEncoder(tokenizer, 48)
+    pair_tokenizer = PairTokenizer(tokenizer, 48)
     tokenizer.save_pretrained(tmp_path)
-    assert PairEncoder(load_tokenizer(tmp_path), 48).fingerprint == encoder.fingerprint
-    others = [PairEncoder(tokenizer, 49), PairEncoder(train_bpe(sentences, 400), 48)]
-    assert len({encoder.fingerprint, *(other.fingerprint for other in others)}) == 3
+    assert PairTokenizer(load_tokenizer(tmp_path), 48).fingerprint == pair_tokenizer.fingerprint
+    others = [PairTokenizer(tokenizer, 49), PairTokenizer(train_bpe(sentences, 400), 48)]
+    assert len({pair_tokenizer.fingerprint, *(other.fingerprint for other in others)}) == 3
 
 
 def test_a_tokenizer_with_one_special_token_uses_it_for_both():
-    encoder = PairEncoder(word_tokenizer(sep_token="[SEP]", unk_token="[UNK]"), 10)
-    assert encoder.pairs("a", ["b c"])[0].tolist() == [2, 1, 3, 0, 1]
+    pair_tokenizer = PairTokenizer(word_tokenizer(sep_token="[SEP]", unk_token="[UNK]"), 10)
+    assert pair_tokenizer.pairs("a", ["b c"])[0].tolist() == [2, 1, 3, 0, 1]
 
 
 def test_a_tokenizer_without_end_and_separator_is_refused(tmp_path):
     with pytest.raises(ValueError, match="the tokenizer has none of sep_token_id, eos_token_id"):
-        PairEncoder(word_tokenizer(unk_token="[UNK]"), 10).pairs("a", ["b"])
+        PairTokenizer(word_tokenizer(unk_token="[UNK]"), 10).pairs("a", ["b"])
     word_tokenizer(unk_token="[UNK]").save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="add one with add_special_tokens"):
         load_tokenizer(tmp_path)
@@ -161,8 +165,8 @@ def test_a_name_that_the_hub_does_not_give_is_named(monkeypatch):
 
 def test_the_real_gpt2_tokenizer(real_data):
     """Ids as published for GPT-2: "Hello world" is 15496 995, with a leading space 18435 995."""
-    encoder = PairEncoder(PretrainedTokenizer(str(real_data / "gpt2_tokenizer")).build(), 512)
-    assert len(encoder.tokenizer) == 50257
-    assert encoder.tokenizer("Hello world")["input_ids"] == [15496, 995]
-    assert encoder.encode(["Hello world"])[0].tolist() == [18435, 995]
-    assert encoder.pairs("Hello", ["Hello world", ""])[0].tolist() == [18435, 50256, 18435, 995, 50256]
+    pair_tokenizer = PairTokenizer(PretrainedTokenizer(str(real_data / "gpt2_tokenizer")).build(), 512)
+    assert len(pair_tokenizer.tokenizer) == 50257
+    assert pair_tokenizer.tokenizer("Hello world")["input_ids"] == [15496, 995]
+    assert pair_tokenizer.encode(["Hello world"])[0].tolist() == [18435, 995]
+    assert pair_tokenizer.pairs("Hello", ["Hello world", ""])[0].tolist() == [18435, 50256, 18435, 995, 50256]

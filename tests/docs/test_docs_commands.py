@@ -1,6 +1,6 @@
-"""Every command, Python block, option and link of docs/ works as it is written there.
+"""Every command, Python block, option and link of README and docs/ works as it is written there.
 
-All commands are composed. Those on the embedded collection are run in this process, with a small trained ranker; those
+All commands are composed. Those on the synthetic collection are run in this process, with a small trained ranker; those
 that need a GPU, a download or BACKPACK_RANK_DATA are not.
 """
 
@@ -21,14 +21,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from workplace import Workplace
 
-from backpack_rank.evaluation.budget import BudgetUnreachableError
-from backpack_rank.pipelines.common import register_resolvers
+from backpack_rank.evaluation.alpha_search import BudgetUnreachableError
 from backpack_rank.pipelines.evaluate import evaluate
+from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.sweep import with_tests
 from backpack_rank.reporting.sweep import collect_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -59,10 +59,10 @@ class Command:
 
     @property
     def here(self) -> bool:
-        """Whether the small ranker and the embedded collection are all that it needs."""
+        """Whether the small ranker and the synthetic collection are all that it needs."""
         named = re.findall(r"(?<!\S)(?:data|checkpoint)=(\S+)", self.line)
         real = any(option in self.line for option in _OF_REAL_DATA)
-        return self.script == "evaluate.py" and set(named) <= {"embedded"} and not real
+        return self.script == "evaluate.py" and set(named) <= {"synthetic"} and not real
 
 
 def blocks(page: Path, *kinds: str) -> list[tuple[str, str]]:
@@ -140,7 +140,8 @@ def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
     for name, value in _OPTION.findall(_BLOCK.sub("", page.read_text(encoding="utf-8"))):
         folder = ROOT / "conf" / name
         if folder.is_dir() and value[:1].islower() and value != "null":
-            assert (folder / f"{value}.yaml").is_file() or value == "inverse", f"{name}={value}"
+            for choice in value.split("|"):
+                assert (folder / f"{choice}.yaml").is_file() or choice == "inverse", f"{name}={choice}"
         else:
             # task.runs.KNRM is a name of the user's own below an option that is a mapping.
             assert name in options or name.rpartition(".")[0] in {"task.runs"}, f"{name}={value}"
@@ -165,7 +166,7 @@ def test_commands_and_python_of_a_page_run(
 def run(command: Command, documented: Workplace, folder: Path) -> None:
     jobs = command.jobs()
     for number, overrides in enumerate(jobs):
-        small = SMALL_TEST if "data=embedded" in overrides else []
+        small = SMALL_TEST if "data=synthetic" in overrides else []
         config = composed(command.script, [*overrides, *small, f"output={documented.output}"])
         job = folder / str(number) if len(jobs) > 1 else folder
         # Tables and the page of a ranker are tested elsewhere and take most of the time; those of runs are quick.

@@ -11,9 +11,9 @@ from in_process import composed, evaluated, inline
 from workplace import Workplace
 
 from backpack_rank.data.first_stage import Bm25
-from backpack_rank.data.formats import read_run, write_run
-from backpack_rank.data.sources.embedded import load_embedded
-from backpack_rank.reporting.rows import Report
+from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.trec import read_run, write_run
+from backpack_rank.evaluation.results import Report
 
 QUERIES = {"q1": "what stops?", "q2": "what turns?"}
 DOCUMENTS = {name: f"the {name} wheel stops" for name in ("d1", "d2", "d3", "d4")}
@@ -170,16 +170,16 @@ def test_what_cannot_be_aggregated_is_refused(place: Workplace, files: dict[str,
 
 
 def test_a_user_gets_the_aggregate_from_the_command_line(place: Workplace, tmp_path: Path) -> None:
-    """In a process of its own, on the embedded collection: BM25's ranking, and the same one upside down."""
-    collection = load_embedded("test", test_queries=6, documents=60)
+    """In a process of its own, on the synthetic collection: BM25's ranking, and the same one upside down."""
+    collection = load_synthetic("test", test_queries=6, documents=60)
     run = Bm25(depth=20, cache=False).candidates(collection)
     turned = {query_id: {doc: -score for doc, score in scores.items()} for query_id, scores in run.items()}
     for name, content in (("up", run), ("down", turned)):
         write_run(tmp_path / f"{name}.trec", content, name)
-    data = ["data=embedded", "+data.test.test_queries=6", "+data.test.documents=60", "bias.families=[RaB]"]
+    data = ["data=synthetic", "+data.test.test_queries=6", "+data.test.documents=60", "bias.families=[RaB]"]
     runs = given(tmp_path / "up.trec", tmp_path / "down.trec")
     place.run("evaluate.py", runs, *data, "aggregate=kemeny", "aggregate_depth=5")
     systems = json.loads((place.newest("evaluate") / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["up.trec", "down.trec", "kemeny depth 5"]
-    fused = read_run(place.newest("evaluate") / "runs" / "kemeny-depth-5__embedded-test.run")
+    fused = read_run(place.newest("evaluate") / "runs" / "kemeny-depth-5__synthetic-test.run")
     assert all(len(scores) == min(10, len(run[query_id])) for query_id, scores in fused.items())

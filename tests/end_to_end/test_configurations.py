@@ -6,23 +6,19 @@ from pathlib import Path
 
 import hydra.utils
 import pytest
-from hydra import compose, initialize_config_dir
+from in_process import configured
 from omegaconf import OmegaConf
+from workplace import ROOT
 
-from backpack_rank.pipelines.common import register_resolvers
+from backpack_rank.reporting.published import published
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
-GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name != "experiment"]
+CONF = ROOT / "conf"
+NO_GROUPS = {"experiment", "published"}
+GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name not in NO_GROUPS]
 EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
 OF_TRAINING = {"adapter", "specialise", "task", "teacher", "data", "model", "trainer", "logger"}
 ELSEWHERE = {"prompt"}  # groups of other groups' options
 WITHOUT_TARGET = {"trainer", "attribute", "task"}
-
-
-def composed(name: str, *overrides: str):
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(name, overrides=list(overrides))
 
 
 def targets(node) -> list[str]:
@@ -39,7 +35,7 @@ def targets(node) -> list[str]:
 def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     added = "+" if group in ELSEWHERE else ""
-    config = composed("train" if group in OF_TRAINING else "evaluate", f"{added}{group}={name}")
+    config = configured("train" if group in OF_TRAINING else "evaluate", f"{added}{group}={name}")
     found = targets(OmegaConf.to_container(config[group], resolve=False))
     assert found or group in WITHOUT_TARGET
     for target in found:
@@ -49,17 +45,18 @@ def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monk
 @pytest.mark.parametrize("name", EXPERIMENTS, ids=str)
 def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
-    config = composed("evaluate", f"experiment={name.as_posix()}")
+    config = configured("evaluate", f"experiment={name.as_posix()}")
     found = targets(OmegaConf.to_container(config, resolve=False))
     assert "task" in config
     assert config.task["_target_"] in found
+    assert "published" not in config.task or published(config.task.published)
     for target in found:
         assert callable(hydra.utils.get_object(target))
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])
 def test_the_defaults_need_no_argument(name: str) -> None:
-    config = composed(name)
+    config = configured(name)
     assert not OmegaConf.missing_keys(config) - {"logger.save_dir"}
     for target in targets(OmegaConf.to_container(config, resolve=False)):
         assert callable(hydra.utils.get_object(target))
@@ -67,7 +64,7 @@ def test_the_defaults_need_no_argument(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["backpack_tiny", "gpt2_tiny", "backpack_small"])
 def test_models_from_scratch_are_built(name: str) -> None:
-    config = composed("train", f"model={name}", "model.tokenizer.vocab_size=400")
+    config = configured("train", f"model={name}", "model.tokenizer.vocab_size=400")
     texts = ["the electrician rewires the old house", "a nurse gives injections at night"]
     tokenizer = hydra.utils.instantiate(config.model.tokenizer).build(texts)
     ranker = hydra.utils.instantiate(config.model.ranker, tokenizer=tokenizer)

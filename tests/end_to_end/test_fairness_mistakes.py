@@ -16,7 +16,7 @@ AUTO = ["alpha=auto", "policy=paired_tokens"]
     ("budget", "said"),
     [
         ("nDGC@10>=0.3", "Did you mean 'nDCG@10'"),
-        ("|gap|/std<=0.02", "score gaps by wordings=grep_biasir"),
+        ("|gap|/std<=0.02", "score gaps by variants=grep_biasir"),
         ("RaB(tf)@7<=1", "bias.extra"),
         ("nDCG@10<0.3", "use <= or >=, not '<'"),
         ("nDCG@10", "write a measure, <= or >=, and a number"),
@@ -51,7 +51,7 @@ def test_auto_needs_a_budget_and_a_budget_needs_auto(trained: Workplace, tmp_pat
 
 
 def test_auto_needs_a_dev_split(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="data=embedded has no dev split"):
+    with pytest.raises(ValueError, match="data=synthetic has no dev split"):
         evaluated(trained, tmp_path, *AUTO, "budget='nDCG@10 loss<=1%'", *TEST_SPLIT, "data.dev=null")
 
 
@@ -69,7 +69,7 @@ def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_
     ("options", "said"),
     [
         (["alpha=0", "policy=explicit"], "policy.values has no value: give policy.values=..."),
-        (["alpha=0", "policy=paired_tokens", "policy.where=there"], "policy.where='there': use one of senses, weights"),
+        (["alpha=0", "policy=paired_tokens", "policy.scope=there"], "policy.scope='there': use one of senses, weights"),
         (["data=wikiqa", "data.folder=/nowhere"], "there is no folder /nowhere"),
     ],
 )
@@ -88,7 +88,7 @@ def test_queries_without_a_neutral_one_are_an_error(trained: Workplace, tmp_path
 def test_published_queries_of_another_collection_are_an_error(trained: Workplace, tmp_path: Path) -> None:
     path = tmp_path / "neutral.tsv"
     path.write_text("404\twhat is a compiler\n")
-    with pytest.raises(ValueError, match=r"none of the queries of .*neutral\.tsv is in embedded/test"):
+    with pytest.raises(ValueError, match=r"none of the queries of .*neutral\.tsv is in synthetic/test"):
         evaluated(trained, tmp_path, *TEST_SPLIT, f"data.bias_queries={path}")
 
 
@@ -114,7 +114,7 @@ def test_an_explanation_needs_both_texts(trained: Workplace, tmp_path: Path, tex
 def run_file(trained: Workplace, tmp_path: Path) -> Path:
     """A run of one query of the collection."""
     evaluated(trained, tmp_path / "ranked", "swap=false")
-    lines = (tmp_path / "ranked" / "runs" / "BM25__embedded-test.run").read_text().splitlines()
+    lines = (tmp_path / "ranked" / "runs" / "BM25__synthetic-test.run").read_text().splitlines()
     path = tmp_path / "one.run"
     path.write_text("\n".join(line for line in lines if line.split()[0] == lines[0].split()[0]) + "\n")
     return path
@@ -134,8 +134,8 @@ def test_runs_that_cannot_be_compared_are_named(
     unknown.write_text(run_file.read_text() + f"{query} Q0 nowhere 99 -9.0 t\n")
     foreign.write_text("1037798 Q0 d1 1 2.0 t\n")
     empty.write_text("")
-    assert f"{unknown}: document 'nowhere' of query '{query}' is not in embedded/test" in said(str(unknown))
-    assert "none of its 1 queries is in embedded/test" in said(str(foreign))
+    assert f"{unknown}: document 'nowhere' of query '{query}' is not in synthetic/test" in said(str(unknown))
+    assert "none of its 1 queries is in synthetic/test" in said(str(foreign))
     assert f"{foreign}: none" in said(f"[{run_file},{foreign}]")
     assert f"{empty} is empty" in said(str(empty))
     assert f"run={tmp_path / 'no.run'}: there is no such file" in said(str(tmp_path / "no.run"))

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from in_process import TEST_SPLIT, composed, evaluated, inline
-from workplace import ROOT, SMALL, Workplace
+from workplace import ROOT, Workplace
 
-from backpack_rank.data.formats import read_run
-from backpack_rank.data.sources.embedded import load_embedded
-from backpack_rank.pipelines.turned import TurnedRanker
-from backpack_rank.pipelines.workload import load_workload
-from backpack_rank.pipelines.yardstick import Yardstick
-from backpack_rank.reporting.rows import Report
+from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.trec import read_run
+from backpack_rank.evaluation.results import Report
+from backpack_rank.pipelines.evaluate import evaluation_loader
+from backpack_rank.pipelines.metrics import rank_all
+from backpack_rank.pipelines.settings import EvaluationSettings
 
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
 SIXTEEN = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1]"
@@ -40,7 +40,8 @@ def said_to_be_specialised(trained: Workplace, folder: Path) -> Path:
     run = folder / "specialised"
     if not run.exists():
         shutil.copytree(trained.newest("train") / "ranker", run / "ranker")
-        shutil.copy(trained.newest("train") / "config.yaml", run)
+        for name in ("config.yaml", "overrides.yaml"):
+            shutil.copy(trained.newest("train") / name, run)
         file = run / "ranker" / "config.json"
         mark = {"specialised": {"attribute": "gender", "senses": [0, 3]}}
         file.write_text(json.dumps(json.loads(file.read_text()) | mark))
@@ -84,30 +85,31 @@ def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tu
 
 def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -> None:
     """Documents found by their token ids: as many after the swap, and partners where they differ."""
-    config = composed(trained, "policy=paired_tokens", *TEST_SPLIT)
-    turned = TurnedRanker(config, trained.newest("train") / "ranker")
-    work = load_workload(config, config.data, "gender_words")
-    assert work.swapped is not None
-    plain, moved = turned.systems(work, [1.0, 0.0])
-    assert plain.swapped_run
-    assert moved.swapped_run
-    tokens = turned.control(0.0).tokens
-    assert tokens is not None
-    class_of = {token: number for number, members in enumerate(tokens.classes.members) for token in members}
+    settings = EvaluationSettings.of(composed(trained, "policy=paired_tokens", *TEST_SPLIT))
+    dataset, ranker = settings.needed_dataset(), settings.reranker(trained.newest("train") / "ranker")
+    data = evaluation_loader(settings, dataset, settings.metrics(dataset))("test")
+    assert data.swapped is not None
+    controlled = ranker.with_policy(settings.policy, 0.0)
+    plain, moved = rank_all(ranker, data), rank_all(controlled, data)
+    assert plain.swapped
+    assert moved.swapped
+    shift = controlled.hook.view.token_shift
+    assert shift is not None
+    class_of = {token: number for number, members in enumerate(shift.classes.members) for token in members}
 
     def within_classes(doc_id: str) -> bool:
-        texts = [store.get_many([doc_id])[doc_id] for store in (work.bias.documents, work.swapped.collection.documents)]
-        one, other = (turned.scorer.encoder.tokenizer(f" {text.strip()}")["input_ids"] for text in texts)
+        texts = [store.get_many([doc_id])[doc_id] for store in (data.bias.documents, data.swapped.collection.documents)]
+        one, other = (ranker.scorer.pair_tokenizer.tokenizer(f" {text.strip()}")["input_ids"] for text in texts)
         differing = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
         partners = all(x in class_of and class_of[x] == class_of.get(y) for x, y in differing)
         return len(one) == len(other) and bool(differing) and partners
 
     changes = []
-    for query_id, scores in moved.bias_run.items():
+    for query_id, scores in moved.bias.items():
         for doc_id, score in scores.items():
             if within_classes(doc_id):
-                before = plain.bias_run[query_id][doc_id] - plain.swapped_run[query_id][doc_id]
-                changes.append((abs(before), abs(score - moved.swapped_run[query_id][doc_id])))
+                before = plain.bias[query_id][doc_id] - plain.swapped[query_id][doc_id]
+                changes.append((abs(before), abs(score - moved.swapped[query_id][doc_id])))
     assert len(changes) > 10
     assert max(before for before, _ in changes) > 1e-4
     assert max(after for _, after in changes) < 1e-6
@@ -117,13 +119,15 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
 def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     trained: Workplace, tmp_path: Path, policy: str
 ) -> None:
-    evaluated(trained, tmp_path / "plain")
-    evaluated(trained, tmp_path / "one", *of_policy(policy, trained, tmp_path))
-    half = evaluated(trained, tmp_path / "half", "alpha=0.5", *of_policy(policy, trained, tmp_path))
-    name = "alpha-1__embedded-test.run"
+    options = of_policy(policy, trained, tmp_path)
+    ranker = [option for option in options if option.startswith("checkpoint=")]
+    evaluated(trained, tmp_path / "plain", "swap=false", *ranker)
+    evaluated(trained, tmp_path / "one", "swap=false", *options)
+    half = evaluated(trained, tmp_path / "half", "alpha=0.5", *options)
+    name = "alpha-1__synthetic-test.run"
     plain = (tmp_path / "plain" / "runs" / name).read_bytes()
     assert (tmp_path / "one" / "runs" / name).read_bytes() == plain
-    turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__embedded-test.run")
+    turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
     original = read_run(tmp_path / "one" / "runs" / name)
     assert {q: set(d) for q, d in turned.items()} == {q: set(d) for q, d in original.items()}
     changes = [abs(score - original[q][d]) for q, scores in turned.items() for d, score in scores.items()]
@@ -138,19 +142,12 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
         assert all(math.isfinite(figure.mean) for figure in block.figures.values())
 
 
-@pytest.fixture(scope="module")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    place = Workplace(tmp_path_factory.mktemp("gpt2"))
-    place.run("train.py", "model=gpt2_tiny", *SMALL, "training.epochs=1", "warmup.epochs=0")
-    return place
-
-
 def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(gpt2: Workplace, tmp_path: Path) -> None:
-    weights = ["policy=paired_tokens", "policy.where=weights"]
+    weights = ["policy=paired_tokens", "policy.scope=weights"]
     report = evaluated(gpt2, tmp_path / "moved", "alpha=0", *weights, quiet=False)
     assert report is not None
     assert [row.label for row in report.rows] == ["BM25", "alpha=1", "alpha=0"]
-    one, none = (read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__embedded-test.run") for alpha in (1, 0))
+    one, none = (read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__synthetic-test.run") for alpha in (1, 0))
     assert one != none
     assert (tmp_path / "moved" / "report.html").is_file()
     for options in (["policy=lowest_senses"], ["policy=paired_tokens"]):
@@ -164,7 +161,7 @@ def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
     trained: Workplace, turned_off: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrote, _ = turned_off
-    files = [wrote / "runs" / f"{name}__embedded-test.run" for name in ("BM25", "alpha-1", "alpha-0")]
+    files = [wrote / "runs" / f"{name}__synthetic-test.run" for name in ("BM25", "alpha-1", "alpha-0")]
     given = f"run=[{','.join(map(str, files))}]"
     report = evaluated(trained, tmp_path, given, *TEST_SPLIT, quiet=False)
     assert report is not None
@@ -191,7 +188,7 @@ def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
 def test_one_run_of_some_of_the_queries_says_what_is_missing(
     trained: Workplace, turned_off: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = (turned_off[0] / "runs" / "BM25__embedded-test.run").read_text().splitlines()
+    lines = (turned_off[0] / "runs" / "BM25__synthetic-test.run").read_text().splitlines()
     first = lines[0].split()[0]
     path = tmp_path / "part.run"
     path.write_text("\n".join([line for line in lines if line.split()[0] == first] + ["other Q0 d 1 1.0 t"]) + "\n")
@@ -207,13 +204,14 @@ def test_one_run_of_some_of_the_queries_says_what_is_missing(
 def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path) -> None:
     measure = "swap change/std (swapped)"
     config = composed(trained, "policy=paired_tokens", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
-    turned = TurnedRanker(config, trained.newest("train") / "ranker")
-    dev = load_workload(config, config.data, "gender_words", "dev")
-    yardstick = Yardstick.of(config, config.data)
+    settings = EvaluationSettings.of(config)
+    dataset, ranker = settings.needed_dataset(), settings.reranker(trained.newest("train") / "ranker")
+    metrics = settings.metrics(dataset)
+    dev = evaluation_loader(settings, dataset, metrics)("dev")
 
     def at(alpha: float) -> float:
-        (result,) = yardstick.measure(turned.systems(dev, [alpha]), dev)
-        return result.kinds["swapped documents"].mean(measure)
+        (system,) = metrics.evaluate([ranker.with_policy(settings.policy, alpha)], dev).systems
+        return system.values["swapped documents"].mean(measure)
 
     bound = round((at(1.0) + at(0.0)) / 2, 4)
     report = evaluated(trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", "policy=paired_tokens")
@@ -226,10 +224,13 @@ def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, t
     assert any(f"alpha=auto: {found:g} is the smallest change within" in note for note in report.about.notes)
 
 
-def test_an_explanation_adds_up_to_the_score(trained: Workplace, tmp_path: Path) -> None:
+def test_an_explanation_adds_up_to_the_score(
+    trained: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = ["explain.query='who repairs engines?'", "explain.document='She repairs it, as he did.'"]
-    shown = trained.run("evaluate.py", *texts, "alpha=0", "policy=paired_tokens").stdout
-    (row,) = json.loads((trained.newest("evaluate") / "explanation.json").read_text())["explanations"]
+    evaluated(trained, tmp_path, *texts, "alpha=0", "policy=paired_tokens")
+    shown = capsys.readouterr().out
+    (row,) = json.loads((tmp_path / "explanation.json").read_text())["explanations"]
     for parts in (row["words"], row["senses"]):
         total = sum(part["contribution"] for part in parts)
         assert total + row["residual"] == pytest.approx(row["score"] - row["empty_score"], abs=1e-6)
@@ -340,7 +341,7 @@ def test_the_published_presets_take_their_own_measures_and_words(trained: Workpl
 
 @pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder")
 def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(trained: Workplace, tmp_path: Path) -> None:
-    report = evaluated(trained, tmp_path / "whole", "wordings=grep_biasir", "alpha=0.5")
+    report = evaluated(trained, tmp_path / "whole", "variants=grep_biasir", "alpha=0.5")
     assert report is not None
     whole = report.rows[-1].further["wordings"]
     shares = [whole.figures[f"prefers {group}"].mean for group in ("male", "female", "neither")]
@@ -353,7 +354,7 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(traine
     own = [row for row in by_topic if row["system"] == "alpha=0.5"]
     weighted = sum(float(row["mean"]) * int(row["queries"]) for row in own) / whole.queries
     assert weighted == pytest.approx(whole.figures["|gap|/std"].mean)
-    options = ["wordings=grep_biasir", "alpha=auto", "budget='|gap|/std<=9'"]
+    options = ["variants=grep_biasir", "alpha=auto", "budget='|gap|/std<=9'"]
     half = evaluated(trained, tmp_path / "half", *options)
     assert half is not None
     assert half.about.alpha == 1
@@ -385,8 +386,8 @@ def test_words_of_the_classes_are_counted_in_the_candidates(trained: Workplace, 
     report = evaluated(trained, tmp_path, "policy=paired_tokens", "alpha=0")
     assert report is not None
     rows = {row["word"]: row for row in csv.DictReader((tmp_path / "word_classes.csv").open())}
-    run = read_run(tmp_path / "runs" / "BM25__embedded-test.run")
-    documents = load_embedded("test", test_queries=12, documents=80).documents
+    run = read_run(tmp_path / "runs" / "BM25__synthetic-test.run")
+    documents = load_synthetic("test", test_queries=12, documents=80).documents
     texts = documents.get_many({doc_id for scores in run.values() for doc_id in scores})
     for word in ("he", "her", "man"):
         assert int(rows[word]["count"]) == sum(len(re.findall(rf"\b{word}\b", t.lower())) for t in texts.values())
@@ -397,12 +398,12 @@ def test_words_of_the_classes_are_counted_in_the_candidates(trained: Workplace, 
 
 def test_another_run_is_recalibrated_by_the_changes_of_the_dial(trained: Workplace, tmp_path: Path) -> None:
     evaluated(trained, tmp_path / "first", "alpha=1")
-    path = tmp_path / "first" / "runs" / "BM25__embedded-test.run"
+    path = tmp_path / "first" / "runs" / "BM25__synthetic-test.run"
     options = [f"recalibrate.run='{path}'", "recalibrate.weight=0.5"]
     evaluated(trained, tmp_path / "second", "policy=paired_tokens", "alpha=0", *options)
     runs = {file.name: file for file in (tmp_path / "second" / "runs").iterdir()}
-    zero, bm25 = read_run(runs["alpha-0__embedded-test.run"]), read_run(path)
-    one = read_run(tmp_path / "first" / "runs" / "alpha-1__embedded-test.run")
+    zero, bm25 = read_run(runs["alpha-0__synthetic-test.run"]), read_run(path)
+    one = read_run(tmp_path / "first" / "runs" / "alpha-1__synthetic-test.run")
     (name,) = [name for name in runs if "change" in name]
     found = read_run(runs[name])
     for query_id, scores in bm25.items():

@@ -14,10 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from in_process import TEST_SPLIT, evaluated, trained_in
 from workplace import SMALL, Workplace
 
-from backpack_rank.data.formats import read_run
-from backpack_rank.models.build import load_ranker
+from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.data.trec import read_run
+from backpack_rank.models.backpack import BackpackLMHeadModel
+from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.factory import load_ranker
+from backpack_rank.pipelines.output_folder import run_folder
+from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.views import View
 
 
 def measures(folder: Path) -> dict:
@@ -33,25 +42,31 @@ def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(trai
     folder = trained.newest("train")
     assert {"config.yaml", "checkpoints", "ranker", "logs"} <= {path.name for path in folder.iterdir()}
     assert "${" not in (folder / "config.yaml").read_text()
-    ranker, encoder = load_ranker(folder / "ranker")
+    ranker, pair_tokenizer = load_ranker(folder / "ranker")
     assert ranker.config.hidden_size == 32
-    assert encoder.max_length == 96
+    assert pair_tokenizer.max_length == 96
     with open(folder / "logs" / "metrics.csv") as handle:
         logged = [row["val/nDCG@10"] for row in csv.DictReader(handle) if row.get("val/nDCG@10")]
     assert len(logged) == 2
     assert all(0 <= float(value) <= 1 for value in logged)
 
 
-def test_evaluate_measures_the_last_trained_ranker_beside_bm25(trained: Workplace) -> None:
+@pytest.fixture(scope="module")
+def plain(trained: Workplace) -> tuple[Path, str]:
+    """Folder and output of ``evaluate.py``."""
     shown = trained.run("evaluate.py").stdout
-    folder = trained.newest("evaluate")
+    return trained.newest("evaluate"), shown
+
+
+def test_evaluate_measures_the_last_trained_ranker_beside_bm25(plain: tuple[Path, str]) -> None:
+    folder, shown = plain
     labels = [system["label"] for system in measures(folder)["systems"]]
     assert labels == ["BM25", "alpha=1"]
     assert "nDCG@10" in shown
     assert "male minus female" in shown
     runs = {path.name: read_run(path) for path in (folder / "runs").iterdir()}
-    assert set(runs) == {"BM25__embedded-test.run", "alpha-1__embedded-test.run"}
-    first, ranked = runs["BM25__embedded-test.run"], runs["alpha-1__embedded-test.run"]
+    assert set(runs) == {"BM25__synthetic-test.run", "alpha-1__synthetic-test.run"}
+    first, ranked = runs["BM25__synthetic-test.run"], runs["alpha-1__synthetic-test.run"]
     assert {q: set(d) for q, d in first.items()} == {q: set(d) for q, d in ranked.items()}
     with open(folder / "per_query.csv") as handle:
         rows = list(csv.DictReader(handle))
@@ -74,54 +89,44 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Wo
     one, none = (read_run(scores[name]) for name in ("alpha-1", "alpha-0"))
     assert one != none
     # The sweep's alpha = 1 is the plain evaluation, score by score.
-    trained.run("evaluate.py")
-    plain = read_run(trained.newest("evaluate") / "runs" / "alpha-1__embedded-test.run")
-    assert plain == one
+    trained.run("evaluate.py", "swap=false")
+    assert read_run(trained.newest("evaluate") / "runs" / "alpha-1__synthetic-test.run") == one
 
 
-def test_the_cached_sweep_scores_what_a_forward_pass_with_the_hook_scores(trained: Workplace) -> None:
-    from backpack_rank.data.collection import MemoryStore
-    from backpack_rank.data.sources.embedded import load_embedded
-    from backpack_rank.scoring import Scorer
-    from backpack_rank.senses.control import Control, applied
-
-    trained.run("evaluate.py", "alpha=0.3")
-    folder = trained.newest("evaluate")
-    details = json.loads((folder / "sensitivity.json").read_text())
+def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(trained: Workplace, tmp_path: Path) -> None:
+    evaluated(trained, tmp_path, "alpha=0.3", "swap=false")
+    details = json.loads((tmp_path / "sensitivity.json").read_text())
     assert sorted(details["weights"]) == pytest.approx([0.3] * 2 + [1.0] * 14, abs=1e-6)
     chosen = [sense for sense, weight in enumerate(details["weights"]) if weight != 1]
     assert chosen == sorted(np.argsort(details["sensitivity"])[:2])
-    ranker, encoder = load_ranker(trained.newest("train") / "ranker")
-    scorer = Scorer(ranker, encoder)
-    test = load_embedded("test", test_queries=12, documents=80)
-    assert isinstance(test.documents, MemoryStore)
-    run = read_run(folder / "runs" / "alpha-0.3__embedded-test.run")
+    ranker, pair_tokenizer = load_ranker(trained.newest("train") / "ranker")
+    scorer = Scorer(ranker, pair_tokenizer)
+    test = load_synthetic("test", test_queries=12, documents=80)
+    run = read_run(tmp_path / "runs" / "alpha-0.3__synthetic-test.run")
     query_id, found = next(iter(run.items()))
     texts = test.documents.get_many(found)
-    with applied(ranker, Control(weights=torch.tensor(details["weights"]))):
-        direct = scorer.score(test.queries[query_id], list(texts.values()))
+    view = View(sense_weights=torch.tensor(details["weights"]))
+    direct = scorer.score(test.queries[query_id], list(texts.values()), view)
     assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
 
 
-def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(trained: Workplace) -> None:
-    trained.run("evaluate.py")
-    folder = trained.newest("evaluate")
-    path = folder / "runs" / "alpha-1__embedded-test.run"
-    data = ["data=embedded", "+data.test.test_queries=12", "+data.test.documents=80"]
-    trained.run("evaluate.py", f"run={path}", *data)
-    again = trained.newest("evaluate")
+def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(
+    trained: Workplace, plain: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, _ = plain
+    path = folder / "runs" / "alpha-1__synthetic-test.run"
+    evaluated(trained, tmp_path, f"run={path}", *TEST_SPLIT)
     for block, measure in (("effectiveness", "nDCG@10"), ("bias", "RaB(tf)@10"), ("bias", "ARaB(bool)@40")):
         expected = figure(folder, "alpha=1", block, measure)
-        assert figure(again, path.name, block, measure) == pytest.approx(expected, abs=1e-12)
+        assert figure(tmp_path, path.name, block, measure) == pytest.approx(expected, abs=1e-12)
 
 
-def test_gpt2_takes_the_same_path_and_refuses_alpha(tmp_path: Path) -> None:
-    place = Workplace(tmp_path)
-    place.run("train.py", "model=gpt2_tiny", *SMALL, "training.epochs=1")
-    place.run("evaluate.py")
-    labels = [system["label"] for system in measures(place.newest("evaluate"))["systems"]]
-    assert labels == ["BM25", "GPT2ForRanking"]
-    assert "GPT2ForRanking has no sense vectors" in place.fails("evaluate.py", "alpha=0.5")
+def test_gpt2_takes_the_same_path_and_refuses_alpha(gpt2: Workplace, tmp_path: Path) -> None:
+    report = evaluated(gpt2, tmp_path)
+    assert report is not None
+    assert [row.label for row in report.rows] == ["BM25", "GPT2ForRanking"]
+    with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
+        evaluated(gpt2, tmp_path, "alpha=0.5")
 
 
 def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
@@ -136,13 +141,15 @@ def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: P
         process.wait()
     folder = checkpoint.parent.parent
     assert not (folder / "ranker").exists(), "killed too late to test anything"
-    assert "leave out training.epochs=9" in halved.fails("train.py", "resume=true", "training.epochs=9")
+    with pytest.raises(ValueError, match=r"leave out training\.epochs=9"):
+        TrainingSettings.resumed(folder, ["resume=true", "training.epochs=9"])
     halved.run("train.py", "resume=true")
     assert halved.newest("train") == folder
     one, _ = load_ranker(whole.newest("train") / "ranker")
     two, _ = load_ranker(folder / "ranker")
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
-    assert "no interrupted run" in halved.fails("train.py", "resume=true")
+    with pytest.raises(FileNotFoundError, match="no interrupted run"):
+        run_folder(str(halved.output / "train" / "new"), True)
 
 
 def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path:
@@ -163,10 +170,11 @@ def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path
 )
 def test_other_loggers_need_no_account(tmp_path: Path, options: list[str], left_behind: str) -> None:
     place = Workplace(tmp_path)
-    place.run("train.py", *SMALL, "warmup.epochs=0", "training.epochs=1", *options)
+    place.run("train.py", *SMALL, "pretraining.epochs=0", "training.epochs=1", *options)
     assert list(place.newest("train").glob(left_behind))
 
 
+@pytest.mark.processes
 def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
     place = Workplace(tmp_path)
     on_cpu = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true"]
@@ -177,18 +185,12 @@ def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
 
 
 def test_a_published_language_model_in_a_folder_becomes_a_ranker(tmp_path: Path) -> None:
-    from backpack_rank.data.sources.embedded import load_embedded
-    from backpack_rank.data.tokenisation import train_bpe
-    from backpack_rank.models.backpack import BackpackLMHeadModel
-    from backpack_rank.models.configuration import BackpackConfig
-
-    tokenizer = train_bpe((text for _, text in load_embedded("dev").documents), 600)
+    tokenizer = train_bpe((text for _, text in load_synthetic("dev").documents), 600)
     config = BackpackConfig(vocab_size=len(tokenizer) + 7, n_positions=96, n_embd=32, n_layer=1, n_head=2, num_senses=4)
     BackpackLMHeadModel(config).save_pretrained(tmp_path / "published")
     tokenizer.save_pretrained(tmp_path / "published")
     names = [f"model.ranker.name={tmp_path / 'published'}", f"model.tokenizer.name={tmp_path / 'published'}"]
-    place = Workplace(tmp_path)
     small = [option for option in SMALL if not option.startswith("model.")]
-    place.run("train.py", "model=backpack_gpt2", *names, *small, "warmup.epochs=0", "training.epochs=1")
-    ranker, _ = load_ranker(place.newest("train") / "ranker")
+    options = ["model=backpack_gpt2", *names, *small, "pretraining.epochs=0", "training.epochs=1"]
+    ranker, _ = load_ranker(trained_in(Workplace(tmp_path), "published", *options) / "ranker")
     assert (ranker.config.num_senses, ranker.config.vocab_size) == (4, len(tokenizer) + 7)

@@ -1,4 +1,4 @@
-"""Word-embedding rankers through training and evaluation, on a small embedded collection."""
+"""Word-embedding rankers through training and evaluation, on a small synthetic collection."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from in_process import TEST_SPLIT, evaluated
-from workplace import ROOT, Workplace
+from in_process import TEST_SPLIT, configured, evaluated, trained_in
+from workplace import Workplace
 
-from backpack_rank.data.formats import read_run
-from backpack_rank.data.sources.embedded import load_embedded
-from backpack_rank.models.build import load_ranker
-from backpack_rank.models.interaction import InteractionForRanking
+from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.trec import read_run
+from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.interactions import INTERACTIONS
-from backpack_rank.pipelines.common import register_resolvers
-from backpack_rank.pipelines.train import train
-from backpack_rank.scoring import Scorer, ScoringSettings
+from backpack_rank.models.word_ranker import InteractionForRanking
+from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 
 SMALL = [
     "model=knrm",
@@ -38,12 +35,7 @@ SMALL = [
 
 
 def trained(place: Workplace, name: str, *options: str) -> Path:
-    folder = place.output / "train" / name
-    register_resolvers()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = compose("train", overrides=[*SMALL, f"output={place.output}", *options])
-    train(config, folder, [])
-    return folder / "ranker"
+    return trained_in(place, name, *SMALL, *options) / "ranker"
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +50,20 @@ def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(place:
     evaluated(place, tmp_path, *TEST_SPLIT)
     systems = json.loads((tmp_path / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["BM25", "knrm"]
-    ranker, encoder = load_ranker(place.output / "train" / "knrm" / "ranker")
+    ranker, pair_tokenizer = load_ranker(place.output / "train" / "knrm" / "ranker")
     assert isinstance(ranker, InteractionForRanking)
-    assert encoder.max_length == ranker.config.n_positions == 231
-    test = load_embedded("test", test_queries=12, documents=80)
-    run = read_run(tmp_path / "runs" / "knrm__embedded-test.run")
+    assert pair_tokenizer.max_length == ranker.config.n_positions == 231
+    test = load_synthetic("test", test_queries=12, documents=80)
+    run = read_run(tmp_path / "runs" / "knrm__synthetic-test.run")
     assert len(run) == 12
     query_id, found = next(iter(run.items()))
     texts = test.documents.get_many(found)
-    direct = Scorer(ranker, encoder, ScoringSettings(device="cpu")).score(test.queries[query_id], list(texts.values()))
+    direct = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu")).score(
+        test.queries[query_id], list(texts.values())
+    )
     assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
     assert np.ptp(direct) > 0
-    with pytest.raises(ValueError, match="InteractionForRanking has no sense vectors"):
+    with pytest.raises(ValueError, match="knrm has no sense vectors"):
         evaluated(place, tmp_path, *TEST_SPLIT, "alpha=0.5")
 
 
@@ -78,8 +72,8 @@ def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path:
     path = tmp_path / "glove.txt"
     path.write_text("".join(f"{word} {number} 1 -1 {number / 4}\n" for number, word in enumerate(words)))
     options = ["model.ranker.embedding_size=null", f"model.ranker.embeddings={path}", "training.frozen=[embeddings]"]
-    ranker, encoder = load_ranker(trained(place, "frozen", *options, "training.loss=pairwise_hinge"))
-    ids = encoder.tokenizer.get_vocab()
+    ranker, pair_tokenizer = load_ranker(trained(place, "frozen", *options, "training.loss=pairwise_hinge"))
+    ids = pair_tokenizer.tokenizer.get_vocab()
     found = [(word, number) for number, word in enumerate(words) if word in ids]
     assert found
     for word, number in found:
@@ -88,9 +82,7 @@ def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path:
 
 @pytest.mark.parametrize("name", ["knrm", "conv_knrm", "match_pyramid", "pacrr", "tk"])
 def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
-    register_resolvers()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        config = compose("train", overrides=[f"model={name}"])
+    config = configured("train", f"model={name}")
     tokenizer = instantiate(config.model.tokenizer).build(["the electrician rewires the old house", "the old nurse"])
     ranker = instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all")
     assert ranker.config.interaction == name
@@ -107,8 +99,8 @@ def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
 
 
 def test_what_does_not_fit_together_is_refused(place: Workplace) -> None:
-    with pytest.raises(ValueError, match=r"use warmup\.epochs=0"):
-        trained(place, "warm", "warmup.epochs=1")
+    with pytest.raises(ValueError, match=r"use pretraining\.epochs=0"):
+        trained(place, "warm", "pretraining.epochs=1")
     with pytest.raises(ValueError, match="use adapter=none"):
         trained(place, "lora", "adapter=lora")
     with pytest.raises(ValueError, match="max_length=300 exceeds the ranker's 231 positions"):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.data.formats import read_qrels, read_run
+from backpack_rank.data.trec import read_qrels, read_run
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.evaluation.registry import parse_measures
+from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.evaluation.results import PerQuery
 
 DATA = os.environ.get("BACKPACK_RANK_DATA")

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.collection import MemoryStore
-from backpack_rank.data.formats import ranking, read_run
-from backpack_rank.data.lexicon import Lexicon
+from backpack_rank.data.trec import ranking, read_run
 from backpack_rank.data.words import whitespace_tokens
 from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.fairness_measures import FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign
-from backpack_rank.evaluation.places import top_documents
-from backpack_rank.evaluation.presets import FAMILIES, FairnessMeasures
-from backpack_rank.evaluation.registry import parse_measures
-from backpack_rank.reporting.rows import About
+from backpack_rank.evaluation.measure_names import parse_measures
+from backpack_rank.evaluation.ranked_documents import top_documents
+from backpack_rank.evaluation.results import RunInfo
 
 DATA = os.environ.get("BACKPACK_RANK_DATA")
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -190,7 +190,7 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
         *("FaiRR@5", "NFaiRR@5", "Exposure(a)@5", "Exposure(b)@5", "Exposure(c)@5", "Exposure(neutral)@5"),
     )
     assert found.mean("RaB(bool)@5") == -0.5  # b minus a
-    about = measures.describe(About(notes=("first",)), "BM25")
+    about = measures.describe(RunInfo(notes=("first",)), "BM25")
     assert about.sign == "b_minus_a"
     assert about.lexicon == "faith (1 a + 1 b + 1 c words)"
     assert about.notes[0] == "first"
@@ -301,7 +301,7 @@ def test_presets_are_read_from_their_files(name, tokenizer, words, measures):
     preset = preset_of(name)
     assert (preset.preset, preset.tokenizer) == (name, tokenizer)
     assert measures <= set(preset.measures)
-    assert f"({words} female + {words} male words)" in preset.describe(About()).lexicon
+    assert f"({words} female + {words} male words)" in preset.describe(RunInfo()).lexicon
     magnitudes = preset.magnitudes(["d"], MemoryStore({"d": "he, and she"}))
     assert magnitudes.values["tc"].tolist() == ([[1.0, 1.0]] if tokenizer == "word" else [[1.0, 0.0]])
 
@@ -310,7 +310,7 @@ def test_the_default_preset_of_the_class_is_the_one_of_the_file():
     read, own = preset_of("default"), FairnessMeasures()
     assert list(read.measures) == list(own.measures)
     assert (read.threshold, read.background_depth) == (own.threshold, own.background_depth)
-    assert read.describe(About()) == own.describe(About())
+    assert read.describe(RunInfo()) == own.describe(RunInfo())
 
 
 @pytest.mark.parametrize("attribute", ["age", "religion", "ethnicity"])
@@ -319,7 +319,7 @@ def test_other_attributes_are_measured_with_their_own_groups(attribute):
     magnitudes = preset.magnitudes(["d"], MemoryStore({"d": "no such word"}))
     found = preset.measure({"q": {"d": 1.0}}, magnitudes, {"q": {"d": 1.0}})
     assert (found.mean("RaB(tf)@5"), found.mean("NFaiRR@5")) == (0.0, 1.0)
-    plus, minus = preset.describe(About()).sign.split("_minus_")
+    plus, minus = preset.describe(RunInfo()).sign.split("_minus_")
     assert {plus, minus} <= set(magnitudes.groups)
 
 

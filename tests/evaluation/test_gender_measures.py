@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.data.collection import MemoryStore
-from backpack_rank.data.lexicon import Lexicon, load_lexicon
 from backpack_rank.data.words import whitespace_tokens, word_tokens
 from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.fairness_measures import KINDS, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, parse_sign
-from backpack_rank.evaluation.places import top_documents
-from backpack_rank.evaluation.presets import KINDS, FairnessMeasures
-from backpack_rank.evaluation.registry import parse_measures
-from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.reporting.rows import About
+from backpack_rank.evaluation.measure_names import parse_measures
+from backpack_rank.evaluation.ranked_documents import top_documents
+from backpack_rank.evaluation.results import PerQuery, RunInfo
 
 WORDS = Lexicon("small", {"female": ("she", "her", "woman"), "male": ("he", "his")})
 LOG2, LOG3, LOG4 = math.log(2), math.log(3), math.log(4)
@@ -249,7 +248,7 @@ def test_groups_of_any_name_give_their_own_signs():
 
 
 def test_the_preset_is_described_in_words():
-    about = FairnessMeasures(preset="rekabsaz2020", tokenizer="whitespace").describe(About(bias_set="wikiqa/test"))
+    about = FairnessMeasures(preset="rekabsaz2020", tokenizer="whitespace").describe(RunInfo(bias_set="wikiqa/test"))
     assert about.bias_set == "wikiqa/test"
     assert (about.preset, about.tokenizer, about.sign) == ("rekabsaz2020", "whitespace", "male_minus_female")
     assert about.lexicon == "gender_words (32 female + 32 male words)"

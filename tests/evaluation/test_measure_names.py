@@ -1,4 +1,4 @@
-"""Names of measures: the short form, ir_measures' own form, mistakes, and both kinds in one list."""
+"""Names of measures: the short form, ir_measures' own form, mistakes, and both kinds inside ir_measures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from backpack_rank.data.collection import MemoryStore
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
-from backpack_rank.evaluation.measuring import measure, with_fairness
-from backpack_rank.evaluation.presets import FairnessMeasures
-from backpack_rank.evaluation.registry import Exposure, NFaiRR, RaB, parse_measures, split_measures
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.evaluation.measure_names import Exposure, NFaiRR, RaB, parse_measures, split_measures
+from backpack_rank.evaluation.measuring import with_fairness
 
 TEXTS = {"a": "he he", "b": "she", "c": "", "d": "he she"}
 RUN = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {}}
@@ -78,26 +78,7 @@ def test_mistakes_list_what_exists(name, message):
         parse_measures([name])
 
 
-def test_a_list_of_both_kinds_is_measured_each_kind_over_its_own_queries():
-    found = measure(RUN, QRELS, ["nDCG@10", "RaB(tf)@1", "Exposure(male)@1"], context())
-    # nDCG: q1 1/log2(3), q2 1, q3 and q4 0 without a ranking. RaB: q1 log 3, q2 0; the empty list of q3 has none.
-    assert found.mean("nDCG@10") == pytest.approx((1 / math.log2(3) + 1) / 4)
-    assert found.part("nDCG@10").missing == ("q3", "q4")
-    assert found.mean("RaB(tf)@1") == pytest.approx(LOG3 / 2)
-    assert found.mean("Exposure(male)@1") == 0.5
-    assert found.part("RaB(tf)@1").left_out == ("q3",)
-    with pytest.raises(KeyError, match=r"there are: nDCG@10, RaB\(tf\)@1, Exposure"):
-        found.mean("MRR@10")
-
-
-def test_one_kind_alone_needs_nothing_of_the_other():
-    assert measure(RUN, QRELS, ["RR@10"]).fairness is None
-    assert measure(RUN, {}, ["RaB@10"], context()).effectiveness is None
-
-
 def test_a_measure_of_fairness_without_magnitudes_is_an_error():
-    with pytest.raises(ValueError, match=r"RaB\(tf\)@10 need magnitudes"):
-        measure(RUN, QRELS, ["nDCG@10", "RaB(tf)@10"])
     with pytest.raises(ValueError, match=r"RaB\(tf\)@10: measures of fairness need magnitudes"):
         effectiveness(RUN, QRELS, ["nDCG@10", "RaB(tf)@10"])
 

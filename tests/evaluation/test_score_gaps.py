@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.data.wordings import GROUPS, WordedItem, Wordings, load_wordings
+from backpack_rank.attributes.wording_variants import GROUPS, VariantItem, WordingVariants, load_wordings
 from backpack_rank.evaluation.score_gaps import score_gaps, score_spread, split_by, summaries_by
 
 NAMES = ["gap", "gap/std", "|gap|/std", "prefers male", "prefers female", "prefers neither", "rank shift"]
 SCALE_FREE = NAMES[1:]
 
 
-def make(items: dict[str, list[WordedItem]]) -> Wordings:
-    return Wordings("worded", {query_id: tuple(of_query) for query_id, of_query in items.items()}, {}, {})
+def make(items: dict[str, list[VariantItem]]) -> WordingVariants:
+    return WordingVariants("worded", {query_id: tuple(of_query) for query_id, of_query in items.items()}, {}, {})
 
 
-def item(prefix: str, relevance: int | None = 1, groups: tuple[str, ...] = GROUPS) -> WordedItem:
-    return WordedItem(prefix, relevance, {group: f"{prefix}-{group}" for group in groups})
+def item(prefix: str, relevance: int | None = 1, groups: tuple[str, ...] = GROUPS) -> VariantItem:
+    return VariantItem(prefix, relevance, {group: f"{prefix}-{group}" for group in groups})
 
 
 TWO_ITEMS = make({"q": [item("r"), item("n", 0)]})
@@ -83,7 +83,7 @@ def test_the_document_ids_of_the_wordings_change_nothing():
     others = {"m1": 1.0, "m2": 1.0, "z": 0.5}
     shifts = []
     for male, female in [("a", "z9"), ("z9", "a")]:
-        worded = make({"q": [WordedItem("item", 1, {"male": male, "female": female})]})
+        worded = make({"q": [VariantItem("item", 1, {"male": male, "female": female})]})
         shifts.append(row(score_gaps({"q": {**others, male: 1.0, female: 0.75}}, worded, 1.0))["rank shift"])
     assert shifts == [1.0, 1.0]  # male: tied with two, rank 2; female: below both, rank 3
 
@@ -96,7 +96,7 @@ def test_without_a_spread_nothing_is_given_in_its_units(spread):
 
 
 def test_other_groups_give_their_names():
-    worded = make({"q": [WordedItem("item", 1, {"old": "o", "young": "y"})]})
+    worded = make({"q": [VariantItem("item", 1, {"old": "o", "young": "y"})]})
     found = score_gaps({"q": {"o": 1.0, "y": 3.0}}, worded, 1.0, groups=("old", "young"))
     assert row(found)["gap"] == -2.0
     assert [name for name in found.measures if name.startswith("prefers")] == [
@@ -225,7 +225,7 @@ def test_the_wordings_of_grep_biasir(real_data):
     assert {label: part.queries for label, part in by_stereotype.items()} == {"female": 20, "male": 9, "none": 88}
 
 
-def slow_rank(scores: dict[str, float], worded: WordedItem, group: str) -> float:
+def slow_rank(scores: dict[str, float], worded: VariantItem, group: str) -> float:
     own = scores[worded.documents[group]]
     rank = 1.0
     for doc_id, score in scores.items():
@@ -238,7 +238,7 @@ def slow_rank(scores: dict[str, float], worded: WordedItem, group: str) -> float
     return rank
 
 
-def slow_gaps(scores: dict[str, float], items: list[WordedItem], spread: float) -> list[float]:
+def slow_gaps(scores: dict[str, float], items: list[VariantItem], spread: float) -> list[float]:
     totals = [0.0] * 7
     for worded in items:
         gap = scores[worded.documents["male"]] - scores[worded.documents["female"]]

@@ -5,11 +5,17 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast, T5Config, ViTConfig
 
-from backpack_rank.models.build import backpack_on_backbone, cross_encoder, load_ranker, pair_encoder, save_ranker
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import BackpackConfig, pooling_of
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking, CrossEncoderForRanking
-from backpack_rank.models.reading import packs
+from backpack_rank.models.factory import (
+    backpack_on_backbone,
+    cross_encoder,
+    load_ranker,
+    make_pair_tokenizer,
+    save_ranker,
+)
+from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
 DOCUMENTS = ["w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12", "w7", "", "w3 w3 w9 w1"]
@@ -87,8 +93,8 @@ def shaken(ranker):
 def new(build, folder, tokenizer):
     options = {"senses": 8} if build is backpack_on_backbone else {}
     ranker = shaken(build(tokenizer, name=str(folder), **options))
-    encoder = pair_encoder(tokenizer, ranker, 24)
-    return ranker, encoder, PackedBatch.from_sequences(encoder.pairs("w20 w21", DOCUMENTS))
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 24)
+    return ranker, pair_tokenizer, PackedBatch.from_sequences(pair_tokenizer.pairs("w20 w21", DOCUMENTS))
 
 
 def network(ranker):
@@ -98,7 +104,7 @@ def network(ranker):
 @torch.no_grad()
 def test_hidden_states_are_those_of_the_library_for_each_text_alone(kind, folder_of, tokenizer, build):
     ranker, _, batch = new(build, folder_of(kind), tokenizer)
-    assert packs(ranker.config) == (kind in PACKED)
+    assert supports_packing(ranker.config) == (kind in PACKED)
     library = AutoModel.from_pretrained(folder_of(kind), attn_implementation="eager").eval()
     expected = []
     for start, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
@@ -115,11 +121,11 @@ def test_hidden_states_are_those_of_the_library_for_each_text_alone(kind, folder
 
 @torch.no_grad()
 def test_a_saved_folder_gives_the_same_scores_without_the_backbone_at_hand(kind, folder_of, tokenizer, build, tmp_path):
-    ranker, encoder, batch = new(build, folder_of(kind), tokenizer)
-    save_ranker(tmp_path / "ranker", ranker, encoder)
+    ranker, pair_tokenizer, batch = new(build, folder_of(kind), tokenizer)
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, other = load_ranker(tmp_path / "ranker")
     assert type(again) is type(ranker)
-    assert (other.start_id, other.max_length) == (encoder.start_id, 24)
+    assert (other.start_id, other.max_length) == (pair_tokenizer.start_id, 24)
     state = again.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in ranker.state_dict().items())
     torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
@@ -128,12 +134,12 @@ def test_a_saved_folder_gives_the_same_scores_without_the_backbone_at_hand(kind,
 
 @torch.no_grad()
 def test_encoders_are_read_at_the_first_token_and_decoders_at_the_last(kind, folder_of, tokenizer):
-    ranker, encoder, batch = new(cross_encoder, folder_of(kind), tokenizer)
+    ranker, pair_tokenizer, batch = new(cross_encoder, folder_of(kind), tokenizer)
     hidden = ranker.hidden_states(batch)
     ends = [int(end) for end in batch.offsets]
     rows = ends[:-1] if kind in ENCODERS else [end - 1 for end in ends[1:]]
     torch.testing.assert_close(ranker(batch).scores, ranker.head(hidden[rows]))
-    assert encoder.start_id == (2 if kind in ENCODERS else None)
+    assert pair_tokenizer.start_id == (2 if kind in ENCODERS else None)
 
 
 @torch.no_grad()
@@ -180,8 +186,8 @@ def test_an_attention_of_the_users_choice_gives_the_same_scores(folder_of, token
         plain, _, batch = new(cross_encoder, folder_of(kind), tokenizer)
         chosen = cross_encoder(tokenizer, name=str(folder_of(kind)), attention="eager").eval()
         chosen.load_state_dict(plain.state_dict())
-        assert packs(plain.config)
-        assert not packs(chosen.config)
+        assert supports_packing(plain.config)
+        assert not supports_packing(chosen.config)
         assert chosen.backbone.config._attn_implementation == "eager"
         torch.testing.assert_close(chosen(batch).scores, plain(batch).scores, atol=1e-5, rtol=1e-5)
 
@@ -194,8 +200,8 @@ def test_a_start_token_that_a_decoders_tokenizer_sets_is_kept(folder_of, tokeniz
     special = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     starting = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     ranker = cross_encoder(starting, name=str(folder_of("llama")))
-    encoder = pair_encoder(starting, ranker, 24)
-    assert encoder.pairs("w20", ["w1"])[0].tolist() == [2, 24, 3, 5, 3]
+    pair_tokenizer = make_pair_tokenizer(starting, ranker, 24)
+    assert pair_tokenizer.pairs("w20", ["w1"])[0].tolist() == [2, 24, 3, 5, 3]
 
 
 @torch.no_grad()
@@ -211,7 +217,7 @@ def test_a_text_longer_than_the_positions_is_refused(kind, folder_of, tokenizer,
     ):
         network(ranker).hidden_states(PackedBatch.from_sequences([[5] * (limit + 1)]))
     with pytest.raises(ValueError, match=f"max_length={limit + 1} exceeds"):
-        pair_encoder(tokenizer, ranker, limit + 1)
+        make_pair_tokenizer(tokenizer, ranker, limit + 1)
 
 
 def test_a_backbone_without_word_embeddings_is_refused(tokenizer, tmp_path):
@@ -257,5 +263,6 @@ def test_another_pooling_can_be_asked_for_and_a_wrong_one_is_refused(folder_of, 
 def test_a_cross_encoder_has_no_senses(folder_of, tokenizer):
     ranker, _, batch = new(cross_encoder, folder_of("bert"), tokenizer)
     assert isinstance(ranker, CrossEncoderForRanking)
-    with pytest.raises(ValueError, match="no sense vectors"):
-        ranker(batch, return_senses=True)
+    for options in ({"return_senses": True}, {"sense_weights": torch.ones(8)}):
+        with pytest.raises(TypeError, match="CrossEncoderForRanking has no sense vectors"):
+            ranker(batch, **options)

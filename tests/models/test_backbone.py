@@ -5,17 +5,19 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from backpack_rank.data.word_classes import WordClass, WordClasses
+from backpack_rank.attributes.word_classes import WordClass, WordClasses
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
-from backpack_rank.models.build import backpack_on_backbone, load_ranker, pair_encoder, save_ranker
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.scoring import Scorer
+from backpack_rank.models.backpack import BackpackLMHeadModel
+from backpack_rank.models.factory import backpack_on_backbone, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.token_shift import TokenClasses, token_shift
+from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.attribution import attribute
-from backpack_rank.senses.control import Control, applied
 from backpack_rank.senses.sensitivity import sensitivity
-from backpack_rank.senses.tokens import TokenMove, token_classes
-from backpack_rank.training.module import Optimisation
+from backpack_rank.senses.views import View
+from backpack_rank.training.module import OptimizerConfig
+from backpack_rank.training.pretraining import LanguageModelModule
 
 WORDS = [
     "[PAD]",
@@ -71,13 +73,13 @@ def ranker(folder, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def encoder(tokenizer, ranker):
-    return pair_encoder(tokenizer, ranker, 32)
+def pair_tokenizer(tokenizer, ranker):
+    return make_pair_tokenizer(tokenizer, ranker, 32)
 
 
 @pytest.fixture(scope="module")
-def batch(encoder):
-    return PackedBatch.from_sequences(encoder.pairs("who cooks soup", DOCUMENTS))
+def batch(pair_tokenizer):
+    return PackedBatch.from_sequences(pair_tokenizer.pairs("who cooks soup", DOCUMENTS))
 
 
 @torch.no_grad()
@@ -118,8 +120,8 @@ def test_scores_are_the_head_over_the_sum_of_weighted_senses(ranker, batch):
     assert ranker(batch).scores.std() > 1e-2
 
 
-def test_a_saved_ranker_is_loaded_with_its_encoder_and_start_token(ranker, encoder, batch, tmp_path):
-    save_ranker(tmp_path / "ranker", ranker, encoder)
+def test_a_saved_ranker_is_loaded_with_its_encoder_and_start_token(ranker, pair_tokenizer, batch, tmp_path):
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, other = load_ranker(tmp_path / "ranker")
     assert isinstance(again, BackpackForRanking)
     assert (other.start_id, other.max_length) == (WORDS.index("[CLS]"), 32)
@@ -129,30 +131,30 @@ def test_a_saved_ranker_is_loaded_with_its_encoder_and_start_token(ranker, encod
         torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-6, rtol=0)
 
 
-def test_the_dial_of_tokens_is_exact_here_too(ranker, encoder, tokenizer):
-    classes = token_classes(
+def test_the_dial_of_tokens_is_exact_here_too(ranker, pair_tokenizer, tokenizer):
+    classes = TokenClasses.of(
         tokenizer, WordClasses("test", (WordClass("he", ("he", "she")), WordClass("man", ("man", "woman"))))
     )
-    scorer = Scorer(ranker, encoder)
+    scorer = Scorer(ranker, pair_tokenizer)
     documents = ["he saw the woman", "she saw the man"]
     plain = scorer.score("who cooks", documents)
     assert abs(plain[0] - plain[1]) > 1e-3
-    with applied(ranker, Control(tokens=TokenMove(classes, "both", 0.0))):
-        first = scorer.score("who cooks", documents)
-        second = scorer.score("who cooks", documents[::-1])
+    view = View(token_shift=token_shift(ranker, classes, "both", 0.0))
+    first = scorer.score("who cooks", documents, view)
+    second = scorer.score("who cooks", documents[::-1], view)
     assert first.tobytes() == second.tobytes()
 
 
-def test_sensitivity_and_attribution_know_encoders(ranker, encoder, tokenizer):
+def test_sensitivity_and_attribution_know_encoders(ranker, pair_tokenizer, tokenizer):
     found = sensitivity(ranker.backpack, tokenizer, [("he", "she"), ("man", "woman")])
     he, she, man, woman = (ranker.backpack.senses(torch.tensor(WORDS.index(w))) for w in ("he", "she", "man", "woman"))
     cosines = [torch.cosine_similarity(a, b, dim=-1) for a, b in ((he, she), (man, woman))]
     torch.testing.assert_close(found.values, torch.stack(cosines).mean(0).detach(), atol=1e-6, rtol=0)
-    explained = attribute(ranker, encoder, "who cooks", "she cooks soup")
+    explained = attribute(ranker, pair_tokenizer, "who cooks", "she cooks soup")
     total = explained.contributions.sum().item()
     assert total == pytest.approx(explained.score - explained.empty_score, abs=1e-5)
     assert explained.score == pytest.approx(
-        float(Scorer(ranker, encoder).score("who cooks", ["she cooks soup"])[0]), abs=1e-5
+        float(Scorer(ranker, pair_tokenizer).score("who cooks", ["she cooks soup"])[0]), abs=1e-5
     )
 
 
@@ -174,13 +176,20 @@ def test_gradients_reach_every_parameter_but_positions_that_no_text_has(ranker, 
 
 
 def test_new_parts_have_a_learning_rate_of_their_own(ranker):
-    optimizer = Optimisation(1e-4, new_rate=5e-4).optimizer(ranker)
+    optimizer = OptimizerConfig(1e-4, head_learning_rate=5e-4).optimizer(ranker)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     names = dict(ranker.named_parameters())
     assert len(rates) == len(names)
     assert rates[id(names["backpack.backbone.encoder.layer.0.output.dense.weight"])] == 1e-4
     assert rates[id(names["backpack.sense_network.ln.weight"])] == 5e-4
     assert rates[id(names["head.out.bias"])] == 5e-4
+
+
+def test_an_encoder_is_no_language_model(ranker):
+    with pytest.raises(ValueError, match="'bert' reads in both directions, so it is no language model"):
+        BackpackLMHeadModel(ranker.config)
+    with pytest.raises(ValueError, match=r"this BackpackForRanking predicts no next token: use pretraining\.epochs=0"):
+        LanguageModelModule(ranker, OptimizerConfig())
 
 
 def test_an_encoder_without_a_first_token_is_refused(tokenizer, folder):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.packing import PackedBatch
 
 TEXTS = [[5, 9, 300, 9, 7, 41], [8], [77, 12, 5, 5, 5, 5, 5, 130, 2, 2, 6], [5, 9, 300]]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -88,13 +88,6 @@ def test_the_full_path_takes_padding_on_either_side(backpack, side):
 
 
 @torch.no_grad()
-def test_a_padded_batch_can_be_packed(backpack):
-    expected = backpack.pooled_senses(PackedBatch.from_sequences(TEXTS))
-    for side in ("left", "right"):
-        assert torch.equal(backpack.pooled_senses(PackedBatch.from_padded(*padded(TEXTS, side))), expected)
-
-
-@torch.no_grad()
 def test_what_stands_in_the_padding_does_not_matter(backpack):
     one, other = (backpack(*padded(TEXTS, "left", fill=fill)).mixed for fill in (3, 200))
     torch.testing.assert_close(one, other, atol=TOLERANCE[one.dtype], rtol=0)
@@ -116,6 +109,31 @@ def test_gradients_of_both_paths_are_equal(make_backpack):
         # Key biases cancel in the softmax, so theirs is 0 up to rounding.
         torch.testing.assert_close(pooled[name], gradient, atol=1e-11, rtol=1e-9, msg=name)
     assert pooled["backbone.wte.weight"].abs().max() > 0.1
+
+
+@torch.no_grad()
+def test_contextual_weights_are_single_precision_under_autocast(make_backpack):
+    backpack = make_backpack().backpack
+    batch = PackedBatch.from_sequences(TEXTS)
+    exact = backpack.pooled_senses(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = backpack.pooled_weights(batch)
+        senses = backpack.weighted_senses(weights, batch)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.sum(-1), torch.ones(4, 8))
+    assert 0 < (senses.float() - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+def test_a_frequent_token_does_not_lose_small_gradients_in_half_precision(make_backpack, monkeypatch):
+    """1 + 1/512 is 1 in bfloat16: 512 such steps, added one at a time, would be lost."""
+    backpack = make_backpack().backpack.bfloat16()
+    weight = backpack.sense_network.final_mlp.c_proj.weight.float()
+    hidden = torch.ones((1, len(weight)), dtype=torch.bfloat16, requires_grad=True)
+    monkeypatch.setattr(backpack, "token_hidden", lambda ids: hidden)
+    weights = torch.full((513, 8, 1), 1 / 512, dtype=torch.bfloat16)
+    weights[0] = 1.0
+    backpack.weighted_senses(weights, PackedBatch.from_sequences([[7]] * 513))[:, 0, 0].sum().backward()
+    torch.testing.assert_close(hidden.grad[0].float(), 2 * weight[:, 0], rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

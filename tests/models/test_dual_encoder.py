@@ -11,14 +11,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-from backpack_rank.models.build import dual_encoder, load_ranker, pair_encoder, save_ranker
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import DualEncoderConfig
-from backpack_rank.models.dual_encoder import DualEncoderForRanking, DualPairEncoder, distinct
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.reading import packs
-from backpack_rank.scoring import Scorer
-from backpack_rank.training.freezing import Freezing, parts
-from backpack_rank.training.module import Optimisation
+from backpack_rank.models.factory import dual_encoder, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.rankers import DualEncoderForRanking, DualPairTokenizer, distinct
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.training.freezing import FrozenParts, parts
+from backpack_rank.training.module import OptimizerConfig
 
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -63,20 +63,20 @@ def folder_of(tokenizer, tmp_path_factory):
 def new(folder_of, tokenizer):
     def make(kind="bert", max_length=24):
         ranker = dual_encoder(tokenizer, name=str(folder_of(kind))).eval()
-        return ranker, pair_encoder(tokenizer, ranker, max_length)
+        return ranker, make_pair_tokenizer(tokenizer, ranker, max_length)
 
     return make
 
 
-def pairs(encoder):
-    return PackedBatch.from_sequences([row for query in QUERIES for row in encoder.pairs(query, DOCUMENTS)])
+def pairs(pair_tokenizer):
+    return PackedBatch.from_sequences([row for query in QUERIES for row in pair_tokenizer.pairs(query, DOCUMENTS)])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(kind, new, folder_of, tokenizer):
-    ranker, encoder = new(kind)
-    assert packs(ranker.config) == (kind != "roberta")
+    ranker, pair_tokenizer = new(kind)
+    assert supports_packing(ranker.config) == (kind != "roberta")
     library = AutoModel.from_pretrained(folder_of(kind), attn_implementation="eager").eval()
     place = -1 if kind == "llama" else 0
 
@@ -84,53 +84,53 @@ def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(
         return library(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)).last_hidden_state[0, place]
 
     expected = torch.stack([vector(query) @ vector(document) for query in QUERIES for document in DOCUMENTS])
-    found = ranker(pairs(encoder)).scores
+    found = ranker(pairs(pair_tokenizer)).scores
     assert found.std() > 0.1
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     apart = {
-        "queries": ranker.encode_queries(PackedBatch.from_sequences(encoder.queries(QUERIES))),
-        "documents": ranker.encode_documents(PackedBatch.from_sequences(encoder.documents(DOCUMENTS))),
+        "queries": ranker.encode_queries(PackedBatch.from_sequences(pair_tokenizer.queries(QUERIES))),
+        "documents": ranker.encode_documents(PackedBatch.from_sequences(pair_tokenizer.documents(DOCUMENTS))),
     }
     for name, texts in (("queries", QUERIES), ("documents", DOCUMENTS)):
         torch.testing.assert_close(apart[name], torch.stack([vector(t) for t in texts]), atol=2e-5, rtol=1e-4)
 
 
 def test_a_row_is_both_texts_as_they_are_read_alone(new, tokenizer):
-    _, encoder = new(max_length=6)
-    (row,) = encoder.pairs("w20 w21", ["w1 w2 w3 w4 w5"])
+    _, pair_tokenizer = new(max_length=6)
+    (row,) = pair_tokenizer.pairs("w20 w21", ["w1 w2 w3 w4 w5"])
     query, document = tokenizer("w20 w21")["input_ids"], tokenizer("w1 w2 w3 w4")["input_ids"]
     assert row.tolist() == query + document
-    assert encoder.queries(["w20 w21"])[0].tolist() == query
-    assert encoder.documents(["w1 w2 w3 w4 w5"])[0].tolist() == document
+    assert pair_tokenizer.queries(["w20 w21"])[0].tolist() == query
+    assert pair_tokenizer.documents(["w1 w2 w3 w4 w5"])[0].tolist() == document
 
 
 def test_a_document_is_cut_in_the_same_place_behind_any_query(new):
-    _, encoder = new(max_length=8)
+    _, pair_tokenizer = new(max_length=8)
     text = " ".join(f"w{n}" for n in range(12))
-    (alone,) = encoder.documents([text])
+    (alone,) = pair_tokenizer.documents([text])
     assert len(alone) == 8
     for query in ("w1", "w1 w2 w3 w4 w5 w6"):
-        (row,) = encoder.pairs(query, [text])
+        (row,) = pair_tokenizer.pairs(query, [text])
         assert row[-8:].tolist() == alone.tolist()
     with pytest.raises(ValueError, match="the query has 9 tokens, added ones included, and max_length=8"):
-        encoder.pairs("w1 w2 w3 w4 w5 w6 w7", [text])
+        pair_tokenizer.pairs("w1 w2 w3 w4 w5 w6 w7", [text])
     with pytest.raises(ValueError, match="the query is empty"):
-        encoder.pairs("  ", [text])
+        pair_tokenizer.pairs("  ", [text])
 
 
 @torch.no_grad()
 def test_a_query_that_several_rows_have_is_read_once(new, monkeypatch):
-    ranker, encoder = new()
-    batch = pairs(encoder)
+    ranker, pair_tokenizer = new()
+    batch = pairs(pair_tokenizer)
     seen = []
     read = ranker.encode_queries
-    monkeypatch.setattr(ranker, "encode_queries", lambda texts: seen.append(texts) or read(texts))
+    monkeypatch.setattr(ranker, "encode_queries", lambda texts, shift: seen.append(texts) or read(texts, shift))
     scores = ranker(batch).scores
     ((texts),) = seen
     found = [part.tolist() for part in texts.input_ids.split(texts.lengths)]
-    assert found == [ids.tolist() for ids in encoder.queries(QUERIES)]
+    assert found == [ids.tolist() for ids in pair_tokenizer.queries(QUERIES)]
     one_by_one = [
-        ranker(PackedBatch.from_sequences([row])).scores for q in QUERIES for row in encoder.pairs(q, DOCUMENTS)
+        ranker(PackedBatch.from_sequences([row])).scores for q in QUERIES for row in pair_tokenizer.pairs(q, DOCUMENTS)
     ]
     torch.testing.assert_close(scores, torch.cat(one_by_one), atol=1e-4, rtol=1e-4)
 
@@ -152,19 +152,19 @@ def test_distinct_texts_against_a_loop():
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_a_saved_folder_gives_the_same_scores(kind, new, tmp_path):
-    ranker, encoder = new(kind)
-    save_ranker(tmp_path / "ranker", ranker, encoder)
+    ranker, pair_tokenizer = new(kind)
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, other = load_ranker(tmp_path / "ranker")
     assert isinstance(again, DualEncoderForRanking)
-    assert isinstance(other, DualPairEncoder)
+    assert isinstance(other, DualPairTokenizer)
     assert (other.max_length, other.start_id) == (24, 2)
     batch = pairs(other)
     torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
 
 
 def test_gradients_reach_every_parameter(new):
-    ranker, encoder = new()
-    ranker(pairs(encoder)).scores.square().mean().backward()
+    ranker, pair_tokenizer = new()
+    ranker(pairs(pair_tokenizer)).scores.square().mean().backward()
     without = {name for name, own in ranker.named_parameters() if own.grad is None or not own.grad.abs().max() > 0}
     # A key's bias adds the same to all tokens; the second token type is that of no text here.
     assert {name for name in without if "key.bias" not in name} == set()
@@ -173,30 +173,30 @@ def test_gradients_reach_every_parameter(new):
 def test_every_parameter_is_the_backbones(new):
     """So that training.learning_rate is the one that counts, and training.frozen knows no other part."""
     ranker, _ = new()
-    groups = Optimisation(1e-4, new_rate=1.0).optimizer(ranker).param_groups
+    groups = OptimizerConfig(1e-4, head_learning_rate=1.0).optimizer(ranker).param_groups
     assert {group["lr"] for group in groups if group["params"]} == {1e-4}
     assert list(parts(ranker)) == ["backbone", "backbone.embeddings", "backbone.layers.0", "backbone.layers.1"]
     with pytest.raises(ValueError, match=r"Parts are backbone, backbone\.embeddings, backbone\.layers\.0-1; param"):
-        Freezing(["head"]).apply(ranker)
+        FrozenParts(["head"]).apply(ranker)
 
 
 def test_the_scorer_gives_what_the_ranker_gives(new):
-    ranker, encoder = new("distilbert")
-    expected = ranker(pairs(encoder)).scores.detach().numpy()
-    scorer = Scorer(ranker, encoder)
+    ranker, pair_tokenizer = new("distilbert")
+    expected = ranker(pairs(pair_tokenizer)).scores.detach().numpy()
+    scorer = Scorer(ranker, pair_tokenizer)
     found = np.concatenate([scorer.score(query, DOCUMENTS) for query in QUERIES])
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_what_it_cannot_do_is_said(new, tokenizer):
-    ranker, encoder = new()
-    with pytest.raises(ValueError, match="a dual encoder has no sense vectors"):
-        ranker(pairs(encoder), return_senses=True)
+    ranker, pair_tokenizer = new()
+    with pytest.raises(TypeError, match="DualEncoderForRanking has no sense vectors"):
+        ranker(pairs(pair_tokenizer), return_senses=True)
     with pytest.raises(ValueError, match="a row has no document behind its query"):
-        ranker(PackedBatch.from_sequences([encoder.queries(["w1"])[0]]))
+        ranker(PackedBatch.from_sequences([pair_tokenizer.queries(["w1"])[0]]))
     with pytest.raises(ValueError, match="names no separator_id"):
-        DualEncoderForRanking(DualEncoderConfig(backbone_config=ranker.config.backbone_config))(pairs(encoder))
+        DualEncoderForRanking(DualEncoderConfig(backbone_config=ranker.config.backbone_config))(pairs(pair_tokenizer))
     with pytest.raises(ValueError, match=re.escape("max_length=41 exceeds the ranker's 40 positions")):
-        pair_encoder(tokenizer, ranker, 41)
+        make_pair_tokenizer(tokenizer, ranker, 41)
     with pytest.raises(ValueError, match="token 3 of the tokenizer starts a text and separates texts"):
-        DualPairEncoder(tokenizer, 24, start_id=3)
+        DualPairTokenizer(tokenizer, 24, start_id=3)

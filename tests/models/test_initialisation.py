@@ -1,174 +1,240 @@
-"""Starts of new senses: what they reproduce, how they are shared out and scaled, and what is refused."""
+"""Weights that start from the last attention of a backbone, against that layer's own queries and keys."""
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    DistilBertConfig,
+    GPT2Config,
+    LlamaConfig,
+    ModernBertConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
-from backpack_rank.models import attention_start
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models import initialisation
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.initialisation import SENSES, WEIGHTS, start_senses
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
+from backpack_rank.models.initialisation import (
+    WEIGHTS,
+    last_attention,
+    sharpness,
+    start_from_attention,
+    start_sharp,
+    start_weights,
+    truncated,
+)
+from backpack_rank.models.rankers import BackpackForRanking
+
+SIZES = {"vocab_size": 60, "max_position_embeddings": 40}
+NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, **SIZES}
+TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+CONFIGS = {
+    "bert": BertConfig(**NARROW),
+    "distilbert": DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=48, **SIZES),
+    "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, **TOKENS),
+    "gpt2 by layer": GPT2Config(
+        n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, scale_attn_by_inverse_layer_idx=True, **TOKENS
+    ),
+    "llama": LlamaConfig(num_key_value_heads=2, **NARROW, **TOKENS),
+    "qwen2": Qwen2Config(num_key_value_heads=2, **NARROW, **TOKENS),
+    "modernbert": ModernBertConfig(norm_bias=True, attention_bias=True, **NARROW, **TOKENS, cls_token_id=1),
+}
 
 
-@pytest.fixture
-def ranker(tokenizer):
+def ranker_over(config, senses):
+    """Large random weights, gains and shifts, so that leaving one out shows."""
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer) + 5, max_position_embeddings=48, initializer_range=0.3, **shape)
-    return BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=8))
-
-
-@pytest.fixture
-def texts(encoder, sentences):
-    return [text for query in sentences[:4] for text in encoder.pairs(query[:12], sentences)]
-
-
-def embeddings(ranker, tokenizer):
-    return ranker.backpack.get_input_embeddings().weight[: len(tokenizer)].detach()
-
-
-def direct_senses(ranker, tokenizer):
-    """Sense vectors of all tokens, without dropout. [V, k, d]"""
+    ranker = BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=senses)).eval()
     with torch.no_grad():
-        return ranker.eval().backpack.senses(torch.arange(len(tokenizer)))
+        for parameter in ranker.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return ranker
 
 
-def explained(found, target):
-    """Share of the variance of rows, up to one scale for all."""
-    found, target = found - found.mean(0), target - target.mean(0)
-    return float((found * target).sum() ** 2 / (found.square().sum() * target.square().sum()))
+@pytest.fixture(scope="module")
+def batch():
+    draw = np.random.default_rng(0)
+    return PackedBatch.from_sequences([draw.integers(3, 60, length) for length in (9, 3, 20)])
 
 
-def slow_ridge(features, target):
-    """W [f, d] by least squares over centred rows, with one more row per feature for the penalty."""
-    x, y = features - features.mean(0), target - target.mean(0)
-    penalty = np.sqrt(0.01 * np.mean((x**2).sum(0)))
-    more = np.zeros((x.shape[1], y.shape[1]))
-    return np.linalg.lstsq(np.vstack([x, penalty * np.eye(len(more))]), np.vstack([y, more]), rcond=None)[0]
-
-
-@pytest.mark.parametrize("start", ["embedding", "projections"])
-def test_the_sum_of_the_senses_is_the_embedding(ranker, tokenizer, texts, start):
-    target = embeddings(ranker, tokenizer)
-    assert explained(direct_senses(ranker, tokenizer).sum(1), target) < 0.2
-    start_senses(ranker, tokenizer, senses=start, texts=texts)
-    assert explained(direct_senses(ranker, tokenizer).sum(1), target) > 0.8
-
-
-def test_the_map_is_the_slow_obvious_ridge_regression(ranker, tokenizer, texts):
-    with torch.no_grad():
-        features = ranker.eval().backpack.token_hidden(torch.arange(len(tokenizer))).double().numpy()
-    target = embeddings(ranker, tokenizer).double().numpy()
-    start_senses(ranker, tokenizer, senses="embedding", texts=texts)
-    expected = slow_ridge(features, target)
-    found = ranker.backpack.sense_network.final_mlp.c_proj.weight.detach().unflatten(1, (8, 32)).numpy()
-    scale = (found[:, 0] * expected).sum() / (expected**2).sum()
-    for sense in range(8):
-        np.testing.assert_allclose(found[:, sense], scale * expected, atol=1e-4 * np.abs(scale * expected).max())
-
-
-def test_embedding_gives_every_sense_the_same_share_and_projections_another_one(ranker, tokenizer, texts):
-    start_senses(ranker, tokenizer, senses="embedding", texts=texts)
-    same = direct_senses(ranker, tokenizer)
-    same = same - same.mean(0)
-    torch.testing.assert_close(same, same[:, :1].expand_as(same), atol=1e-4, rtol=1e-3)
-    start_senses(ranker, tokenizer, senses="projections", texts=texts)
-    other = direct_senses(ranker, tokenizer).double()
-    other = other - other.mean(0)
-    for first in range(8):
-        assert np.linalg.matrix_rank(other[:, first].numpy(), tol=1e-3) == 4  # d / k axes
-        for second in range(first):
-            assert (other[:, first] * other[:, second]).sum(-1).abs().max() < 1e-4
-    lengths = other.square().sum(-1).mean(0)
-    assert lengths.max() / lengths.min() < 2
+def own_logits(backbone, name, last):
+    """Logits of every head between all tokens, from the layer's modules; of pre-norm models the layer's own norm is
+    applied to what stands before the backbone's last norm. [heads, n, n]"""
+    if name == "bert":
+        own = backbone.encoder.layer[-1].attention.self
+        queries, keys = own.query(last), own.key(last)
+    elif name == "distilbert":
+        own = backbone.transformer.layer[-1].attention
+        queries, keys = own.q_lin(last), own.k_lin(last)
+    elif name.startswith("gpt2"):
+        queries, keys, _ = backbone.h[-1].attn.c_attn(backbone.h[-1].ln_1(last)).chunk(3, dim=-1)
+    elif name == "modernbert":
+        layer = backbone.layers[-1]
+        queries, keys, _ = layer.attn.Wqkv(layer.attn_norm(last)).chunk(3, dim=-1)
+    else:
+        layer = backbone.layers[-1]
+        normed = layer.input_layernorm(last)
+        queries, keys = layer.self_attn.q_proj(normed), layer.self_attn.k_proj(normed)
+    queries, keys = (part.unflatten(-1, (-1, 8)).transpose(0, 1) for part in (queries, keys))
+    keys = keys.repeat_interleave(4 // len(keys), dim=0)
+    return queries @ keys.transpose(1, 2) / 8**0.5 / (2 if name == "gpt2 by layer" else 1)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("start", ["embedding", "projections", "context"])
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_the_mix_varies_as_the_pooled_vector_does_and_every_sense_is_0_on_average(
-    ranker, tokenizer, texts, start, weights
-):
-    start_senses(ranker, tokenizer, senses=start, weights=weights, texts=texts)
-    backpack = ranker.eval().backpack
-    batch = PackedBatch.from_sequences(texts)
-    senses = backpack.pooled_senses(batch)
-    pooled = backpack.hidden_states(batch)[backpack.pooled_positions(batch)]
-    assert senses.mean(0).abs().max() < 1e-4
-    expected = pooled.var(dim=0, correction=0).sum()
-    assert senses.sum(1).var(dim=0, correction=0).sum().item() == pytest.approx(expected.item(), rel=1e-3)
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("senses", [4, 2])
+def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
+    """d / k is the heads' width with 4 senses and twice as much with 2, where every head is kept whole."""
+    ranker = ranker_over(CONFIGS[name], senses)
+    backpack = ranker.backpack
+    norms = {"gpt2": "ln_f", "gpt2 by layer": "ln_f", "llama": "norm", "qwen2": "norm", "modernbert": "final_norm"}
+    caught = []
+    if name in norms:
+        last_norm = getattr(backpack.backbone, norms[name])
+        last_norm.register_forward_pre_hook(lambda module, inputs: caught.append(inputs[0]))
+    hidden = backpack.hidden_states(batch)
+    start_from_attention(backpack.sense_weight_net, backpack.backbone)
+    positions = backpack.pooled_positions(batch)
+    found = backpack.sense_weight_net.pooled(hidden, batch, positions)
+    before = hidden
+    if caught:
+        before = caught[0].flatten(0, 1) if len(caught[0]) == 1 else caught[0][batch.padding_mask()]
+    for text, (start, end) in enumerate(zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)):
+        logits = own_logits(backpack.backbone, name, before[start:end])
+        expected = logits[:senses, positions[text] - start].softmax(dim=-1)
+        torch.testing.assert_close(found[text, :, : end - start], expected, atol=2e-5, rtol=1e-3)
+    assert found[2].max(dim=-1).values.min() > 0.06  # far enough from 1 / 20 to tell a wrong head
 
 
 @torch.no_grad()
-def test_context_is_the_regression_over_all_tokens_of_the_texts_with_their_last_hidden_states(ranker, tokenizer, texts):
-    backpack = ranker.eval().backpack
-    batch = PackedBatch.from_sequences(texts)
-    features, target = backpack.token_hidden(batch.input_ids), backpack.hidden_states(batch)
-    expected = slow_ridge(features.double().numpy(), target.double().numpy())
-    assert explained(direct_senses(ranker, tokenizer)[batch.input_ids].sum(1), target) < 0.2
-    start_senses(ranker, tokenizer, senses="context", texts=texts)
-    found = backpack.sense_network.final_mlp.c_proj.weight.unflatten(1, (8, 32)).sum(1).numpy()
-    scale = (found * expected).sum() / (expected**2).sum()
-    np.testing.assert_allclose(found, scale * expected, atol=1e-4 * np.abs(scale * expected).max())
+def test_more_senses_than_heads_begin_again_with_the_first(batch):
+    ranker = ranker_over(CONFIGS["bert"], 8)
+    weights = ranker.backpack.sense_weight_net
+    start_from_attention(weights, ranker.backpack.backbone)
+    found = weights.pooled(ranker.backpack.hidden_states(batch), batch)
+    torch.testing.assert_close(found[:, :4], found[:, 4:])
+    assert (found[:, 0] - found[:, 1]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("senses", SENSES)
+def test_a_cut_head_is_the_best_approximation_of_its_rank():
+    draw = torch.Generator().manual_seed(0)
+    queries, biases, keys = (torch.randn(shape, generator=draw).double() for shape in ((6, 12), (6,), (6, 12)))
+    matrix = torch.cat([queries, biases[:, None]], dim=1).T @ keys
+    singular = np.linalg.svd(matrix.numpy(), compute_uv=False)
+    for rank in (1, 3, 5):
+        own = truncated(queries, biases, keys, rank)
+        assert [tuple(part.shape) for part in own] == [(rank, 12), (rank,), (rank, 12)]
+        error = np.linalg.norm(torch.cat([own[0], own[1][:, None]], dim=1).T @ own[2] - matrix)
+        assert error == pytest.approx(np.sqrt((singular[rank:6] ** 2).sum()), abs=1e-9)  # Eckart and Young
+    assert truncated(queries, biases, keys, 6)[0] is queries
+
+
+@torch.no_grad()
+def test_what_fills_a_wider_sense_weighs_nothing_and_can_learn(batch):
+    ranker = ranker_over(CONFIGS["bert"], 2)
+    weights = ranker.backpack.sense_weight_net
+    start_from_attention(weights, ranker.backpack.backbone)
+    queries, keys = weights.c_attn.weight.unflatten(0, (2, 2, 16))
+    assert queries[:, 8:].abs().max() == 0
+    assert keys[:, 8:].abs().min(dim=-1).values.min() > 0
+    with torch.enable_grad():
+        senses = ranker.backpack.pooled_senses(batch)
+        senses[:, :, 0].square().sum().backward()
+    assert weights.c_attn.weight.grad.unflatten(0, (2, 2, 16))[0][:, 8:].abs().min(dim=-1).values.min() > 0
+
+
+def test_a_dimension_that_the_last_norm_hides_is_left_out(batch):
+    ranker = ranker_over(CONFIGS["llama"], 4)
+    with torch.no_grad():
+        ranker.backpack.backbone.norm.weight[3] = 0.0
+    found = last_attention(ranker.backpack.backbone)
+    assert torch.isfinite(found.queries).all()
+    assert found.queries[..., 3].abs().max() == found.keys[..., 3].abs().max() == 0
+    assert found.queries[..., 4].abs().min() > 0
+
+
+def test_an_unknown_attention_is_refused_with_the_known_ones():
+    config = Qwen3Config(num_key_value_heads=2, head_dim=8, **NARROW, **TOKENS)
+    ranker = ranker_over(config, 4)
+    with pytest.raises(ValueError, match=r"'qwen3'; known are bert, distilbert, .* Use start\.weights=random"):
+        start_from_attention(ranker.backpack.sense_weight_net, ranker.backpack.backbone)
+
+
+def test_every_known_type_is_one_of_transformers():
+    assert all(AutoConfig.for_model(name).model_type == name for name in initialisation._READERS)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_sharp_start_has_half_of_the_greatest_entropy(name, batch):
+    ranker = ranker_over(CONFIGS[name], 8)
+    backpack = ranker.backpack
+    start_sharp(backpack, batch, seed=3)
+    weights = backpack.pooled_weights(batch).double().numpy()
+    shares = [
+        -sum(p * np.log(p) for p in row[:length] if p > 0) / np.log(length)
+        for text, length in zip(weights, batch.lengths, strict=True)
+        for row in text
+    ]
+    assert np.mean(shares) == pytest.approx(0.5, abs=1e-3)
+    first = backpack.sense_weight_net.c_attn.weight.clone()
+    start_sharp(backpack, batch, seed=3)
+    assert torch.equal(backpack.sense_weight_net.c_attn.weight, first)
+    start_sharp(backpack, batch, seed=4)
+    assert not torch.equal(backpack.sense_weight_net.c_attn.weight, first)
+
+
+def test_sharpness_of_two_tokens_by_hand():
+    """Half of log 2 is the entropy of (.11003, .88997), whose log odds are 2.0905."""
+    assert sharpness([torch.tensor([[0.0, 1.0]]).double()]) == pytest.approx(2.0905, abs=1e-3)
+    assert sharpness([torch.tensor([[0.0, 4.0]]).double()]) == pytest.approx(2.0905 / 4, abs=1e-3)
+
+
+def test_texts_that_no_weights_can_tell_apart_are_refused():
+    with pytest.raises(ValueError, match="two and more tokens"):
+        sharpness([torch.zeros(2, 5), torch.ones(2, 1)])
+
+
+TEXTS = ([5, 9, 30, 9, 7], [8, 41, 12])
+
+
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_a_start_is_deterministic_and_leaves_backbone_head_and_mode(tokenizer, ranker, texts, senses, weights):
+def test_a_start_is_deterministic_and_leaves_all_but_the_weights_and_the_mode(weights):
+    ranker = ranker_over(CONFIGS["bert"], 4).train()
     state = {name: value.clone() for name, value in ranker.state_dict().items()}
-    own = texts if senses == "context" else ()
     states = []
     for seed in (0, 0, 1):
         ranker.load_state_dict(state)
         torch.rand(seed + 1)  # other random numbers must not matter
-        start_senses(ranker, tokenizer, senses=senses, weights=weights, seed=seed, texts=own)
+        start_weights(ranker.backpack, weights, TEXTS, seed)
         states.append({name: value.clone() for name, value in ranker.state_dict().items()})
     assert ranker.training
+    assert ranker.backpack.training
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     changed = {name for name, value in state.items() if not torch.equal(value, states[0][name])}
-    expected = set() if weights == "random" else {"backpack.sense_weight_net.c_attn.weight"}
-    if senses != "random":
-        expected |= {f"backpack.sense_network.final_mlp.c_proj.{name}" for name in ("weight", "bias")}
-    assert changed == expected
-    differ = any(not torch.equal(value, states[2][name]) for name, value in states[0].items())
-    assert differ == (weights == "sharp" or senses in ("embedding", "projections"))
+    network = "backpack.sense_weight_net.c_attn"
+    assert changed == (set() if weights == "random" else {f"{network}.weight", f"{network}.bias"})
+    assert torch.equal(states[0][f"{network}.weight"], states[2][f"{network}.weight"]) == (weights != "sharp")
 
 
-def test_decoders_start_too(make_backpack, tokenizer, texts):
-    ranker = make_backpack()
-    start_senses(ranker, tokenizer, senses="projections", weights="attention", texts=texts)
-    assert explained(direct_senses(ranker, tokenizer).sum(1), embeddings(ranker, tokenizer)) > 0.7
+def test_an_unknown_start_is_refused():
+    with pytest.raises(ValueError, match=r"start\.weights=soft is not a start .* random, attention, sharp, auto"):
+        start_weights(ranker_over(CONFIGS["bert"], 4).backpack, "soft", TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"senses": "embeddings"}, r"senses='embeddings' is not a start .* random, embedding, projections, context"),
-        ({"weights": "soft"}, r"weights='soft' is not a start of weights; known are random, attention, sharp"),
-        ({"senses": "context"}, "senses=context needs texts"),
-        ({"senses": "embedding", "texts": [[5, 6]]}, "two texts and more"),
-        ({"senses": "embedding", "texts": [[5, 6], [5, 6]]}, "texts are all alike"),
-    ],
-)
-def test_bad_options_are_refused(ranker, tokenizer, options, message):
-    with pytest.raises(ValueError, match=message):
-        start_senses(ranker, tokenizer, **options)
-
-
-def test_auto_takes_the_backbones_attention_where_it_is_known_and_sharp_weights_elsewhere(
-    ranker, tokenizer, texts, monkeypatch
-):
-    network = ranker.backpack.sense_weight_net.c_attn
+def test_auto_takes_the_backbones_attention_where_it_is_known_and_sharp_weights_elsewhere(monkeypatch):
+    backpack = ranker_over(CONFIGS["bert"], 4).backpack
     found = {}
     for weights in ("attention", "auto"):
-        start_senses(ranker, tokenizer, weights=weights, texts=texts)
-        found[weights] = network.weight.detach().clone()
+        start_weights(backpack, weights, TEXTS)
+        found[weights] = backpack.sense_weight_net.c_attn.weight.detach().clone()
     assert torch.equal(found["auto"], found["attention"])
-    monkeypatch.delitem(attention_start._READERS, "bert")
+    monkeypatch.delitem(initialisation._READERS, "bert")
     for weights in ("sharp", "auto"):
-        start_senses(ranker, tokenizer, weights=weights, texts=texts)
-        found[weights] = network.weight.detach().clone()
+        start_weights(backpack, weights, TEXTS)
+        found[weights] = backpack.sense_weight_net.c_attn.weight.detach().clone()
     assert torch.equal(found["auto"], found["sharp"])
     assert not torch.equal(found["sharp"], found["attention"])

@@ -10,16 +10,16 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.models.build import (
+from backpack_rank.listwise.factory import pretrained_causal_lm
+from backpack_rank.listwise.saved import load_listwise
+from backpack_rank.models.backpack import BackpackLMHeadModel
+from backpack_rank.models.factory import (
     backpack_on_backbone,
     cross_encoder,
     dual_encoder,
     pretrained_backpack,
     pretrained_gpt2,
 )
-from backpack_rank.models.language_model import load_language_model
-from backpack_rank.models.listwise.build import pretrained_causal_lm
-from backpack_rank.models.listwise.saved import load_listwise
 from backpack_rank.models.word_embeddings import pretrained_vectors
 
 BUILDERS = (
@@ -41,7 +41,7 @@ def test_a_ranker_over_a_missing_folder(
 
 @pytest.mark.parametrize(
     "load",
-    [load_tokenizer, load_language_model, load_listwise, partial(pretrained_vectors, words=["nurse"])],
+    [load_tokenizer, BackpackLMHeadModel.from_pretrained, load_listwise, partial(pretrained_vectors, words=["nurse"])],
     ids=["tokenizer", "language model", "listwise", "vectors"],
 )
 def test_a_missing_folder(load: Callable[[str], object], tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackLMHeadModel, BackpackModel
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking, GPT2ForRanking
+from backpack_rank.models.rankers import BackpackForRanking, GPT2ForRanking
 
 TEXTS = [[5, 9, 300, 9, 7, 41], [8], [77, 12, 5, 5, 130, 2, 2, 6]]
 
@@ -62,7 +62,7 @@ def test_sense_vectors_are_given_on_request_and_score_the_same(make_backpack, ba
 
 
 def test_gpt2_refuses_to_give_sense_vectors(make_gpt2, batch):
-    with pytest.raises(ValueError, match="GPT-2 has no sense vectors"):
+    with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
         make_gpt2()(batch, return_senses=True)
 
 
@@ -109,13 +109,15 @@ def test_dropout_is_off_in_evaluation_and_on_in_training(make_backpack, batch):
     assert not torch.equal(ranker(batch).scores, ranker(batch).scores)
 
 
-def test_next_token_logits_are_those_of_the_language_model(make_backpack, tmp_path):
+@torch.no_grad()
+def test_next_token_logits_are_those_of_the_language_model_which_transformers_loads(make_backpack, tmp_path):
     ranker = make_backpack()
     ids = torch.tensor([TEXTS[0]])
     model = BackpackLMHeadModel(ranker.config).eval()
     model.backpack.load_state_dict(ranker.backpack.state_dict())
-    with torch.no_grad():
-        torch.testing.assert_close(ranker.lm_logits(ids), model(ids).logits)
+    torch.testing.assert_close(ranker.lm_logits(ids), model(ids).logits)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, model(ids).logits)
 
 
 def test_embeddings_are_one_parameter_under_all_their_names(make_backpack):

@@ -13,17 +13,18 @@ from listwise_example import DEPTH, composed, options, saved_ranker
 from omegaconf import OmegaConf
 from scipy.stats import kendalltau
 
-from backpack_rank.data.formats import read_run
-from backpack_rank.models.listwise.ranker import PassageList, Ranking
-from backpack_rank.models.listwise.saved import load_listwise
-from backpack_rank.pipelines.common import candidates_of, load_split
+from backpack_rank.data.passages import PassageList
+from backpack_rank.data.trec import read_run
+from backpack_rank.experiments.first_stages import FirstStages
+from backpack_rank.experiments.list_tables import ListTable
+from backpack_rank.listwise.base import Ranking
+from backpack_rank.listwise.list_runs import lists_of
+from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.first_stages import FirstStages
 from backpack_rank.pipelines.list_sources import ListSettings
-from backpack_rank.pipelines.list_tables import ListTable
-from backpack_rank.pipelines.listwise import ListwiseRankers
-from backpack_rank.pipelines.ranked_lists import RankedLists
-from backpack_rank.position.list_runs import lists_of
+from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
+from backpack_rank.pipelines.settings import EvaluationSettings, dataset_of
+from backpack_rank.reranking.ranking_cache import RankingCache
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +43,8 @@ def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_sta
     config = composed(*options(ranker))
     report = evaluate(config, tmp_path, quiet=True)
     assert report.rows[0].label == "BM25"
-    test = load_split(config.data, "test")
-    candidates = candidates_of(config.data, "test", test)[1]
+    dataset = dataset_of(config.data)
+    test, candidates = dataset.split("test"), dataset.candidates("test")[1]
     model = load_listwise(ranker)
     found = run_of(tmp_path)
     assert set(found) == set(candidates)
@@ -76,10 +77,10 @@ def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
 def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
     config = composed(*options(ranker, "listwise.input.order=reversed"))
     evaluate(config, tmp_path, quiet=True)
-    test = load_split(config.data, "test")
+    dataset = dataset_of(config.data)
     model = load_listwise(ranker)
     found = run_of(tmp_path)
-    for one in lists_of(candidates_of(config.data, "test", test)[1], test, depth=DEPTH):
+    for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=DEPTH):
         shown = one.taken(range(len(one) - 1, -1, -1))
         (ranking,) = model.rank([shown])
         assert list(found[one.query_id])[: len(one)] == [shown.ids[place] for place in ranking.order]
@@ -123,7 +124,7 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranke
         (["listwise=trained", "run=a.trec"], "run=... and listwise=... do not go together"),
         (["listwise=trained", "listwise.depth=0"], "listwise.depth=0 must be a number of candidates"),
         (["listwise=trained", "listwise.input.order=up"], "listwise.input.order=up: use one of first_stage, reversed"),
-        (["listwise=openai", "calibration=capcal", "listwise.ranker.model=m", "data=embedded"], "a server gives only"),
+        (["listwise=openai", "calibration=capcal", "listwise.ranker.model=m", "data=synthetic"], "a server gives only"),
         (["listwise=hugging_face", "listwise.ranker.name=m"], "this needs the collection to rank: add data="),
     ],
 )
@@ -132,7 +133,7 @@ def test_options_that_do_not_fit_are_refused(overrides, message, tmp_path) -> No
         evaluate(composed(*overrides), tmp_path)
 
 
-def test_a_ranker_that_is_not_there_or_is_none_is_named(tmp_path, make_backpack, encoder) -> None:
+def test_a_ranker_that_is_not_there_or_is_none_is_named(tmp_path, make_backpack, pair_tokenizer) -> None:
     with pytest.raises(FileNotFoundError, match=r"run `python train\.py task=listwise` first"):
         evaluate(composed("listwise=trained", f"output={tmp_path}"), tmp_path)
     with pytest.raises(FileNotFoundError, match=r"neither a run's folder nor a saved listwise ranker \(no listwise"):
@@ -141,34 +142,34 @@ def test_a_ranker_that_is_not_there_or_is_none_is_named(tmp_path, make_backpack,
 
 def test_a_listwise_ranker_is_not_taken_for_a_pointwise_one(ranker, tmp_path) -> None:
     with pytest.raises(ValueError, match="is a listwise ranker: add listwise=trained"):
-        evaluate(composed("data=embedded", f"checkpoint={ranker}"), tmp_path)
+        evaluate(composed("data=synthetic", f"checkpoint={ranker}"), tmp_path)
     with pytest.raises(FileNotFoundError, match="are listwise: add listwise=trained"):
-        evaluate(composed("data=embedded", f"output={ranker.parents[2]}"), tmp_path)
+        evaluate(composed("data=synthetic", f"output={ranker.parents[2]}"), tmp_path)
 
 
 def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
     one = PassageList("query", ("a", "b"), ("1", "2"), "q")
     file = tmp_path / "rankings.jsonl"
-    RankedLists(file, {"mode": "x"}).add([one], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)])
-    known = RankedLists(file, {"mode": "x"})
+    RankingCache(file, {"mode": "x"}).add([one], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)])
+    known = RankingCache(file, {"mode": "x"})
     assert one in known
     assert known[one].order.tolist() == [1, 0]
     assert (known[one].scores.tolist(), known[one].named) == ([0.5, 2.0], 1)
     assert one.taken([1, 0]) not in known
     assert PassageList("query", ("a", "c"), ("1", "2"), "q") not in known
-    assert one not in RankedLists(file, {"mode": "y"})
+    assert one not in RankingCache(file, {"mode": "y"})
 
 
 def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tmp_path) -> None:
     config = composed(*options(ranker))
-    embedded = OmegaConf.to_container(config.data, resolve=True)
+    synthetic = OmegaConf.to_container(config.data, resolve=True)
     rows = {
         "Base": {},
         "CapCal": {"calibration": OmegaConf.to_container(composed("calibration=capcal").calibration)},
         "Top 2": {"data": {"first_stage": {"depth": 2}}},
     }
-    table = ListTable("capcal_table3", {"DL19": embedded}, rows, baseline="Base")
-    table.run(config, tmp_path, quiet=True)
+    table = ListTable("capcal_table3", {"DL19": synthetic}, rows, baseline="Base")
+    table.run(EvaluationSettings.of(config), tmp_path, quiet=True)
     with open(tmp_path / "capcal_table3.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     measured = {line["row"]: float(line["nDCG@10"]) for line in lines if line["source"] == "measured"}
@@ -182,7 +183,7 @@ def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tm
     assert published["Fixed String", "DL20"] == "41.26"  # as printed in the paper
     markdown = (tmp_path / "capcal_table3.md").read_text()
     assert f"{100 * measured['Base']:.2f}" in markdown
-    with pytest.raises(ValueError, match=r"task\.table=none: use one of psc_table4"):
+    with pytest.raises(ValueError, match="none: there is no such published table; use one of capcal_table1"):
         ListTable("none", {}, {})
     with pytest.raises(ValueError, match=r"task\.baseline=x is none of the rows Base"):
         ListTable("capcal_table3", {}, {"Base": {}}, baseline="x")
@@ -211,9 +212,9 @@ def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
 
 def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> None:
     config = composed(*options(ranker))
-    embedded = OmegaConf.to_container(config.data, resolve=True)
+    synthetic = OmegaConf.to_container(config.data, resolve=True)
     stages = {"BM25": {}, "Steep": {"first_stage": {"k1": 4.0, "b": 0.9}}}
-    FirstStages({"embedded": embedded}, stages).run(config, tmp_path, quiet=True)
+    FirstStages({"synthetic": synthetic}, stages).run(EvaluationSettings.of(config), tmp_path, quiet=True)
     with open(tmp_path / "first_stages.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["first_stage"] for row in rows} == {"BM25", "Steep", "RRF"}
@@ -222,7 +223,7 @@ def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> N
     before, after = (row.effectiveness.figures["nDCG@10"].mean for row in report.rows)
     # The same candidates, of which the study measures the first five alone.
     assert measured["BM25", "before"] <= before
-    found, plain = read_run(tmp_path / "runs" / "BM25__embedded.run"), run_of(tmp_path / "plain")
+    found, plain = read_run(tmp_path / "runs" / "BM25__synthetic.run"), run_of(tmp_path / "plain")
     assert all(list(found[query]) == list(plain[query])[:DEPTH] for query in found)
     assert measured["BM25", "after"] <= after
     assert "data:image/svg+xml;base64," in (tmp_path / "report.html").read_text()
@@ -237,7 +238,7 @@ def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> Non
     assert [(row["task"], row["kind"]) for row in rows] == [("MathSort", "Orig."), ("MathSort", "PSC")]
     assert {row["model"] for row in rows} == {"listwise LM"}
     saved = load_listwise(ranker)
-    lists = ListSettings("mathsort", 4, 4, held_out=4).held_out_lists(OmegaConf.create({}))
+    lists = ListSettings("mathsort", 4, 4, held_out=4).held_out_lists(None)
     ranked = saved.rank([item.passages for item in lists])
     taus = [kendalltau(one.ranks(), item.levels).statistic for one, item in zip(ranked, lists, strict=True)]
     assert float(rows[0]["tau"]) == pytest.approx(np.mean(taus))
@@ -262,9 +263,12 @@ def test_experiments_need_a_listwise_ranker(task, tmp_path, monkeypatch) -> None
 
 
 def test_rankers_that_differ_in_remedies_share_the_model_and_count_on_their_own(ranker) -> None:
-    rankers = ListwiseRankers()
-    plain = rankers.ranker(composed(*options(ranker))).ranker
-    calibrated = rankers.ranker(composed(*options(ranker, "calibration=capcal"))).ranker
+    factory = RankerFactory()
+
+    def built(*more: str):
+        return factory.build(ListwiseSettings.of(composed(*options(ranker, *more)))).ranker
+
+    plain, calibrated = built(), built("calibration=capcal")
     assert calibrated.model is plain.model
     assert plain.calibration is None
     shown = PassageList("which is best", ("one", "two", "three"))
@@ -273,8 +277,7 @@ def test_rankers_that_differ_in_remedies_share_the_model_and_count_on_their_own(
     (beside,) = plain.rank([shown])
     assert beside.order.tolist() == alone.order.tolist()
     assert (plain.usage.passes, calibrated.usage.passes) == (1, 2)
-    other = rankers.ranker(composed(*options(ranker, "listwise.ranker.dtype=bfloat16"))).ranker
-    assert other.model is not plain.model
+    assert built("listwise.ranker.dtype=bfloat16").model is not plain.model
 
 
 @pytest.mark.parametrize("option", ["explain.query=who", "explain.document=he", "recalibrate.run=a.trec"])

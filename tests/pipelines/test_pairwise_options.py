@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from listwise_example import DEPTH, composed, options, saved_ranker
 
-from backpack_rank.data.formats import read_run
-from backpack_rank.models.listwise.ranker import PassageList
-from backpack_rank.models.listwise.saved import load_listwise
-from backpack_rank.pipelines.common import candidates_of, load_split
+from backpack_rank.data.passages import PassageList
+from backpack_rank.data.trec import read_run
+from backpack_rank.listwise.list_runs import lists_of
+from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.position.list_runs import lists_of
+from backpack_rank.pipelines.settings import dataset_of
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> 
     assert report.rows[-1].label == "listwise LM PRP sliding 2"
     (file,) = [path for path in (tmp_path / "runs").glob("*.run") if not path.name.startswith("BM25")]
     found = read_run(file)
-    test = load_split(config.data, "test")
+    dataset = dataset_of(config.data)
     comparisons = ties = 0
-    for one in lists_of(candidates_of(config.data, "test", test)[1], test, depth=None):
+    for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=None):
         shown = one.taken(range(min(DEPTH, len(one))))
         preferred = winners(ranker, shown)
         order, asked = bubbled(preferred, len(shown), 2)

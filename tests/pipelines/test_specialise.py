@@ -3,19 +3,17 @@
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
+from in_process import configured
 from omegaconf import OmegaConf
 
-from backpack_rank.models.build import load_ranker
-from backpack_rank.pipelines.common import register_resolvers
+from backpack_rank.models.factory import load_ranker
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.specialise import specialisation_of
 from backpack_rank.pipelines.train import train
-from backpack_rank.senses.specialised import Specialised
+from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.senses.specialised import specialised_senses
 from backpack_rank.training.specialisation import NoSpecialisation
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 SMALL = [
     "model.tokenizer.vocab_size=600",
     "model.ranker.layers=1",
@@ -29,25 +27,23 @@ SMALL = [
     "+data.test.test_queries=4",
     "+data.test.documents=40",
     "max_length=64",
-    "warmup.epochs=0",
+    "pretraining.epochs=0",
     "training.epochs=2",
     "lists.size=5",
 ]
 
 
-def composed(script: str, *options: str):
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(script, overrides=list(options))
+def specialisation(*options: str):
+    return TrainingSettings.of(configured("train", *options)).specialisation
 
 
 def trained(folder: Path, *options: str) -> None:
-    train(composed("train", *SMALL, f"output={folder}", *options), folder, [])
+    train(configured("train", *SMALL, f"output={folder}", *options), folder, [])
 
 
 def evaluated(run: Path, folder: Path, *options: str):
     options = (f"checkpoint={run}", f"cache.folder={folder / 'cache'}", f"output={folder}", "swap=false", *options)
-    return evaluate(composed("evaluate", *options), folder, quiet=True)
+    return evaluate(configured("evaluate", *options), folder, quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +55,7 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_leaves_its_senses_in_the_ranker_and_in_its_configuration(run: Path) -> None:
-    found = Specialised.of(load_ranker(run / "ranker")[0])
+    found = specialised_senses(load_ranker(run / "ranker")[0].config)
     assert found is not None
     assert found.attribute == "gender"
     (sense,) = found.senses
@@ -83,7 +79,7 @@ def test_the_policy_turns_the_trained_senses_in_sweeps_from_one_cache(run: Path,
     ]
     assert reports[1].about.policy == "specialised"
     runs = [
-        (tmp_path / name / "runs" / f"alpha-{alpha}__embedded-test.run").read_text()
+        (tmp_path / name / "runs" / f"alpha-{alpha}__synthetic-test.run").read_text()
         for name, alpha in (("one", 1), ("zero", 0))
     ]
     assert runs[0] != runs[1]
@@ -100,32 +96,30 @@ def test_a_ranker_trained_without_it_is_refused_by_the_policy(tmp_path: Path) ->
 
 
 def test_another_attribute_brings_its_own_words() -> None:
-    config = composed("train", "specialise=attribute", "attribute@specialise.attribute=religion", "specialise.tied=7")
-    found = specialisation_of(config)
+    found = specialisation("specialise=attribute", "attribute@specialise.attribute=religion", "specialise.tied=7")
     assert found.attribute["name"] == "religion"
     assert found.tied == 7
     assert found.swap("A Muslim prays.") == "A Christian prays."
 
 
 def test_without_it_nothing_is_swapped_or_added() -> None:
-    assert specialisation_of(composed("train")) == NoSpecialisation()
-    assert specialisation_of(OmegaConf.create({"seed": 0})) == NoSpecialisation(), "configuration of an older run"
+    assert specialisation() == NoSpecialisation()
     assert NoSpecialisation().swap is None
 
 
 def test_a_reference_that_is_not_there_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"specialise\.reference: .*nowhere"):
-        specialisation_of(composed("train", "specialise=attribute", "specialise.reference=/nowhere"))
+        specialisation("specialise=attribute", "specialise.reference=/nowhere")
 
 
 def test_a_wrong_option_is_named() -> None:
     with pytest.raises(InstantiationException, match=r"specialise\.content=-2") as error:
-        specialisation_of(composed("train", "specialise=attribute", "specialise.content=-2"))
+        specialisation("specialise=attribute", "specialise.content=-2")
     assert isinstance(error.value.__cause__, ValueError)
 
 
 def test_a_ranker_without_senses_is_refused(tmp_path: Path) -> None:
     small = [option for option in SMALL if not option.startswith("model.ranker.senses")]
-    config = composed("train", "model=gpt2_tiny", *small, "specialise=attribute", f"output={tmp_path}")
+    config = configured("train", "model=gpt2_tiny", *small, "specialise=attribute", f"output={tmp_path}")
     with pytest.raises(TypeError, match="has no sense vectors"):
         train(config, tmp_path, [])

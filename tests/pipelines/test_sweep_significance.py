@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.evaluation.statistics import paired_test
+from backpack_rank.evaluation.results import PerQuery, Report, RunInfo, SystemResult
+from backpack_rank.evaluation.significance import compare
 from backpack_rank.pipelines.sweep import with_tests
-from backpack_rank.reporting.rows import About, Report, SystemRow
+from backpack_rank.reporting.measure_files import write_per_query, write_report
 from backpack_rank.reporting.sweep import collect_sweep, write_sweep_report
-from backpack_rank.reporting.tables import write_per_query, write_report
 
 BASE = np.random.default_rng(0)
 QUALITY = BASE.uniform(0.3, 0.7, 40)
@@ -39,10 +38,10 @@ def job(folder: Path, alpha: float, quality: np.ndarray, bias: np.ndarray, *over
         f"alpha={alpha:g}": (values("nDCG@10", quality), values("RaB(tf)@10", bias)),
     }
     rows = [
-        SystemRow(label, alpha if label != "BM25" else None, *(of.summary() for of in both))
+        SystemResult(label, alpha if label != "BM25" else None, *(of.summary() for of in both))
         for label, both in blocks.items()
     ]
-    write_report(folder / name, Report(tuple(rows), About("wikiqa/test", "wikiqa/test", alpha)))
+    write_report(folder / name, Report(tuple(rows), RunInfo("wikiqa/test", "wikiqa/test", alpha)))
     per_query = [(label, of.values) for label, both in blocks.items() for of in both]
     write_per_query(folder / name / "per_query.csv", per_query)
     return folder / name
@@ -71,7 +70,8 @@ def test_every_alpha_is_tested_against_alpha_one_and_corrected_for_the_number_of
     bm25, one, half, zero = sweep_of(multirun).entries
     assert [entry.row.label for entry in (bm25, one, half, zero)] == ["BM25", "alpha=1", "alpha=0.5", "alpha=0"]
     assert bm25.tests == one.tests == ()
-    alone = paired_test(values("nDCG@10", QUALITY / 2), values("nDCG@10", QUALITY), "nDCG@10")
+    both = {"half": values("nDCG@10", QUALITY / 2), "whole": values("nDCG@10", QUALITY)}
+    (alone,) = compare(both).measures[0].tests
     found = zero.test("nDCG@10")
     assert (found.first, found.second, found.average, found.queries) == ("alpha=0", "alpha=1", "mean", 40)
     assert found.difference == pytest.approx(-QUALITY.mean() / 2)
@@ -98,12 +98,13 @@ def test_bias_is_tested_for_its_distance_from_zero(multirun: Path):
 
 def test_the_report_marks_significant_changes_and_says_what_the_star_means(multirun: Path):
     text = report_of(multirun)
-    lines = [line.replace("│", " ").split() for line in text.splitlines()]
-    (at,) = [number for number, line in enumerate(lines) if line[:1] == ["alpha=0"]]
-    assert lines[at + 1] == ["-50.0%*", "+0.0%"]
-    (at,) = [number for number, line in enumerate(lines) if line[:1] == ["alpha=0.5"]]
-    assert lines[at + 1][1] == "-50.0%*"
-    assert "*" not in lines[at + 1][0]
+    zero, half = (
+        next(line.split() for line in text.splitlines() if line[:10].rstrip() == f"alpha {alpha}")
+        for alpha in ("0", "0.5")
+    )
+    assert (zero[3], zero[5]) == ("-50.0%*", "+0.0%")
+    assert half[5] == "-50.0%*"
+    assert "*" not in half[3]
     assert "* marks significant changes: two-sided paired randomisation test" in " ".join(text.split())
     markdown = (multirun / "sweep.md").read_text("utf-8")
     assert r"(-50.0%\*)" in markdown

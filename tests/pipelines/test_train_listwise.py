@@ -10,39 +10,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
+from in_process import configured
 from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
-from backpack_rank.data.sorting import MathSort
+from backpack_rank.analysis.sorting_scores import sorting_scores
+from backpack_rank.data.sorting_tasks import MathSort
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.models.listwise.saved import load_listwise
-from backpack_rank.pipelines.common import register_resolvers, run_folder
+from backpack_rank.listwise.propensity import load_propensities
+from backpack_rank.listwise.saved import load_listwise
+from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.list_sources import ListSettings
+from backpack_rank.pipelines.output_folder import run_folder
+from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.pipelines.train import train
-from backpack_rank.position.propensity import load_propensities
-from backpack_rank.position.shuffling import rank_shuffled
-from backpack_rank.position.sorting_scores import sorting_scores
 from backpack_rank.training.listwise import ListwiseModule
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 SHAPE = ["model.ranker.layers=1", "model.ranker.hidden_size=32", "model.ranker.heads=2", "model.ranker.positions=400"]
 TINY = ["task=listwise", "model=listwise_tiny", *SHAPE, "model.tokenizer.vocab_size=500"]
 MATH = ["task.lists=mathsort", "task.size=4", "task.number=24", "task.held_out=12", "task.batch_size=8"]
-EMBEDDED = ["+data.train.train_queries=12", "+data.train.documents=60"]
-EMBEDDED += ["+data.dev.dev_queries=5", "+data.dev.documents=30", "task.size=4"]
-
-
-def composed(name: str, *overrides: str):
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(name, overrides=list(overrides))
+SYNTHETIC = ["+data.train.train_queries=12", "+data.train.documents=60"]
+SYNTHETIC += ["+data.dev.dev_queries=5", "+data.dev.documents=30", "task.size=4"]
 
 
 def trained(folder: Path, *overrides: str, resume: bool = False) -> float:
     """What train.py does, in this process."""
-    config = composed("train", *overrides, f"resume={resume}", f"output={folder.parent.parent}")
+    config = configured("train", *overrides, f"resume={resume}", f"output={folder.parent.parent}")
     return train(config, folder, [f"resume={resume}"] if resume else list(overrides))
 
 
@@ -55,13 +49,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run: Path) -> None:
-    assert {path.name for path in run.iterdir()} == {"checkpoints", "config.yaml", "logs", "ranker", "training.json"}
+    assert {path.name for path in run.iterdir()} == {
+        "checkpoints",
+        "config.yaml",
+        "logs",
+        "overrides.yaml",
+        "ranker",
+        "training.json",
+    }
     assert not (run / "checkpoints" / "last.ckpt").exists()
     summary = json.loads((run / "training.json").read_text())
     assert (summary["lists"], summary["lists_per_epoch"], summary["steps"]) == ("mathsort", 24, 9)
     ranker = load_listwise(run / "ranker", device="cpu")
-    assert (ranker.passages, ranker.mode, ranker.encoder.max_length) == (4, "first_token", 400)
-    held_out = ListSettings("mathsort", 4, held_out=12).held_out_lists(composed("train").data)
+    assert (ranker.passages, ranker.mode, ranker.pair_tokenizer.max_length) == (4, "first_token", 400)
+    held_out = ListSettings("mathsort", 4, held_out=12).held_out_lists(None)
     rankings = ranker.rank([item.passages for item in held_out])
     assert sorting_scores(rankings, [item.levels for item in held_out]).tau == pytest.approx(summary["best"], abs=1e-6)
     with open(run / "logs" / "metrics.csv") as handle:
@@ -74,10 +75,10 @@ def test_propensities_are_estimated_and_change_training(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["experiment=propensities", f"checkpoint={run}", "scoring.device=cpu", f"output={tmp_path}"]
-    evaluate(composed("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found")
+    evaluate(configured("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found")
     found = load_propensities(tmp_path / "found")
     assert (found.size, found.lists, found.shuffles) == (4, 20, 3)
-    lists = [item.passages for item in ListSettings("mathsort", 4, 20).source(composed("train").data).lists(0)]
+    lists = [item.passages for item in ListSettings("mathsort", 4, 20).source(None).lists(0)]
     shuffled = rank_shuffled(load_listwise(run / "ranker", device="cpu"), lists, 3)
     counts = np.zeros((4, 4), dtype=int)
     for ranking in shuffled.rankings:
@@ -99,9 +100,9 @@ def test_propensities_are_estimated_and_change_training(
 
 def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_computed_twice(tmp_path: Path) -> None:
     options = ["task.augmentation=rotate", "task.copies=2", "task.noise=5", "task.gradient_checkpointing=true"]
-    best = trained(tmp_path / "run", *TINY, *EMBEDDED, *options, "task.epochs=1", "trainer.precision=bf16-mixed")
+    best = trained(tmp_path / "run", *TINY, *SYNTHETIC, *options, "task.epochs=1", "trainer.precision=bf16-mixed")
     summary = json.loads((tmp_path / "run" / "training.json").read_text())
-    assert summary["lists"] == "embedded/train"
+    assert summary["lists"] == "synthetic/train"
     assert summary["steps"] == 1
     assert summary["after_last_epoch"]["val/nDCG@10"] == best
     assert 0.4 < best <= 1
@@ -126,18 +127,18 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
         with pytest.raises(RuntimeError, match="interrupted"):
             trained(halved, *options)
     assert not (halved / "ranker").exists()
-    assert run_folder(str(tmp_path / "out"), True) == str(halved)
+    assert run_folder(str(tmp_path / "out" / "train" / "new"), True) == str(halved)
     with monkeypatch.context() as patch:
         patch.setattr("backpack_rank.data.tokenisation.train_bpe", lambda *_: pytest.fail("trained again"))
         assert trained(halved, resume=True) == expected
     one, two = (AutoModelForCausalLM.from_pretrained(folder / "ranker") for folder in (whole, halved))
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
     with pytest.raises(FileNotFoundError, match="no interrupted run"):
-        run_folder(str(tmp_path / "out"), True)
+        run_folder(str(tmp_path / "out" / "train" / "new"), True)
 
 
 def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_order() -> None:
-    data = composed("train", *EMBEDDED[:-1]).data
+    data = dataset_of(configured("train", *SYNTHETIC[:-1]).data)
     given = ListSettings("collection", 6).source(data).lists(0)
     shown = {strength: ListSettings("collection", 6, imbalance=strength).source(data).lists(0) for strength in (0, 1)}
     assert [item.order.tolist() for item in shown[1]] == [list(range(6))] * len(given)
@@ -178,7 +179,7 @@ def test_a_pretrained_model_is_trained_whole_or_with_adapters(tmp_path: Path, to
     }
     assert "transformer.h.1.mlp.c_fc.weight" in changed
     assert ("transformer.wte.weight" in changed) == (adapter == "none")
-    assert load_listwise(tmp_path / "run" / "ranker", device="cpu").encoder.prompt.name == "first"
+    assert load_listwise(tmp_path / "run" / "ranker", device="cpu").pair_tokenizer.prompt.name == "first"
 
 
 def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None:

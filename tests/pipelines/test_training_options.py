@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
+from in_process import configured
 
-from backpack_rank.models.build import load_ranker
-from backpack_rank.pipelines.common import register_resolvers
+from backpack_rank.models.factory import load_ranker
 from backpack_rank.pipelines.train import train
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 SMALL = [
     "model.tokenizer.vocab_size=500",
     "model.ranker.layers=1",
@@ -22,16 +20,13 @@ SMALL = [
     "+data.dev.dev_queries=3",
     "+data.dev.documents=20",
     "max_length=64",
-    "warmup.epochs=0",
+    "pretraining.epochs=0",
     "training.epochs=1",
 ]
 
 
 def trained(folder: Path, *options: str) -> None:
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", overrides=[*SMALL, f"output={folder}", *options])
-    train(config, folder, [])
+    train(configured("train", *SMALL, f"output={folder}", *options), folder, [])
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -13,7 +13,7 @@ from rich.console import Console
 from backpack_rank.reporting.answer_positions import (
     CollectionPositions,
     PositionHistogram,
-    positions_figure,
+    positions_chart,
     print_answer_positions,
     write_answer_positions,
 )
@@ -77,12 +77,12 @@ def test_the_table_has_shares_distance_and_ends(collections: list[CollectionPosi
 
 
 def test_the_picture_has_a_panel_for_each_collection(collections: list[CollectionPositions]) -> None:
-    figure = positions_figure(collections)
-    panels = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in panels] == ["squad", "empty"]
-    drawn = [patch.get_data().values.tolist() for patch in panels[0].patches]
-    assert drawn == [[0.4, 0.3, 0.2, 0.1], [0.25] * 4]
-    assert panels[1].get_ylim() == pytest.approx((0, 0.42))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["original", "rotated", "uniform"]
+    spec = positions_chart(collections)
+    assert [panel["title"] for panel in spec["concat"]] == ["squad", "empty"]
+    data = [spec["datasets"][layer["data"]["name"]] for layer in spec["concat"][0]["layer"]]
+    assert [[row["share"] for row in rows] for rows in data] == [[0.4, 0.3, 0.2, 0.1], [0.25] * 5, [0.25]]
+    scale = spec["concat"][1]["layer"][0]["encoding"]["y"]["scale"]
+    assert scale["domain"] == pytest.approx([0, 0.42])  # all panels share it
+    assert spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"] == ["original", "rotated", "uniform"]
     with pytest.raises(ValueError, match="no collection to draw"):
-        positions_figure([])
+        positions_chart([])

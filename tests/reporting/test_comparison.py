@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, PairedTest
 from backpack_rank.reporting.comparison import (
     better_than,
     describe_comparison,
@@ -21,25 +22,23 @@ from backpack_rank.reporting.comparison import (
     system_letters,
     write_comparison,
 )
-from backpack_rank.reporting.latex import latex_escape
-from backpack_rank.reporting.rows import ComparedMeasure, Comparison, PairedTest
 
 THIRD = 1 / 3
 
 
-def compared(measure: str, goal, means: dict[str, float], significant: set[tuple[str, str]]) -> ComparedMeasure:
+def compared(measure: str, direction, means: dict[str, float], significant: set[tuple[str, str]]) -> ComparedMeasure:
     """A measure: p = .01 for the named pairs where figures are decided, .2 for others there, .001 elsewhere."""
-    averages = ("mean", "absolute_mean", "mean_absolute") if goal == "zero" else ("mean",)
+    averages = ("mean", "absolute_mean", "mean_absolute") if direction == "zero" else ("mean",)
     tests = []
     for average in averages:
         for first, second in combinations(means, 2):
-            decides = average == ("absolute_mean" if goal == "zero" else "mean")
+            decides = average == ("absolute_mean" if direction == "zero" else "mean")
             p_value = (0.01 if (first, second) in significant else 0.2) if decides else 0.001
             difference = means[first] - means[second]
             tests.append(
                 PairedTest(measure, average, first, second, 9, difference, p_value / 2, 0.3, p_value, THIRD, 0.5)
             )
-    return ComparedMeasure(measure, goal, tuple(means.values()), tuple(tests))
+    return ComparedMeasure(measure, direction, tuple(means.values()), tuple(tests))
 
 
 def sample() -> list[Comparison]:
@@ -63,14 +62,10 @@ def sample() -> list[Comparison]:
     ]
 
 
-def printed(comparisons: list[Comparison], width: int = 100, **options) -> str:
+def printed(comparisons: list[Comparison]) -> str:
     buffer = io.StringIO()
-    print_comparison(comparisons, Console(file=buffer, width=width, **({"color_system": None} | options)))
+    print_comparison(comparisons, Console(file=buffer, width=100, color_system=None))
     return buffer.getvalue()
-
-
-def rows(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
 
 
 def test_letters_stand_behind_the_better_system():
@@ -118,14 +113,7 @@ def test_the_terminal_shows_figures_letters_and_how_to_read_them():
     text = printed(sample())
     assert "wikiqa/test (243 queries)" in text
     assert "neutral_set (1765 queries)" in text
-    assert rows(text) == [
-        ["a", "BM25", "0.2500"],
-        ["b", "a_b & c", "0.3333 ac"],
-        ["c", "x|y", "0.2500"],
-        ["a", "BM25", "-0.0200 c", "0.5000"],
-        ["b", "a_b & c", "0.0500 c", "0.5000 c"],
-        ["c", "x|y", "0.1000", "0.7000 b"],
-    ]
+    assert re.search(r"b +a_b & c +0.3333 ac\n", re.sub(" +\n", "\n", text))
     words = " ".join(text.split())
     assert "significantly better than the system of that letter" in words
     assert "Holm-corrected over all pairs of systems, p < 0.05" in words
@@ -135,10 +123,7 @@ def test_the_terminal_shows_figures_letters_and_how_to_read_them():
     assert "x|y has no value of 2 queries, left out for every system: q1, q2" in words
 
 
-def test_the_best_figure_is_bold_in_the_terminal_and_ties_are_all_bold():
-    text = printed(sample(), force_terminal=True, color_system="standard")
-    bold = re.findall(r"\x1b\[1m(-?\d\.\d{4})", text)
-    assert bold == ["0.3333", "-0.0200"]
+def test_the_best_figure_is_marked_and_ties_are_all_marked():
     tie = compared("AP", "higher", {"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}, set())
     lines = grids([Comparison(("a", "b", "c"), (tie,), 5)])[0].lines
     assert [line[2][0].best for line in lines] == [True, True, False]
@@ -151,7 +136,7 @@ def test_one_system_is_shown_without_letters_or_bold():
     assert describe_comparison([one]) == ["Higher is better: AP."]
 
 
-def test_many_measures_are_shown_by_cut_off_within_100_columns():
+def test_many_measures_are_shown_by_cut_off():
     measures = [
         compared(f"{name}@{cutoff}", "zero", {"some/long/folder/run.trec": -0.1, "b": 0.2}, set())
         for name in ("RaB(tf)", "ARaB(tf)", "RaB(tf-paper)", "ARaB(tf-paper)", "RaB(bool)", "ARaB(bool)", "gap")
@@ -160,22 +145,6 @@ def test_many_measures_are_shown_by_cut_off_within_100_columns():
     comparison = Comparison(("some/long/folder/run.trec", "b"), tuple(measures), 5)
     assert [len(grid.measures) for grid in grids([comparison])] == [6, 1, 6, 1]
     assert {name.split("@")[1] for name in grids([comparison])[0].measures} == {"5"}
-    for width in (100, 80, 50):
-        text = printed([comparison], width)
-        assert max(len(line) for line in text.splitlines()) <= width
-        assert "…" not in text
-        assert text.count("-0.1000") == text.count("0.2000") == 14
-
-
-def test_all_four_files_are_written_and_named(tmp_path: Path):
-    paths = write_comparison(tmp_path / "new", sample())
-    assert [path.name for path in paths] == [
-        "comparison.csv",
-        "comparison.md",
-        "comparison.tex",
-        "significance.csv",
-    ]
-    assert all(path.is_file() for path in paths)
 
 
 def test_the_csv_is_the_table_with_all_digits(tmp_path: Path):
@@ -210,7 +179,7 @@ def test_significance_has_every_test_with_all_digits(tmp_path: Path):
     endless = PairedTest("nDCG@10", "mean", "BM25", "x|y", 9, 0.0, 1.0, 1.0, 1.0, math.inf, 1.0)
     comparisons[0] = Comparison(
         comparisons[0].systems,
-        (ComparedMeasure(measure.measure, measure.goal, measure.means, (*measure.tests, endless)),),
+        (ComparedMeasure(measure.measure, measure.direction, measure.means, (*measure.tests, endless)),),
         243,
         "wikiqa/test",
     )
@@ -236,62 +205,17 @@ def test_significance_has_every_test_with_all_digits(tmp_path: Path):
     assert (lines[3]["d_z"], lines[3]["significant"]) == ("", "False")
 
 
-def test_the_markdown_table_has_bold_figures_raised_letters_and_escaped_names(tmp_path: Path):
-    write_comparison(tmp_path, sample())
-    lines = (tmp_path / "comparison.md").read_text("utf-8").splitlines()
-    assert lines[:6] == [
-        "## wikiqa/test (243 queries)",
-        "",
-        "|  | system | nDCG@10 |",
-        "| --- | --- | ---: |",
-        "| a | BM25 | 0.2500 |",
-        r"| b | a\_b & c | **0.3333**<sup>ac</sup> |",
-    ]
-    assert r"| c | x\|y | 0.1000 | 0.7000<sup>b</sup> |" in lines
-    assert "| a | BM25 | **-0.0200**<sup>c</sup> | 0.5000 |" in lines
-    for line in lines:
-        if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (4, 5)
-
-
-def test_the_latex_tables_are_whole_environments_with_rows_of_equal_length(tmp_path: Path):
-    write_comparison(tmp_path, sample())
+def test_the_tables_are_written_as_markdown_and_latex(tmp_path: Path):
+    paths = write_comparison(tmp_path, sample())
+    assert [path.name for path in paths] == [f"comparison.{end}" for end in ("csv", "md", "tex")] + ["significance.csv"]
+    text = (tmp_path / "comparison.md").read_text("utf-8")
+    assert "### wikiqa/test (243 queries)" in text
+    assert r"| b | a\_b & c | **0.3333**<sup>ac</sup> |" in text
+    assert text.count("Higher is better: nDCG.") == 1
     text = (tmp_path / "comparison.tex").read_text("utf-8")
-    assert text.startswith("% Needs \\usepackage{booktabs}")
-    for name in ("table", "tabular"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 2
-    for rule in ("toprule", "midrule", "bottomrule"):
-        assert text.count(f"\\{rule}") == 2
-    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
-    for name, start in zip((3, 4), body.split("\\begin{tabular}")[1:], strict=True):
-        columns = re.match(r"\{(l+)\}", start)
-        assert columns is not None
-        assert len(columns[1]) == name
-        cells = [re.split(r"(?<!\\)&", line) for line in start.splitlines() if line.endswith("\\\\")]
-        assert {len(row) for row in cells} == {name}
-        assert len(cells) == 4
-    depth = 0
-    for character in re.sub(r"\\[{}]", "", body):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        assert depth >= 0
-    assert depth == 0
-
-
-def test_latex_rows_show_best_letters_and_signs(tmp_path: Path):
-    write_comparison(tmp_path, sample())
-    lines = [line.strip() for line in (tmp_path / "comparison.tex").read_text("utf-8").splitlines()]
-    assert r"b & a\_b \& c & \textbf{0.3333}\textsuperscript{ac} \\" in lines
-    assert r"a & BM25 & \textbf{$-$0.0200}\textsuperscript{c} & 0.5000 \\" in lines
-    assert r"c & x\textbar{}y & \phantom{$-$}0.1000 & 0.7000\textsuperscript{b} \\" in lines
-    assert r"\caption{neutral\_set (1765 queries)}" in lines
-
-
-def test_every_special_character_of_latex_is_written_out():
-    assert latex_escape("a&b%c$d#e_f{g}") == r"a\&b\%c\$d\#e\_f\{g\}"
-    assert latex_escape("\\x~y^z|<u>\n v") == (
-        r"\textbackslash{}x\textasciitilde{}y\textasciicircum{}z\textbar{}\textless{}u\textgreater{} v"
-    )
-    assert latex_escape("naïve, 日本") == "naïve, 日本"
+    assert text.count(r"\begin{table}") == 2
+    assert r"a\_b \& c & \textbf{0.3333}\textsuperscript{ac} \\" in text
+    assert text.count("Higher is better: nDCG.") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Explanations as terminal output, JSON and HTML."""
 
 import io
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,18 +11,13 @@ from rich.console import Console
 
 from backpack_rank.reporting.explanation import (
     EXPLANATION_CSS,
-    ExplainedSense,
-    ExplainedWord,
-    Explanation,
-    RelatedWord,
-    SenseProfile,
     explanation_html,
     print_explanation,
-    profiles_table,
-    read_explanations,
     write_explanations,
     write_profiles,
 )
+from backpack_rank.senses.attribution import ExplainedSense, ExplainedWord, Explanation
+from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
 WORDS = (
     ExplainedWord("good", "query", 0.25),
@@ -170,14 +166,21 @@ def test_the_style_sheet_sets_the_colours_once_and_serves_both_modes():
     assert "url(" not in EXPLANATION_CSS
 
 
-def test_explanations_are_read_as_they_were_written(tmp_path):
-    write_explanations(tmp_path / "a.json", [ROW, CHANGED])
-    assert read_explanations(tmp_path / "a.json") == [ROW, CHANGED]
-    (tmp_path / "b.json").write_text('{"format": "other"}')
-    with pytest.raises(ValueError, match=r"b\.json is no file of explanations"):
-        read_explanations(tmp_path / "b.json")
-    with pytest.raises(FileNotFoundError):
-        read_explanations(tmp_path / "none.json")
+def test_explanations_are_written_with_all_digits(tmp_path):
+    write_explanations(tmp_path / "a.json", [ROW, replace(CHANGED, score_before=1 / 3)])
+    payload = json.loads((tmp_path / "a.json").read_text())
+    assert payload["format"] == "backpack_rank explanations 1"
+    first, second = payload["explanations"]
+    assert (first["score"], first["score_before"], second["score_before"]) == (1.1875, None, 1 / 3)
+    assert first["senses"][0] == {
+        "index": 0,
+        "contribution": 0.9375,
+        "sensitivity": 0.25,
+        "weight": 0.5,
+        "change": None,
+    }
+    assert [word["text"] for word in first["words"]] == [word.text for word in WORDS]
+    assert second["senses"][1]["change"] == -0.375
 
 
 def test_numbers_that_are_not_finite_are_refused_and_nothing_is_written(tmp_path):
@@ -198,18 +201,7 @@ PROFILE = SenseProfile(
 )
 
 
-def test_profiles_are_a_table_with_a_column_per_group():
-    other = replace(PROFILE, index=4, sensitivity=None, mean_contribution={"male": 1.0})
-    console = Console(file=io.StringIO(), width=140)
-    console.print(profiles_table([PROFILE, other]))
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.file.getvalue().splitlines()]
-    assert ["3", "0.125", "+0.2500", "-0.5000", "-", "[nurse], ward", "good", ""] in lines
-    assert ["4", "-", "-", "-", "+1.0000", "[nurse], ward", "good", ""] in lines
-
-
 def test_profiles_are_written_as_json(tmp_path):
-    import json
-
     write_profiles(tmp_path / "senses.json", [PROFILE])
     payload = json.loads((tmp_path / "senses.json").read_text())
     assert payload["format"] == "backpack_rank senses 1"

@@ -10,21 +10,18 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib.image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 from page_example import ABOUT, HOSTILE, LEXICON, LONG, ROWS, changed, full_page, row
 
-from backpack_rank.data.lexicon import Lexicon
-from backpack_rank.reporting.explanation import RelatedWord, SenseProfile
-from backpack_rank.reporting.page.axes import dial_axis, value_axis
+from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.reporting.page.build import comparison_table, page_of_rows, sense_panel
-from backpack_rank.reporting.page.charts import Axis, Chart, Gallery, Point, Series, ShareChart
 from backpack_rank.reporting.page.data import (
     Attribution,
     Changes,
+    Gallery,
     Missing,
     Page,
     RankedDocument,
@@ -33,16 +30,14 @@ from backpack_rank.reporting.page.data import (
     Span,
     Table,
 )
-from backpack_rank.reporting.page.labels import place_labels
 from backpack_rank.reporting.page.pictures import page_charts, write_pictures
 from backpack_rank.reporting.page.provenance import git_commit, provenance
-from backpack_rank.reporting.page.render import SECTIONS, Limits, render, write_page
-from backpack_rank.reporting.page.styles import COLOURS, GROUP_COLOURS
-from backpack_rank.reporting.page.svg import chart_svg, share_svg
+from backpack_rank.reporting.page.render import GROUPS, SECTIONS, Limits, render, write_page
 from backpack_rank.reporting.page.text import cut, mark_words
 from backpack_rank.reporting.rows import Cell, Grid
+from backpack_rank.reporting.vega import COLOURS, DARK, chart_script
+from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
-MINUS = "\N{MINUS SIGN}"
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 STYLE = (Path(__file__).parents[2] / "backpack_rank/reporting/page/templates/style.css").read_text("utf-8")
 
@@ -111,7 +106,8 @@ def test_nothing_is_asked_from_anywhere(html: str, outline: Outline):
         assert tag not in ("link", "img", "iframe", "object", "base")
         assert "src" not in own
         assert not own.get("href", "#").startswith(("http", "//", "file"))
-    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttpRequest", html)
+    # The policy below forbids what the script of the charts could ask for.
+    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttpRequest", html.replace(chart_script(), ""))
     (policy,) = outline.all("meta", http_equiv="Content-Security-Policy")
     assert policy["content"].startswith("default-src 'none';")
 
@@ -122,7 +118,9 @@ def test_the_configuration_keeps_its_blank_lines_and_indentation():
 
 
 def test_every_text_is_escaped(html: str, outline: Outline):
-    assert html.count("<script") == 1
+    scripts = [own.get("type", "") for own in outline.all("script")]
+    assert sorted(set(scripts)) == ["", "application/json"]
+    assert scripts.count("") == 2  # the charts' and the page's
     assert "alert(1)</script>" not in html
     # Query, sense words, table cell, YAML, command line: all show the text as it is.
     for tag in ("span", "td", "th", "pre", "dd"):
@@ -151,7 +149,7 @@ def test_headings_do_not_skip_a_level(outline: Outline):
 
 def test_tables_have_captions_and_figures_descriptions(outline: Outline):
     assert len(outline.all("table")) == len(outline.all("caption")) > 5
-    pictures = [own for own in outline.all("svg") if {"chart", "ranks", "bar"} & set(own["class"].split())]
+    pictures = [own for tag in ("div", "span") for own in outline.all(tag) if own.get("role") == "img"]
     assert len(pictures) > 10
     assert all(own["role"] == "img" and own["aria-label"] for own in pictures)
     assert all("scope" in own for own in outline.all("th"))
@@ -190,100 +188,56 @@ def test_colours_have_the_contrast_of_wcag_aa(theme: int):
         assert contrast(colours["soft"], colours[f"{name}-soft"]) >= 4.5, name
 
 
-def test_pictures_have_the_colours_of_the_page():
-    light = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", STYLE.partition("@media")[0]))
-    assert tuple(light[f"c{n}"] for n in range(6)) == COLOURS
-    assert tuple(light[f"g{n}"] for n in range(4)) == GROUP_COLOURS
+def test_charts_have_the_colours_of_the_page():
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in STYLE.split("@media")[:2])
+    assert tuple(light[f"c{n}"] for n in range(len(COLOURS))) == COLOURS
+    assert tuple(light[f"g{n}"] for n in range(GROUPS)) == COLOURS[:GROUPS]
+    assert tuple(DARK[colour] for colour in COLOURS) == tuple(dark[f"c{n}"] for n in range(len(COLOURS)))
 
 
-def test_points_lie_where_the_numbers_say():
-    # x from 0 to 10: 2.5 is a quarter. y from 0 to 4: 3 is three quarters up, so a quarter down.
-    points = (Point(2.5, 3.0, "a", "here", (0.0, 5.0), (2.0, 4.0)), Point(10.0, 0.0))
-    chart = Chart(
-        "c", "t", "d", Axis("x", 0, 10, ((5.0, "5"),)), Axis("y", 0, 4, ((1.0, "1"),)), (Series("s", points),)
-    )
-    outline = Outline(chart_svg(chart))
-    assert [(own["x"], own["y"]) for own in outline.all("svg", class_="mark")] == [("25%", "25%"), ("100%", "100%")]
-    assert [own["points"] for own in outline.all("polyline")] == ["25,25 100,100"]
-    across, upright = outline.all("line", class_="whisker")
-    assert [across[name] for name in ("x1", "x2", "y1", "y2")] == ["0%", "50%", "25%", "25%"]
-    assert [upright[name] for name in ("x1", "x2", "y1", "y2")] == ["25%", "25%", "50%", "0%"]
-    ticks = [(own["x"], own["y"]) for own in outline.all("text", class_="tick")]
-    assert ticks == [("-7", "75%"), ("50%", "100%")]
-    assert outline.text["title"] == ["here"]
-    assert outline.text["text"] == ["1", "5", "a"]
-
-
-def test_columns_of_shares_stand_on_each_other():
-    chart = ShareChart("c", "t", "d", ("a", "b", "rest"), (("0", (0.5, 0.3, 0.2)), ("1", (0.25, 0.75, 0.0))))
-    bars = Outline(share_svg(chart)).all("rect")
-    # Two columns of 50%, a bar takes 76% of its column.
-    assert [(own["x"], own["y"], own["width"], own["height"]) for own in bars] == [
-        ("6%", "50%", "38%", "50%"),
-        ("6%", "20%", "38%", "30%"),
-        ("6%", "0%", "38%", "20%"),
-        ("56%", "75%", "38%", "25%"),
-        ("56%", "0%", "38%", "75%"),
-        ("56%", "0%", "38%", "0%"),
-    ]
-    assert [own["class"] for own in bars[:3]] == ["part part-0", "part part-1", "part part-rest"]
-
-
-def test_the_tradeoff_has_signed_bias_effectiveness_and_the_marked_alpha():
-    page = page_of_rows("t", {"": ROWS}, ABOUT)
+def test_the_tradeoff_opens_at_the_first_bias_measure_with_a_chart_for_each_policy():
+    page = page_of_rows("t", {"policy=a": ROWS, "policy=b": ROWS, "policy=uniform": ROWS}, replace(ABOUT, alpha=None))
     assert page.tradeoff is not None
-    (panel,) = [panel for panel in page.tradeoff.panels if panel.choice == ("RaB(tf)", "10")]
-    assert page.tradeoff.panels[page.tradeoff.first] is panel
-    dial, reference = panel.chart.series
-    assert [(p.label, p.x, p.y, p.marked) for p in dial.points] == [
-        ("1", 0.05, 0.40, False),
-        ("0.5", 0.02, 0.38, True),
-        ("0", -0.01, 0.34, False),
-    ]
-    assert reference.reference
-    assert [(p.label, p.x, p.y) for p in reference.points] == [("BM25", 0.06, 0.30)]
-    assert panel.chart.x.zero
-    assert (panel.chart.x.low, panel.chart.x.high) == pytest.approx((-0.02, 0.08))
-    assert dial.points[1].x_range == pytest.approx((0.01, 0.03))
+    panel = page.tradeoff.panels[page.tradeoff.first]
+    assert panel.choice == ("ARaB(tf)", "10")
+    assert [figure.title for figure in panel.figures] == ["a", "b"]  # the control is in both
+    legend = [layer["encoding"]["color"]["scale"]["domain"] for layer in panel.figures[0].spec["layer"]
+              if layer["mark"]["type"] == "line"]  # fmt: skip
+    assert legend == [["a", "uniform"]]
+    values = panel.figures[0].values
+    assert values is not None
+    assert values.rows[1] == ("alpha=1", "0.0500 [0.0400, 0.0600]", "0.4000 [0.3800, 0.4200]")
+    assert len({name for name, _, _ in page_charts(page)}) == len(page_charts(page))
+    Outline(render(page))
 
 
 def test_the_cutoffs_have_every_system_at_every_cutoff():
     page = page_of_rows("t", {"": ROWS}, ABOUT)
     assert page.cutoffs is not None
     assert page.cutoffs.panels[0].choice == ("RaB(tf)",)
-    chart = page.cutoffs.panels[0].chart
-    assert [one.label for one in chart.series] == ["BM25", "alpha=1", "alpha=0.5 (this report)", "alpha=0"]
-    assert [tick for _, tick in chart.x.ticks] == ["5", "10"]
-    assert all([point.x for point in one.points] == [0.0, 1.0] for one in chart.series)
-    (fair,) = [panel.chart for panel in page.cutoffs.panels if panel.choice == ("NFaiRR",)]
-    assert [tick for _, tick in fair.x.ticks] == ["10", "50"]
-    assert not fair.y.zero
+    (figure,) = page.cutoffs.panels[0].figures
+    assert figure.values is not None
+    assert [cells[0] for cells in figure.values.rows] == ["BM25", "alpha=1", "alpha=0.5 (this report)", "alpha=0"]
+    assert figure.values.header == ("system", "cut-off 5", "cut-off 10")
 
 
-def test_the_headline_has_references_alpha_one_and_this_alpha():
+def test_the_main_numbers_have_the_ranker_as_it_is_once():
     headline = page_of_rows("t", {"": ROWS}, ABOUT).headline
     assert headline is not None
-    assert [(one.label, one.marked) for one in headline.systems] == [
-        ("BM25", False),
-        ("alpha=1", False),
-        ("alpha=0.5", True),
-    ]
-    assert headline.measures[:2] == ("nDCG@10", "RaB(tf)@10")
-    everything = page_of_rows("t", {"": ROWS}, replace(ABOUT, alpha=None)).headline
-    assert everything is not None
-    assert len(everything.systems) == 4
-    text = render(Page("t", headline=headline))
-    assert "0.3800<small>[0.360, 0.400]</small>" in text
-
-
-def test_settings_of_a_sweep_are_lines_of_one_tradeoff():
-    page = page_of_rows("t", {"data=a": ROWS, "data=b": ROWS}, replace(ABOUT, alpha=None))
-    assert page.tradeoff is not None
-    assert page.cutoffs is not None
-    assert [one.label for one in page.tradeoff.panels[0].chart.series] == ["data=a", "data=b", "BM25"]
-    assert page.cutoffs.selectors == ("Measure of bias", "Setting")
-    assert len({chart.name for chart in page_charts(page)}) == len(page_charts(page))
-    Outline(render(page))
+    names = [cells[:2] for cells in headline.rows]
+    assert names == [("BM25", ""), ("the ranker as it is", "1"), ("lowest_2_senses", "0.5"), ("lowest_2_senses", "0")]
+    assert headline.marked == (2,)
+    assert headline.header[2:4] == ("nDCG@10", "ARaB(tf)@10")
+    assert "0.3800<small>[0.360, 0.400]</small>" in render(Page("t", headline=headline))
+    both = page_of_rows(
+        "t", {"policy=a": ROWS, "policy=b": ROWS}, ABOUT, significant=lambda name, one, _: one.alpha == 0
+    ).headline
+    assert both is not None
+    assert [cells[:2] for cells in both.rows[1:]] == [
+        ("the ranker as it is", "1"), ("a", "0.5"), ("a", "0"), ("b", "0.5"), ("b", "0"),
+    ]  # fmt: skip
+    assert both.rows[3][2].startswith("0.3400*")
+    assert len(both.notes) == 1
 
 
 def test_wrong_input_says_what_is_wrong():
@@ -320,19 +274,19 @@ def test_rankings_without_texts_are_shown_by_ids():
     query = changed()
     before = tuple(RankedDocument(one.doc_id) for one in query.before)
     bare = replace(query, before=before, after=before[::-1])
-    text = render(Page("t", changes=Changes("a", "b", (bare,))))
+    text = render(Page("t", changes=(Changes("a", "b", (bare,)),)))
     assert "texts are not available" in text
     assert "<mark" not in text
     assert text.count("d1-2") == 2
 
 
 def test_documents_say_where_they_came_from_and_texts_stand_once():
-    outline = Outline(render(Page("t", changes=Changes("alpha=1", "alpha=0.5", (changed(),)))))
+    outline = Outline(render(Page("t", changes=(Changes("alpha=1", "alpha=0.5", (changed(),)),))))
     moves = [own["class"] for own in outline.all("span") if own.get("class", "").startswith("move")]
     assert moves == ["move down", "move same", "move up", "move up", "move same", "move down"]
-    text = render(Page("t", changes=Changes("a", "b", (changed(documents=1, text="The man in town. "),))))
+    text = render(Page("t", changes=(Changes("a", "b", (changed(documents=1, text="The man in town. "),)),)))
     assert text.count('<mark class="g0" title="male">man</mark>') == 2  # short: in both lists
-    long = render(Page("t", changes=Changes("a", "b", (changed(documents=1),))))
+    long = render(Page("t", changes=(Changes("a", "b", (changed(documents=1),)),)))
     # 30 sentences with two words of the lexicon in the list after, four words in the first 60 characters before;
     # two in the legend are of the groups of the page.
     assert long.count("<mark") == 60 + 4 + 2
@@ -341,7 +295,7 @@ def test_documents_say_where_they_came_from_and_texts_stand_once():
 
 def test_long_texts_are_cut_and_what_is_left_out_is_said():
     limits = Limits(snippet=50, text=200)
-    text = render(Page("t", changes=Changes("a", "b", (changed(documents=1),))), limits)
+    text = render(Page("t", changes=(Changes("a", "b", (changed(documents=1),)),)), limits)
     left = re.search(r"\((\d+) more characters are left out\)", text)
     assert left
     assert 800 < int(left[1]) <= len(LONG) + 2 - 180
@@ -349,7 +303,7 @@ def test_long_texts_are_cut_and_what_is_left_out_is_said():
 
 def test_queries_over_the_limit_are_listed_without_documents():
     queries = tuple(changed(n, query=f"query number {n}") for n in range(5))
-    text = render(Page("t", changes=Changes("a", "b", queries)), Limits(queries=2))
+    text = render(Page("t", changes=(Changes("a", "b", queries),)), Limits(queries=2))
     assert "3 further queries" in text
     assert text.count('class="query"') == 2
     assert all(f"query number {n}" in text for n in range(5))
@@ -358,7 +312,7 @@ def test_queries_over_the_limit_are_listed_without_documents():
 def test_two_hundred_queries_with_forty_documents_stay_small(tmp_path: Path):
     page = full_page(queries=200, documents=40)
     assert write_page(tmp_path / "report.html", page) == tmp_path / "report.html"
-    assert (tmp_path / "report.html").stat().st_size < 2_000_000
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
     whole = render(page, Limits(queries=200, documents=40, snippet=120, text=120))
     assert len(whole.encode()) < 10_000_000
 
@@ -393,47 +347,6 @@ def test_texts_are_cut_between_words():
     assert [piece.text for piece in cut((Span("a" * 30),), 10)[0]] == ["a" * 10]
 
 
-def test_axes_have_round_ticks():
-    axis = value_axis("x", [0.013, 0.061], zero=True)
-    assert [text for _, text in axis.ticks] == ["0.00", "0.02", "0.04", "0.06", "0.08"]
-    assert [text for _, text in value_axis("x", [-0.3, 0.4]).ticks] == [
-        f"{MINUS}0.4",
-        f"{MINUS}0.2",
-        "0.0",
-        "0.2",
-        "0.4",
-    ]
-    flat = value_axis("x", [0.5, 0.5])
-    assert flat.low < 0.5 < flat.high
-    assert [text for _, text in dial_axis([0, 1]).ticks] == ["0", "0.25", "0.5", "0.75", "1"]
-    assert dial_axis([2.0]).ticks[-1] == (2.0, "2")
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6), st.booleans())
-def test_axes_hold_all_values_within_few_ticks(values: list[float], zero: bool):
-    axis = value_axis("x", values, zero)
-    span = axis.high - axis.low
-    assert all(axis.low - 1e-6 * span <= value <= axis.high + 1e-6 * span for value in values)
-    assert 2 <= len(axis.ticks) <= 8
-    assert len({text for _, text in axis.ticks}) == len(axis.ticks)
-
-
-def test_labels_of_close_points_do_not_lie_on_each_other():
-    labels = [(0.5, 0.5, "0.5"), (0.52, 0.5, "0.6"), (0.5, 0.53, "0.7")]
-    places = place_labels(labels, [])
-    for width in (262, 700):
-        boxes = []
-        for (x, y, text), place in zip(labels, places, strict=True):
-            size = 6.8 * len(text)
-            left = x * width + place.dx - {"start": 0, "middle": size / 2, "end": size}[place.anchor]
-            boxes.append((left, y * 258 + place.dy - 6, left + size, y * 258 + place.dy + 6))
-        for one in range(3):
-            for other in range(one):
-                a, b = boxes[one], boxes[other]
-                assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
-
-
 def test_every_figure_is_saved_as_png_and_svg(tmp_path: Path):
     page = full_page()
     assert page.tradeoff is not None
@@ -441,7 +354,7 @@ def test_every_figure_is_saved_as_png_and_svg(tmp_path: Path):
     page = replace(
         page,
         tradeoff=replace(page.tradeoff, panels=page.tradeoff.panels[:1], first=0),
-        cutoffs=replace(page.cutoffs, panels=page.cutoffs.panels[:1]),
+        cutoffs=replace(page.cutoffs, panels=page.cutoffs.panels[:1], first=0),
     )
     paths = write_pictures(tmp_path, page)
     assert [path.name for path in paths if path.suffix == ".png"] == [
@@ -453,7 +366,7 @@ def test_every_figure_is_saved_as_png_and_svg(tmp_path: Path):
         "shares-paired_tokens.png",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)
-    assert all(matplotlib.image.imread(path).std() > 0.01 for path in paths if path.suffix == ".png")
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in paths[1].read_bytes()
 
 
@@ -463,7 +376,7 @@ def test_figures_with_names_that_look_alike_are_kept_apart():
     names = {"lowest_2_senses": "a/b", "paired_tokens": "A-b"}
     results = tuple(replace(one, policy=names[one.policy]) for one in page.policies.results)
     page = replace(page, policies=replace(page.policies, results=results))
-    assert [chart.name for chart in page_charts(page)][-2:] == ["shares-a-b", "shares-A-b-2"]
+    assert [name for name, _, _ in page_charts(page)][-2:] == ["shares-a-b", "shares-A-b-2"]
 
 
 def test_a_comparison_has_letters_raised_and_the_best_bold():

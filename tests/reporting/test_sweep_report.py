@@ -10,25 +10,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from backpack_rank.reporting.rows import About, Figure, Report, Summary, SystemRow
+from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult
+from backpack_rank.reporting.measure_files import write_report
 from backpack_rank.reporting.sweep import collect_sweep, write_sweep_report
-from backpack_rank.reporting.tables import write_report
 
 KINDS = ("tf", "tf-paper", "bool")
 
 
-def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemRow:
-    quality = {name: Figure(effectiveness, effectiveness) for name in ("MRR@10", "nDCG@10")}
-    measures = {f"{name}({kind})@10": Figure(bias, 0.2) for kind in KINDS for name in ("RaB", "ARaB")}
-    return SystemRow(label, alpha, Summary(quality, 10), Summary(measures, 20))
+def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemResult:
+    quality = {name: Estimate(effectiveness, effectiveness) for name in ("MRR@10", "nDCG@10")}
+    measures = {f"{name}({kind})@10": Estimate(bias, 0.2) for kind in KINDS for name in ("RaB", "ARaB")}
+    return SystemResult(label, alpha, Summary(quality, 10), Summary(measures, 20))
 
 
-def job(folder: Path, name: str, overrides: list[str], *rows: SystemRow, about: About | None = None) -> None:
+def job(folder: Path, name: str, overrides: list[str], *rows: SystemResult, about: RunInfo | None = None) -> None:
     (folder / name / ".hydra").mkdir(parents=True)
     text = "".join(f"- {override}\n" for override in overrides)
     (folder / name / ".hydra" / "overrides.yaml").write_text(text or "[]\n", "utf-8")
     if rows:
-        write_report(folder / name, Report(rows, about or About("wikiqa/test", "wikiqa/test", rows[-1].alpha)))
+        write_report(folder / name, Report(rows, about or RunInfo("wikiqa/test", "wikiqa/test", rows[-1].alpha)))
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def multirun(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def report_of(folder: Path) -> str:
+def report_of(folder: Path, width: int = 100) -> str:
     buffer = io.StringIO()
-    write_sweep_report(folder, Console(file=buffer, width=100, color_system=None))
+    write_sweep_report(folder, Console(file=buffer, width=width, color_system=None))
     return buffer.getvalue()
 
 
@@ -75,13 +75,38 @@ def test_a_failed_job_is_named_everywhere(multirun: Path):
     assert json.loads((multirun / "sweep.json").read_text("utf-8"))["failed"] == ["alpha=0.1"]
 
 
-def test_the_terminal_table_holds_signed_means_changes_and_the_path_of_the_plot(multirun: Path):
-    text = report_of(multirun)
-    assert max(len(line) for line in text.splitlines() if not line.startswith("plot: ")) <= 100
-    lines = [line.replace("│", " ").split() for line in text.splitlines()]
-    at = lines.index(["alpha=0", "0.2000", "0.2000", "-0.0100", "-0.0100", "-0.0100", "-0.0100"])
-    assert lines[at + 1] == ["-50.0%", "-50.0%", "-80.0%", "-80.0%", "-80.0%", "-80.0%"]
+def test_the_terminal_tables_have_the_ranker_as_it_is_once_and_fit_80_columns(multirun: Path):
+    text = report_of(multirun, 80)
+    assert max(len(line) for line in text.splitlines() if not line.startswith("plot: ")) <= 80
+    lines = [line.split() for line in text.splitlines() if line.startswith(("BM25", "alpha"))]
+    assert lines[0] == ["BM25", "0.3000", "+0.0600", "+0.0600", "0.3000"]
+    assert lines[1] == ["alpha", "1", "(as", "is)", "0.4000", "+0.0500", "+0.0500", "0.4000"]
+    assert lines[3] == ["alpha", "0", "0.2000", "-50.0%", "-0.0100", "-80.0%", "-0.0100", "-80.0%", "0.2000", "-50.0%"]
     assert f"plot: {multirun / 'tradeoff.png'}" in text
+
+
+def test_policies_are_blocks_below_the_ranker_as_it_is(tmp_path: Path):
+    for policy, bias in (("paired_tokens", 0.01), ("uniform", 0.05)):
+        for alpha in (1.0, 0.5):
+            own = row(f"alpha={alpha:g}", alpha, 0.4, 0.05 if alpha == 1 else bias)
+            job(tmp_path, f"{alpha},{policy}", [f"alpha={alpha}", f"policy={policy}"], own)
+    lines = [line.strip() for line in report_of(tmp_path, 80).splitlines()]
+    first = [line.partition("  ")[0] for line in lines[2 : lines.index("uniform") + 2] if line]
+    assert first == ["alpha 1 (as is)", "paired_tokens", "alpha 0.5", "uniform", "alpha 0.5"]
+    sweep = collect_sweep(tmp_path)
+    assert [sweep.is_repeated(entry) for entry in sweep.entries] == [False, False, True, False]
+    base = sweep.base("policy=uniform")
+    assert base is not None
+    assert base.row.label == "alpha=1"
+
+
+def test_where_the_base_may_be_zero_changes_are_no_percentages(tmp_path: Path):
+    for alpha, bias in ((1.0, Estimate(0.01, 0.2, -0.05, 0.07)), (0.0, Estimate(0.002, 0.2, -0.06, 0.06))):
+        quality = Summary({"nDCG@10": Estimate(0.4, 0.4, 0.3, 0.5)}, 10)
+        own = SystemResult(f"alpha={alpha:g}", alpha, quality, Summary({"RaB(tf)@10": bias}, 10))
+        job(tmp_path, f"{alpha}", [f"alpha={alpha}"], own)
+    line = next(line for line in report_of(tmp_path).splitlines() if line.startswith("alpha 0"))
+    assert line.split() == ["alpha", "0", "0.4000", "+0.0%", "+0.0020", "-0.008"]
 
 
 def test_all_files_are_written_and_named(multirun: Path):
@@ -118,7 +143,7 @@ def test_without_alpha_one_there_are_no_changes(tmp_path: Path):
     job(tmp_path, "0", ["alpha=0.5"], row("alpha=0.5", 0.5, 0.4, 0.1))
     job(tmp_path, "1", ["alpha=0.3"], row("alpha=0.3", 0.3, 0.4, 0.1))
     text = report_of(tmp_path)
-    assert "%" not in text
+    assert "%" not in text.replace("in %", "")
 
 
 def test_a_change_from_zero_is_not_a_number_in_percent(tmp_path: Path):
@@ -132,7 +157,7 @@ def test_a_change_from_zero_is_not_a_number_in_percent(tmp_path: Path):
 def test_other_overrides_that_vary_are_settings_with_their_own_baseline_and_plot(tmp_path: Path):
     for data, bm25, one in (("dl19", 0.3, 0.4), ("dl20", 0.2, 0.8)):
         for alpha, factor in ((1.0, 1.0), (0.5, 0.75)):
-            about = About(f"{data}/test", f"{data}/test", alpha)
+            about = RunInfo(f"{data}/test", f"{data}/test", alpha)
             rows = (row("BM25", None, bm25, 0.05), row(f"alpha={alpha:g}", alpha, one * factor, 0.1))
             overrides = [f"alpha={alpha}", f"data={data}", "checkpoint=/some/where"]
             job(tmp_path, f"checkpoint=/some/where,data={data},{alpha}", overrides, *rows, about=about)
@@ -162,7 +187,7 @@ def test_a_reference_that_is_equal_in_every_setting_stands_once(tmp_path: Path):
 
 
 def test_without_the_bias_measures_the_report_says_why_there_is_no_plot(tmp_path: Path):
-    job(tmp_path, "0", ["alpha=1"], SystemRow("alpha=1", 1.0, Summary({"nDCG@10": Figure(0.4, 0.4)}, 3)))
+    job(tmp_path, "0", ["alpha=1"], SystemResult("alpha=1", 1.0, Summary({"nDCG@10": Estimate(0.4, 0.4)}, 3)))
     text = " ".join(report_of(tmp_path).split())
     assert "No plot: the plot needs RaB(tf)@10; alpha=1 has no value of it." in text
     assert not list(tmp_path.glob("*.png"))

@@ -39,10 +39,9 @@ def printed(found: TermSimilarityReport) -> str:
 
 def test_the_table_has_a_column_per_representation_and_says_how_much_was_sampled():
     text = printed(report(contextual=[0.9, 0.8, 0.7, 0.6, 0.5, 0.4], senses=[1.0] * 6))
-    lines = {line.split("│")[1].strip(): line.split("│")[2:4] for line in text.splitlines() if line.startswith("│")}
-    assert [cell.strip() for cell in lines["ATS(5)"]] == ["0.400", "1.000"]
-    assert [cell.strip() for cell in lines["MATS"]] == ["0.123", "0.123"]
-    assert [cell.strip() for cell in lines["MATS within terms"]] == ["-", "-"]
+    lines = [line.split() for line in text.splitlines()]
+    for line in (["ATS(5)", "0.400", "1.000"], ["MATS", "0.123", "0.123"], ["MATS", "within", "terms", "-", "-"]):
+        assert line in lines
     assert "ATS(10)" not in text
     flat = " ".join(text.split())
     assert "6,015 of 30,000 pairs compared, from 40 of 60 occurrences (at most 4 of a term at each position)" in flat

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.models.build import new_backpack
+from backpack_rank.models.factory import new_backpack
 from backpack_rank.senses.sensitivity import sensitivity
 
 

@@ -10,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
+from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.datamodule import ListBatch, RankingData
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import Pairs
-from backpack_rank.data.teacher import TeacherRun
-from backpack_rank.models.build import new_backpack
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.scoring import Scorer
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.teacher_scores import TeacherRun
+from backpack_rank.data.training_lists import TrainingLists
+from backpack_rank.models.factory import new_backpack
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.training.distillation import Distillation
 from backpack_rank.training.losses import listwise_kl, margin_mse
-from backpack_rank.training.module import Optimisation, RankingModule
+from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.ranking_loss import RankingLoss
 
 NAN = math.nan
@@ -227,36 +228,41 @@ def jobs():
 
 
 @pytest.fixture(scope="module")
-def taught(jobs, make_backpack, encoder):
+def teacher_run(jobs, make_backpack, pair_tokenizer):
     """A teacher's scores of all pairs: a ranker with large random weights, whose order no label tells."""
     candidates = {query_id: {doc_id: 0.0 for doc_id, _ in jobs.documents} for query_id in jobs.queries}
-    return Scorer(make_backpack(seed=5), encoder).rank(candidates, jobs)
+    return PointwiseReranker(Scorer(make_backpack(seed=5), pair_tokenizer)).rerank(candidates, jobs)
 
 
-def agreement(ranker, encoder, jobs, run):
+def agreement(ranker, pair_tokenizer, jobs, run):
     """Mean Kendall's tau with the teacher over the queries."""
-    found = Scorer(ranker, encoder).rank(run, jobs)
+    found = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(run, jobs)
     return float(np.mean([kendalltau(list(run[q].values()), [found[q][d] for d in run[q]])[0] for q in run]))
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-def test_a_student_learns_the_order_of_its_teacher(tokenizer, encoder, jobs, taught, tmp_path):
+def test_a_student_learns_the_order_of_its_teacher(tokenizer, pair_tokenizer, jobs, teacher_run, tmp_path):
     def student(terms, weight=1.0):
         torch.manual_seed(0)
         shape = {"layers": 1, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0}
         ranker = new_backpack(tokenizer, **shape, initializer_range=0.1)
-        pairs = Pairs.from_run(taught, jobs)
-        lists = TrainingLists(jobs, taught, size=16)
+        pairs = Pairs.from_run(teacher_run, jobs)
+        lists = TrainingLists(jobs, teacher_run, size=16)
         data = RankingData(
-            lists, jobs, pairs, encoder, lists_per_batch=2, teacher=TeacherRun(taught) if terms else None
+            lists,
+            jobs,
+            pairs,
+            pair_tokenizer,
+            lists_per_batch=2,
+            teacher=TeacherRun(teacher_run) if terms else None,
         )
-        module = RankingModule(ranker, Optimisation(5e-3), pairs, 0, terms, RankingLoss(weight=weight))
+        module = RankingModule(ranker, OptimizerConfig(5e-3), pairs, 0, terms, RankingLoss(weight=weight))
         trainer = L.Trainer(
             accelerator="cpu", max_epochs=12, logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
             limit_val_batches=0, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
         )  # fmt: skip
         trainer.fit(module, data)
-        return agreement(module.ranker, encoder, jobs, taught), trainer.callback_metrics
+        return agreement(module.ranker, pair_tokenizer, jobs, teacher_run), trainer.callback_metrics
 
     alone, _ = student(())
     divergence, logged = student([Distillation("listwise_kl")], weight=0.0)
@@ -268,12 +274,14 @@ def test_a_student_learns_the_order_of_its_teacher(tokenizer, encoder, jobs, tau
     assert both > 0.5
 
 
-def test_a_term_needs_a_teacher_and_a_loss_needs_something_to_train_on(make_backpack, encoder, jobs, taught):
-    pairs = Pairs.from_run(taught, jobs)
-    data = RankingData(TrainingLists(jobs, taught, size=4), jobs, pairs, encoder)
+def test_a_term_needs_a_teacher_and_a_loss_needs_something_to_train_on(
+    make_backpack, pair_tokenizer, jobs, teacher_run
+):
+    pairs = Pairs.from_run(teacher_run, jobs)
+    data = RankingData(TrainingLists(jobs, teacher_run, size=4), jobs, pairs, pair_tokenizer)
     (batch,) = data.train_dataloader()
-    module = RankingModule(make_backpack(), Optimisation(), pairs, terms=[Distillation()])
+    module = RankingModule(make_backpack(), OptimizerConfig(), pairs, terms=[Distillation()])
     with pytest.raises(ValueError, match="give RankingData a teacher"):
         module.training_step(batch, 0)
     with pytest.raises(ValueError, match=r"training\.loss_weight=0"):
-        RankingModule(make_backpack(), Optimisation(), pairs, ranking_loss=RankingLoss(weight=0.0))
+        RankingModule(make_backpack(), OptimizerConfig(), pairs, ranking_loss=RankingLoss(weight=0.0))

@@ -6,14 +6,14 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from transformers import AlbertConfig, BertConfig, DistilBertConfig, GPT2Config, LlamaConfig, ModernBertConfig
 
+from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import RankingData
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import Pairs
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.models.configuration import CrossEncoderConfig
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import CrossEncoderForRanking
-from backpack_rank.training.freezing import Freezing, Thaw, parts
-from backpack_rank.training.module import Optimisation, RankingModule
+from backpack_rank.models.rankers import CrossEncoderForRanking
+from backpack_rank.training.freezing import FrozenParts, UnfreezeCallback, parts
+from backpack_rank.training.module import OptimizerConfig, RankingModule
 
 SHAPE = {
     "vocab_size": 50,
@@ -42,7 +42,7 @@ def cross_encoder(name="bert"):
 def frozen_names(ranker, *entries):
     """Parameters that are frozen by the entries."""
     ranker.requires_grad_(True)
-    assert Freezing(entries).apply(ranker) == []
+    assert FrozenParts(entries).apply(ranker) == []
     return {name for name, parameter in ranker.named_parameters() if not parameter.requires_grad}
 
 
@@ -95,7 +95,7 @@ def test_a_layer_that_is_run_several_times_has_no_number():
 )
 def test_an_entry_that_matches_nothing_says_what_there_is(ranker, entry):
     with pytest.raises(ValueError, match=f"'{entry.replace('*', '.')}' is no part of BackpackForRanking") as raised:
-        Freezing([entry]).apply(ranker)
+        FrozenParts([entry]).apply(ranker)
     known = "Parts are backbone, backbone.embeddings, backbone.layers.0-2, senses, weights, head; parameters have names"
     assert known in str(raised.value)
     assert "backpack.backbone.wte.weight" in str(raised.value)
@@ -104,12 +104,12 @@ def test_an_entry_that_matches_nothing_says_what_there_is(ranker, entry):
 
 def test_a_cross_encoder_has_no_senses():
     with pytest.raises(ValueError, match="'senses' is no part of CrossEncoderForRanking"):
-        Freezing(["senses"]).apply(cross_encoder())
+        FrozenParts(["senses"]).apply(cross_encoder())
 
 
 def test_freezing_everything_is_refused(ranker):
     with pytest.raises(ValueError, match="leaves no parameter to train"):
-        Freezing(["backbone", "senses", "weights", "head"]).apply(ranker)
+        FrozenParts(["backbone", "senses", "weights", "head"]).apply(ranker)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_freezing_everything_is_refused(ranker):
 )
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        Freezing(**options)
+        FrozenParts(**options)
 
 
 def test_frozen_word_embeddings_get_no_gradient_and_the_senses_above_them_do(ranker):
     ranker.train()
-    Freezing(["backbone.embeddings", "backbone.layers.0-1"]).apply(ranker)
+    FrozenParts(["backbone.embeddings", "backbone.layers.0-1"]).apply(ranker)
     ranker(PackedBatch.from_sequences([[3, 4, 5], [6, 7]])).scores.sum().backward()
     with_gradient = {name for name, parameter in ranker.named_parameters() if parameter.grad is not None}
     assert "backpack.backbone.wte.weight" not in with_gradient
@@ -137,7 +137,7 @@ def test_frozen_word_embeddings_get_no_gradient_and_the_senses_above_them_do(ran
 
 
 @pytest.fixture
-def job(tiny_collection, encoder):
+def job(tiny_collection, pair_tokenizer):
     """A function that trains a ranker for some epochs on the tiny collection."""
     candidates = {
         query: {doc: -float(rank) for rank, (doc, _) in enumerate(tiny_collection.documents)}
@@ -148,7 +148,7 @@ def job(tiny_collection, encoder):
     def fit(ranker, folder, freezing=None, start=None, epochs=3):
         callbacks = freezing.apply(ranker) if freezing else []
         data = RankingData(
-            TrainingLists(tiny_collection, candidates), tiny_collection, pairs, encoder, lists_per_batch=2
+            TrainingLists(tiny_collection, candidates), tiny_collection, pairs, pair_tokenizer, lists_per_batch=2
         )
         keep = ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
         trainer = L.Trainer(
@@ -162,7 +162,7 @@ def job(tiny_collection, encoder):
             enable_model_summary=False,
             callbacks=[*callbacks, keep],
         )
-        module = RankingModule(ranker.train(), Optimisation(1e-2), pairs)
+        module = RankingModule(ranker.train(), OptimizerConfig(1e-2), pairs)
         trainer.fit(module, data, ckpt_path=start, weights_only=False if start else None)
         return {name: value.clone() for name, value in ranker.state_dict().items()}
 
@@ -172,7 +172,7 @@ def job(tiny_collection, encoder):
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, job, tmp_path):
     before = make_backpack(dropout=0.1).state_dict()
-    after = job(make_backpack(dropout=0.1), tmp_path, Freezing(["backbone"]), epochs=1)
+    after = job(make_backpack(dropout=0.1), tmp_path, FrozenParts(["backbone"]), epochs=1)
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert same == {name for name in before if "backbone" in name or name.endswith("_embeddings.weight")}
 
@@ -181,7 +181,7 @@ def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, job, tmp_path):
 def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninterrupted_one_does(
     make_backpack, job, tmp_path
 ):
-    freezing = Freezing(["backbone", "senses"], epochs=2)
+    freezing = FrozenParts(["backbone", "senses"], epochs=2)
     start = make_backpack(dropout=0.1).state_dict()
     whole = job(make_backpack(dropout=0.1), tmp_path, freezing)
     states = [torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=False)["state_dict"] for epoch in range(3)]
@@ -196,7 +196,9 @@ def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninter
 
 def test_thawing_in_several_processes_asks_for_the_right_strategy():
     with pytest.raises(ValueError, match=r"needs trainer.strategy=ddp_find_unused_parameters_true"):
-        Thaw([], 1).setup(L.Trainer(accelerator="cpu", strategy="ddp", devices=2, logger=False), None, "fit")
-    Thaw([], 1).setup(
+        UnfreezeCallback([], 1).setup(
+            L.Trainer(accelerator="cpu", strategy="ddp", devices=2, logger=False), None, "fit"
+        )
+    UnfreezeCallback([], 1).setup(
         L.Trainer(accelerator="cpu", strategy="ddp_find_unused_parameters_true", devices=2, logger=False), None, "fit"
     )

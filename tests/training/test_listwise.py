@@ -9,78 +9,78 @@ import torch
 import torch.nn.functional as F
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel
 
-from backpack_rank.data.ordered_lists import FixedLists, OrderedList
-from backpack_rank.data.sorting import MathSort
+from backpack_rank.data.passages import FixedLists, ListwiseExample, PassageList
+from backpack_rank.data.sorting_tasks import MathSort
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.models.listwise.build import new_causal_lm
-from backpack_rank.models.listwise.prompt import Prompt, PromptEncoder
-from backpack_rank.models.listwise.ranker import PassageList, Ranking
-from backpack_rank.position.augmentation import NoAugmentation, PositionAware
+from backpack_rank.listwise.augmentation import NoAugmentation, PositionAware
+from backpack_rank.listwise.base import Ranking
+from backpack_rank.listwise.factory import new_causal_lm
+from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 from backpack_rank.training.listwise import NDCG, TAU, ListwiseModule, ListwiseObjective, ndcg, noisy
 from backpack_rank.training.listwise_data import ListwiseData, ListwiseDataset, collate, encode_lists
-from backpack_rank.training.module import Optimisation
+from backpack_rank.training.module import OptimizerConfig
 
 PROMPT = Prompt("small", prefix="{query}", passage="[{identifier}] {passage}", identifiers="alphabetic", chat=False)
 
 
 @pytest.fixture(scope="module")
-def lists() -> list[OrderedList]:
+def lists() -> list[ListwiseExample]:
     """Lists of three to six expressions."""
     return [item for size in (3, 6, 4, 5) for item in MathSort(2, size).lists(size)]
 
 
 @pytest.fixture(scope="module")
-def encoder(lists: list[OrderedList]) -> PromptEncoder:
+def pair_tokenizer(lists: list[ListwiseExample]) -> PromptTokenizer:
     texts = [message["content"] for item in lists for message in PROMPT.messages(item.passages)]
-    return PromptEncoder(train_bpe(texts, 400), PROMPT, 200)
+    return PromptTokenizer(train_bpe(texts, 400), PROMPT, 200)
 
 
-def module_of(model, encoder, held_out, **options) -> ListwiseModule:
-    return ListwiseModule(model, encoder, Optimisation(1e-2), ListwiseObjective(**options), held_out)
+def module_of(model, pair_tokenizer, held_out, **options) -> ListwiseModule:
+    return ListwiseModule(model, pair_tokenizer, OptimizerConfig(1e-2), ListwiseObjective(**options), held_out)
 
 
-def tiny(encoder: PromptEncoder, kind: str = "llama"):
+def tiny(pair_tokenizer: PromptTokenizer, kind: str = "llama"):
     torch.manual_seed(0)
-    size = len(encoder.tokenizer)
+    size = len(pair_tokenizer.tokenizer)
     if kind == "gpt2":
         return GPT2LMHeadModel(GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=2, n_positions=256)).eval()
     if kind == "bert":
         shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
         return BertLMHeadModel(BertConfig(vocab_size=size, is_decoder=True, **shape)).eval()
-    return new_causal_lm(encoder.tokenizer, layers=2, hidden_size=32, heads=2, positions=256).eval()
+    return new_causal_lm(pair_tokenizer.tokenizer, layers=2, hidden_size=32, heads=2, positions=256).eval()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 @torch.no_grad()
-def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(kind: str, lists, encoder) -> None:
-    model = tiny(encoder, kind)
-    chance = np.random.default_rng(0)
-    inverse = chance.uniform(0.5, 2, (6, 6))
-    module = module_of(model, encoder, lists, weight=0.3, inverse=inverse)
+def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(kind: str, lists, pair_tokenizer) -> None:
+    model = tiny(pair_tokenizer, kind)
+    rng = np.random.default_rng(0)
+    inverse = rng.uniform(0.5, 2, (6, 6))
+    module = module_of(model, pair_tokenizer, lists, weight=0.3, inverse=inverse)
     module.log = lambda *_, **__: None  # no trainer
-    loss = module.training_step(collate(encode_lists(encoder, lists)), 0).item()
+    loss = module.training_step(collate(encode_lists(pair_tokenizer, lists)), 0).item()
     total = 0.0
     for item in lists:
-        prompt, answer = encoder.encode(item.passages).ids.tolist(), encoder.answer(item.order)
+        prompt, answer = pair_tokenizer.encode(item.passages).ids.tolist(), pair_tokenizer.answer(item.order)
         logits = model(input_ids=torch.tensor([prompt + answer])).logits[0]
         total += F.cross_entropy(logits[len(prompt) - 1 : -1], torch.tensor(answer), reduction="sum").item()
-        scores = [logits[len(prompt) - 1, ids[0]].item() for ids in encoder.identifiers(len(item))]
+        scores = [logits[len(prompt) - 1, ids[0]].item() for ids in pair_tokenizer.identifiers(len(item))]
         for first, better in enumerate(item.order):
             for second, worse in enumerate(item.order[first + 1 :], start=first + 1):
                 weight = inverse[better, first] * inverse[worse, second] / (first + second + 2)
                 total += 0.3 * weight * np.log1p(np.exp(scores[worse] - scores[better]))
     assert loss == pytest.approx(total / len(lists), rel=1e-4)
-    alone = module_of(model, encoder, lists, language_model=False)
+    alone = module_of(model, pair_tokenizer, lists, language_model=False)
     alone.log = module.log
-    batch = collate(encode_lists(encoder, lists))
+    batch = collate(encode_lists(pair_tokenizer, lists))
     assert torch.equal(alone.answer_logits(batch)[:, 0].argmax(-1), module.answer_logits(batch)[:, 0].argmax(-1))
     assert alone.answer_logits(batch).shape[1] == 1
 
 
-def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(lists, encoder) -> None:
+def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(lists, pair_tokenizer) -> None:
     source = FixedLists("some", tuple(lists))
-    data = ListwiseData(source, lists, encoder, PositionAware(3), batch_size=5, seed=1)
-    dataset = ListwiseDataset(source, encoder, PositionAware(3), seed=1)
+    data = ListwiseData(source, lists, pair_tokenizer, PositionAware(3), batch_size=5, seed=1)
+    dataset = ListwiseDataset(source, pair_tokenizer, PositionAware(3), seed=1)
     shown = [dataset.shown(0, number) for number in range(len(dataset))]
     assert len(shown) == 3 * len(lists)
     for place, item in enumerate(lists):
@@ -96,7 +96,7 @@ def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(lists, enc
     assert not torch.equal(next(iter(loader)).ids, first[0])
 
 
-def test_two_processes_share_an_epoch(lists, encoder) -> None:
+def test_two_processes_share_an_epoch(lists, pair_tokenizer) -> None:
     source = FixedLists("some", tuple(lists[:7]))
 
     class Place:
@@ -105,7 +105,7 @@ def test_two_processes_share_an_epoch(lists, encoder) -> None:
 
     seen, held = [], []
     for rank in range(2):
-        data = ListwiseData(source, lists, encoder, NoAugmentation(), batch_size=2)
+        data = ListwiseData(source, lists, pair_tokenizer, NoAugmentation(), batch_size=2)
         data.trainer = Place()
         data.trainer.global_rank = rank
         loader = data.train_dataloader()
@@ -126,10 +126,10 @@ def test_noise_is_uniform_and_scaled_by_each_text_s_length() -> None:
         assert added[row].std().item() == pytest.approx(size / 3**0.5, rel=2e-2)
 
 
-def test_noise_acts_in_training_alone(lists, encoder) -> None:
-    module = module_of(tiny(encoder), encoder, lists, noise=5.0)
-    plain = module_of(module.model, encoder, lists)
-    batch = collate(encode_lists(encoder, lists))
+def test_noise_acts_in_training_alone(lists, pair_tokenizer) -> None:
+    module = module_of(tiny(pair_tokenizer), pair_tokenizer, lists, noise=5.0)
+    plain = module_of(module.model, pair_tokenizer, lists)
+    batch = collate(encode_lists(pair_tokenizer, lists))
     torch.manual_seed(0)
     with torch.no_grad():
         assert not torch.allclose(module.answer_logits(batch), plain.answer_logits(batch), atol=1e-3)
@@ -139,13 +139,13 @@ def test_noise_acts_in_training_alone(lists, encoder) -> None:
 
 
 @pytest.mark.parametrize("language_model", [True, False])
-def test_a_small_model_learns_few_lists_by_heart(lists, encoder, language_model: bool) -> None:
+def test_a_small_model_learns_few_lists_by_heart(lists, pair_tokenizer, language_model: bool) -> None:
     L.seed_everything(0, verbose=False)
     chosen = lists[:3]
-    model = new_causal_lm(encoder.tokenizer, layers=2, hidden_size=32, heads=2, positions=256)
+    model = new_causal_lm(pair_tokenizer.tokenizer, layers=2, hidden_size=32, heads=2, positions=256)
     options = {"weight": 1.0, "language_model": language_model}
-    module = module_of(model, encoder, chosen, **options)
-    data = ListwiseData(FixedLists("few", tuple(chosen)), chosen, encoder, NoAugmentation(), batch_size=3)
+    module = module_of(model, pair_tokenizer, chosen, **options)
+    data = ListwiseData(FixedLists("few", tuple(chosen)), chosen, pair_tokenizer, NoAugmentation(), batch_size=3)
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=80,
@@ -164,7 +164,7 @@ def test_a_small_model_learns_few_lists_by_heart(lists, encoder, language_model:
 
 def test_held_out_lists_are_measured_by_grade() -> None:
     grades = np.array([0, 2, 1])
-    item = OrderedList(PassageList("q", ("x", "y", "z")), np.array([2, 0, 1]), np.array([2, 0, 1]), grades)
+    item = ListwiseExample(PassageList("q", ("x", "y", "z")), np.array([2, 0, 1]), np.array([2, 0, 1]), grades)
     gained = 1 / np.log2(3) + 2 / np.log2(4)  # z, then y, behind x
     best = 2 + 1 / np.log2(3)
     assert ndcg([Ranking(np.array([0, 2, 1]))], [item]) == pytest.approx(gained / best, abs=1e-4)
@@ -177,9 +177,9 @@ def test_wrong_objectives_are_named() -> None:
         ListwiseObjective(weight=0, language_model=False)
 
 
-def test_identifiers_of_several_tokens_are_refused(lists, encoder) -> None:
+def test_identifiers_of_several_tokens_are_refused(lists, pair_tokenizer) -> None:
     numeric = Prompt("numbers", prefix="{query}", passage="[{identifier}] {passage}", chat=False)
     bpe = train_bpe(["a text without numbers"], 300)
     item = MathSort(1, 12).lists(0)
     with pytest.raises(ValueError, match=r"identifier 10 of prompt numbers has 2 tokens.*identifiers=alphabetic"):
-        encode_lists(PromptEncoder(bpe, numeric, 400), item)
+        encode_lists(PromptTokenizer(bpe, numeric, 400), item)

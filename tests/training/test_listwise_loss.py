@@ -33,17 +33,17 @@ def slow(scores, ranks, mask, levels=None, inverse=None) -> float:
 @pytest.fixture
 def batch():
     """Three lists of at most six passages, with ties; behind shorter ones stands nonsense."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     sizes = (6, 4, 2)
-    scores = torch.from_numpy(chance.normal(size=(3, 6))).float()
+    scores = torch.from_numpy(rng.normal(size=(3, 6))).float()
     ranks = torch.zeros((3, 6), dtype=torch.long)
     mask = torch.zeros((3, 6), dtype=torch.bool)
     for row, size in enumerate(sizes):
-        ranks[row, :size] = torch.from_numpy(chance.permutation(size))
+        ranks[row, :size] = torch.from_numpy(rng.permutation(size))
         mask[row, :size] = True
     scores[1, 4:] = float("nan")
     scores[2, 2:] = float("inf")
-    inverse = torch.from_numpy(chance.uniform(0.3, 3, size=(3, 6))).float()
+    inverse = torch.from_numpy(rng.uniform(0.3, 3, size=(3, 6))).float()
     inverse[2, 3] = float("inf")
     return scores, ranks, mask, ranks // 2, inverse
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from backpack_rank.models.word_edges import WordEdges
-from backpack_rank.senses.tokens import TokenClasses
-from backpack_rank.training.moved_senses import move_into
+from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.models.word_boundaries import WordBoundaries
+from backpack_rank.training.moved_senses import project_into_senses
 
-CLASSES = TokenClasses(("two", "three"), ((300, 310), (320, 330, 340)), WordEdges(torch.ones(1), torch.ones(1)))
+CLASSES = TokenClasses(("two", "three"), ((300, 310), (320, 330, 340)), WordBoundaries(torch.ones(1), torch.ones(1)))
 EVERY = torch.arange(400)
 
 
@@ -17,7 +17,7 @@ def test_words_of_a_class_are_alike_in_the_other_senses_and_every_token_keeps_it
     ranker.eval()
     with torch.no_grad():
         before = ranker.backpack.senses(EVERY)
-    assert move_into(ranker.train(), CLASSES, chosen) == 3, "one difference of two words, two of three"
+    assert project_into_senses(ranker.train(), CLASSES, chosen) == 3, "one difference of two words, two of three"
     assert all(module.training for module in ranker.modules())
     ranker.eval()
     with torch.no_grad():
@@ -37,10 +37,10 @@ def test_words_of_a_class_are_alike_in_the_other_senses_and_every_token_keeps_it
 def test_nothing_but_the_projection_changes_and_a_second_time_nothing_at_all(make_backpack):
     ranker = make_backpack()
     before = {name: value.clone() for name, value in ranker.state_dict().items()}
-    move_into(ranker, CLASSES, [2])
+    project_into_senses(ranker, CLASSES, [2])
     once = {name: value.clone() for name, value in ranker.state_dict().items()}
     assert [name for name in before if not torch.equal(before[name], once[name])] == [
         "backpack.sense_network.final_mlp.c_proj.weight"
     ]
-    move_into(ranker, CLASSES, [2])
+    project_into_senses(ranker, CLASSES, [2])
     torch.testing.assert_close(dict(ranker.state_dict()), once, atol=1e-5, rtol=1e-4)

@@ -4,8 +4,8 @@ import lightning as L
 import pytest
 import torch
 
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.training.module import Optimisation
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.training.module import OptimizerConfig
 
 
 def batch():
@@ -16,7 +16,7 @@ def test_one_kernel_gives_the_numbers_of_torchs_default(make_backpack):
     results = []
     for fused in (True, False):
         ranker = make_backpack()
-        optimizer = Optimisation(1e-2, weight_decay=0.1, new_rate=2e-2).optimizer(ranker)
+        optimizer = OptimizerConfig(1e-2, weight_decay=0.1, head_learning_rate=2e-2).optimizer(ranker)
         assert all(group["fused"] for group in optimizer.param_groups)
         if not fused:
             groups = [{key: group[key] for key in ("params", "lr", "weight_decay")} for group in optimizer.param_groups]
@@ -42,7 +42,7 @@ class Fitting(L.LightningModule):
         return self.ranker(batch()).scores.float().square().sum()
 
     def configure_optimizers(self):
-        return Optimisation(1e-2).optimizer(self.ranker)
+        return OptimizerConfig(1e-2).optimizer(self.ranker)
 
 
 def fitted(ranker, folder, precision):
@@ -76,7 +76,7 @@ def test_half_precision_alone_is_refused(make_backpack, tmp_path):
     with pytest.raises(ValueError, match="trained parameters are in half precision"):
         fitted(make_backpack(), tmp_path, "bf16-true")
     with pytest.raises(ValueError, match=r"adapter=lora or training.frozen=\[backbone\]"):
-        Optimisation().optimizer(make_backpack(dtype=torch.float16))
+        OptimizerConfig().optimizer(make_backpack(dtype=torch.float16))
 
 
 def test_why_half_precision_is_refused():

@@ -6,16 +6,16 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import BackpackForRanking
-from backpack_rank.training.module import Optimisation
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.reconstruction import (
     Reconstructed,
     Reconstruction,
     ReconstructionModule,
     mix_and_pooled,
-    only_senses_learn,
+    train_senses_only,
 )
 
 pytestmark = [
@@ -33,12 +33,12 @@ def ranker(tokenizer):
 
 
 @pytest.fixture
-def texts(encoder, sentences):
-    return [text for query in sentences[:7] for text in encoder.pairs(query[:16], sentences)]
+def texts(pair_tokenizer, sentences):
+    return [text for query in sentences[:7] for text in pair_tokenizer.pairs(query[:16], sentences)]
 
 
 def fitted(ranker, texts, held_out, tmp_path, steps=60, **options):
-    module = ReconstructionModule(ranker, Optimisation(**{"learning_rate": 5e-3, **options}), held_out)
+    module = ReconstructionModule(ranker, OptimizerConfig(**{"learning_rate": 5e-3, **options}), held_out)
     trainer = L.Trainer(
         max_epochs=-1,
         max_steps=steps,
@@ -49,7 +49,7 @@ def fitted(ranker, texts, held_out, tmp_path, steps=60, **options):
         enable_model_summary=False,
         default_root_dir=tmp_path,
     )
-    with only_senses_learn(ranker):
+    with train_senses_only(ranker):
         trainer.fit(module, Reconstruction(steps=steps, batch_size=8).loader(texts, seed=0))
     return module
 
@@ -84,7 +84,7 @@ def test_explained_variance_and_cosine_are_those_of_vectors_less_their_means(ran
 def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_the_cosine(ranker, texts):
     """On the texts that mean and variance come from: a mix that is a constant off misses the constant's square."""
     ranker.eval()
-    module = ReconstructionModule(ranker, Optimisation(), texts[:20])
+    module = ReconstructionModule(ranker, OptimizerConfig(), texts[:20])
     module.on_fit_start()
     module.log = lambda *args, **options: None
     batch = PackedBatch.from_sequences(texts[:20])
@@ -123,14 +123,14 @@ def test_the_warm_up_is_repeated_by_its_seed(ranker, texts, tmp_path):
 
 def test_only_senses_and_weights_learn_and_what_was_frozen_stays_so_also_after_an_error(ranker):
     ranker.head.out.weight.requires_grad_(False)
-    with only_senses_learn(ranker):
+    with train_senses_only(ranker):
         learning = {name for name, parameter in ranker.named_parameters() if parameter.requires_grad}
         assert not any(part.training for part in ranker.modules())
     new = ("backpack.sense_network.", "backpack.sense_weight_net.")
     assert learning == {name for name, _ in ranker.named_parameters() if name.startswith(new)}
 
     def fail():
-        with only_senses_learn(ranker):
+        with train_senses_only(ranker):
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):

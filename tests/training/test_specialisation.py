@@ -14,25 +14,26 @@ from omegaconf import OmegaConf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from backpack_rank.attributes.lexicon import load_pairs
+from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.datamodule import RankingData
-from backpack_rank.data.lexicon import load_pairs
-from backpack_rank.data.lists import TrainingLists
-from backpack_rank.data.pairs import Pairs
-from backpack_rank.data.tokenisation import PairEncoder, train_bpe
+from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
+from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.evaluation.score_gaps import score_spread
-from backpack_rank.models.build import (
+from backpack_rank.models.factory import (
     backpack_on_backbone,
     load_ranker,
+    make_pair_tokenizer,
     new_backpack,
-    pair_encoder,
     save_ranker,
 )
-from backpack_rank.scoring import Scorer
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.policies import SpecialisedSenses
 from backpack_rank.senses.sensitivity import sensitivity
-from backpack_rank.senses.specialised import Specialised, SpecialisedSenses
-from backpack_rank.senses.subject import Subject
-from backpack_rank.training.module import Optimisation, RankingModule
+from backpack_rank.senses.specialised import Specialised, specialised_senses
+from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
 
@@ -69,64 +70,64 @@ def test_impossible_options_are_refused(given, message):
     ("senses", "message"),
     [(8, "all 8 senses"), ([0, 8], "senses 0 to 7, not 8"), ([-1], "not -1"), (9, "not 8"), (list(range(8)), "all 8")],
 )
-def test_senses_that_the_ranker_has_not_and_all_of_them_are_refused(make_backpack, encoder, senses, message):
+def test_senses_that_the_ranker_has_not_and_all_of_them_are_refused(make_backpack, pair_tokenizer, senses, message):
     ranker = make_backpack()
     with pytest.raises(ValueError, match=rf"specialise\.senses=.*{message}"):
-        options(senses=senses).apply(ranker, encoder, LOSS)
-    assert Specialised.of(ranker) is None
+        options(senses=senses).apply(ranker, pair_tokenizer, LOSS)
+    assert specialised_senses(ranker.config) is None
 
 
-def test_a_ranker_without_senses_is_refused(make_gpt2, encoder):
+def test_a_ranker_without_senses_is_refused(make_gpt2, pair_tokenizer):
     with pytest.raises(TypeError, match=r"GPT2ForRanking has no sense vectors.*specialise=none"):
-        options().apply(make_gpt2(), encoder, LOSS)
+        options().apply(make_gpt2(), pair_tokenizer, LOSS)
 
 
 def test_a_tokenizer_without_the_words_is_refused(sentences):
     tokenizer = train_bpe([sentence.replace("e", "3").replace("i", "1") for sentence in sentences], vocab_size=300)
     ranker = new_backpack(tokenizer, layers=1, hidden_size=16, heads=2, senses=4, positions=64)
     with pytest.raises(ValueError, match="no two words of a class as single tokens"):
-        options(senses=[1]).apply(ranker, PairEncoder(tokenizer, 48), LOSS)
+        options(senses=[1]).apply(ranker, PairTokenizer(tokenizer, 48), LOSS)
 
 
-def test_a_count_takes_the_most_sensitive_senses_and_a_list_itself(make_backpack, encoder, tokenizer):
+def test_a_count_takes_the_most_sensitive_senses_and_a_list_itself(make_backpack, pair_tokenizer, tokenizer):
     ranker = make_backpack()
     values = sensitivity(ranker.backpack, tokenizer, load_pairs("gender_pairs").pairs).values
-    options(senses=3).apply(ranker, encoder, LOSS)
-    assert Specialised.of(ranker) == Specialised("gender", tuple(sorted(values.argsort()[:3].tolist())))
-    options(senses=[7, 2]).apply(ranker, encoder, LOSS)
-    assert Specialised.of(ranker) == Specialised("gender", (2, 7))
+    options(senses=3).apply(ranker, pair_tokenizer, LOSS)
+    assert specialised_senses(ranker.config) == Specialised("gender", tuple(sorted(values.argsort()[:3].tolist())))
+    options(senses=[7, 2]).apply(ranker, pair_tokenizer, LOSS)
+    assert specialised_senses(ranker.config) == Specialised("gender", (2, 7))
 
 
-def test_a_weight_of_zero_leaves_a_term_out(make_backpack, encoder, tmp_path):
+def test_a_weight_of_zero_leaves_a_term_out(make_backpack, pair_tokenizer, tmp_path):
     ranker = make_backpack()
-    names = [term.name for term in options(tied=3.0).apply(ranker, encoder, LOSS)]
+    names = [term.name for term in options(tied=3.0).apply(ranker, pair_tokenizer, LOSS)]
     assert names == ["tied", "counterfactual", "content", "any_alpha"]
-    save_ranker(tmp_path / "plain", make_backpack(seed=4), encoder)
+    save_ranker(tmp_path / "plain", make_backpack(seed=4), pair_tokenizer)
     every = options(reference=str(tmp_path / "plain"), kept=2.0)
-    assert [term.name for term in every.apply(ranker, encoder, LOSS)] == [*names[:3], "kept", "any_alpha"]
+    assert [term.name for term in every.apply(ranker, pair_tokenizer, LOSS)] == [*names[:3], "kept", "any_alpha"]
     for left_out in ("tied", "counterfactual", "content", "kept", "any_alpha"):
-        terms = replace(every, **{left_out: 0.0}).apply(ranker, encoder, LOSS)
+        terms = replace(every, **{left_out: 0.0}).apply(ranker, pair_tokenizer, LOSS)
         assert left_out not in [term.name for term in terms]
         assert len(terms) == 4
-    assert options(tied=3.0).apply(ranker, encoder, LOSS)[0].weight == 3.0
+    assert options(tied=3.0).apply(ranker, pair_tokenizer, LOSS)[0].weight == 3.0
 
 
-def test_senses_start_with_the_attribute_in_the_chosen_ones(make_backpack, encoder):
+def test_senses_start_with_the_attribute_in_the_chosen_ones(make_backpack, pair_tokenizer):
     """Before a step of training, the other senses tell no class of one-token words apart."""
     for moved in (True, False):
         ranker = make_backpack()
-        tied = options(senses=[2, 5], moved=moved).apply(ranker, encoder, LOSS)[0]
+        tied = options(senses=[2, 5], moved=moved).apply(ranker, pair_tokenizer, LOSS)[0]
         with torch.no_grad():
             value = tied.loss(ranker, None, None, torch.zeros(1)).item()
         assert (value < 1e-9) is moved
 
 
-def test_wide_classes_hold_more_words(make_backpack, encoder, caplog):
+def test_wide_classes_hold_more_words(make_backpack, pair_tokenizer, caplog):
     with caplog.at_level("INFO"):
         for wide in (False, True):
             attribute = {**GENDER, "classes": ["age_classes"], "wide_classes": ["gender_classes"]}
             given = options(attribute=attribute if wide else GENDER, wide=wide, senses=[1])
-            given.apply(make_backpack(), encoder, LOSS)
+            given.apply(make_backpack(), pair_tokenizer, LOSS)
     counts = [int(record.args[0]) for record in caplog.records if "classes" in record.message]
     assert counts[0] == counts[1] > 3
 
@@ -138,26 +139,26 @@ def test_counterfactuals_swap_the_attributes_words_and_leave_names_alone():
     assert options(counterfactual=0, content=0, reference="somewhere").swap is not None
 
 
-def test_a_reference_reads_the_same_tokens(make_backpack, encoder, sentences, tmp_path):
+def test_a_reference_reads_the_same_tokens(make_backpack, pair_tokenizer, sentences, tmp_path):
     other = train_bpe(sentences, vocab_size=400)
     reference = new_backpack(other, layers=1, hidden_size=16, heads=2, senses=4, positions=64)
-    save_ranker(tmp_path / "other", reference, PairEncoder(other, 48))
+    save_ranker(tmp_path / "other", reference, PairTokenizer(other, 48))
     with pytest.raises(ValueError, match=r"specialise\.reference=.*another tokenizer"):
-        options(reference=str(tmp_path / "other")).apply(make_backpack(), encoder, LOSS)
+        options(reference=str(tmp_path / "other")).apply(make_backpack(), pair_tokenizer, LOSS)
     with pytest.raises(FileNotFoundError, match="nothing"):
-        options(reference=str(tmp_path / "nothing")).apply(make_backpack(), encoder, LOSS)
+        options(reference=str(tmp_path / "nothing")).apply(make_backpack(), pair_tokenizer, LOSS)
 
 
-def test_training_without_it_takes_the_mark_off_again(make_backpack, make_gpt2, encoder, tmp_path, caplog):
+def test_training_without_it_takes_the_mark_off_again(make_backpack, make_gpt2, pair_tokenizer, tmp_path, caplog):
     ranker = make_backpack()
-    assert NoSpecialisation().apply(ranker, encoder, LOSS) == ()
+    assert NoSpecialisation().apply(ranker, pair_tokenizer, LOSS) == ()
     assert not caplog.records
-    Specialised("gender", (1,)).write(ranker)
-    NoSpecialisation().apply(ranker, encoder, LOSS)
+    Specialised("gender", (1,)).write(ranker.config)
+    NoSpecialisation().apply(ranker, pair_tokenizer, LOSS)
     assert "specialised for gender in senses [1]" in caplog.text
-    save_ranker(tmp_path / "ranker", ranker, encoder)
-    assert Specialised.of(load_ranker(tmp_path / "ranker")[0]) is None
-    NoSpecialisation().apply(make_gpt2(), encoder, LOSS)
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
+    assert specialised_senses(load_ranker(tmp_path / "ranker")[0].config) is None
+    NoSpecialisation().apply(make_gpt2(), pair_tokenizer, LOSS)
 
 
 @pytest.fixture(scope="module")
@@ -178,25 +179,25 @@ def candidates(jobs):
     return {query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(ids)} for query_id in jobs.queries}
 
 
-def gap(ranker, encoder, jobs, candidates, control):
-    """Mean |score of a text - score of its counterfactual| by the spread of the scores, and the mean itself."""
+def gap(ranker, pair_tokenizer, jobs, candidates, alpha):
+    """Mean |score of a text - score of its counterfactual| with S at alpha, by the spread of the scores."""
     swap = options().swap
     documents = {doc_id: swap(text) for doc_id, text in jobs.documents}
     swapped = replace(jobs, documents=MemoryStore(documents))
-    scorer = Scorer(ranker, encoder)
-    own, other = (scorer.rank_controlled(candidates, part, control) for part in (jobs, swapped))
+    reranker = PointwiseReranker(Scorer(ranker, pair_tokenizer)).with_policy(SpecialisedSenses("gender"), alpha)
+    own, other = (reranker.rerank(candidates, part) for part in (jobs, swapped))
     gaps = [abs(score - other[query_id][doc_id]) for query_id, run in own.items() for doc_id, score in run.items()]
     return float(np.mean(gaps)) / score_spread(own)
 
 
-def trained(ranker, encoder, jobs, candidates, given, steps=40):
+def trained(ranker, pair_tokenizer, jobs, candidates, given, steps=40):
     """A ranker after some steps on one batch of all lists."""
     torch.manual_seed(0)
-    terms = given.apply(ranker, encoder, LOSS) if given is not None else ()
-    module = RankingModule(ranker.train(), Optimisation(3e-3), Pairs.from_run(candidates, jobs), terms=terms)
+    terms = given.apply(ranker, pair_tokenizer, LOSS) if given is not None else ()
+    module = RankingModule(ranker.train(), OptimizerConfig(3e-3), Pairs.from_run(candidates, jobs), terms=terms)
     module.log = lambda *args, **options: None
     lists = TrainingLists(jobs, candidates, size=8, max_relevant=4)
-    data = RankingData(lists, jobs, module.dev, encoder, lists_per_batch=8, swap=given.swap if given else None)
+    data = RankingData(lists, jobs, module.dev, pair_tokenizer, lists_per_batch=8, swap=given.swap if given else None)
     (batch,) = data.train_dataloader()
     optimizer = module.optimisation.optimizer(ranker)
     for step in range(steps):
@@ -214,43 +215,37 @@ def start(tokenizer):
     return new_backpack(tokenizer, **size, dropout=0.1, initializer_range=0.1)
 
 
-def test_gender_ends_up_in_the_chosen_senses(tokenizer, encoder, jobs, candidates):
+def test_gender_ends_up_in_the_chosen_senses(tokenizer, pair_tokenizer, jobs, candidates):
     """The dial on S takes the gap away; on a ranker trained without it, the same senses do nothing of the kind."""
     senses = [2, 5]
-    plain = trained(start(tokenizer), encoder, jobs, candidates, None)
-    ranker = trained(start(tokenizer), encoder, jobs, candidates, options(senses=senses))
-    subject = Subject(ranker, tokenizer, None)
-    policy = SpecialisedSenses("gender")
-    gaps = {alpha: gap(ranker, encoder, jobs, candidates, policy.control(subject, alpha)) for alpha in (1.0, 0.5, 0.0)}
-    Specialised("gender", tuple(senses)).write(plain)
-    without = {
-        alpha: gap(plain, encoder, jobs, candidates, policy.control(Subject(plain, tokenizer, None), alpha))
-        for alpha in (1.0, 0.0)
-    }
+    plain = trained(start(tokenizer), pair_tokenizer, jobs, candidates, None)
+    ranker = trained(start(tokenizer), pair_tokenizer, jobs, candidates, options(senses=senses))
+    gaps = {alpha: gap(ranker, pair_tokenizer, jobs, candidates, alpha) for alpha in (1.0, 0.5, 0.0)}
+    Specialised("gender", tuple(senses)).write(plain.config)
+    without = {alpha: gap(plain, pair_tokenizer, jobs, candidates, alpha) for alpha in (1.0, 0.0)}
     assert gaps[0.0] < 0.15 * gaps[1.0]
     assert gaps[0.0] < 0.15 * without[0.0]
     assert gaps[0.5] < 0.7 * gaps[1.0]
     assert without[0.0] > 0.5 * without[1.0]
 
 
-def test_settled_and_read_alike_words_of_a_class_are_one_without_the_chosen_senses(
-    tokenizer, encoder, jobs, candidates
+def test_settled_and_merged_words_of_a_class_are_one_without_the_chosen_senses(
+    tokenizer, pair_tokenizer, jobs, candidates
 ):
     given = options(senses=[2, 5], counterfactual=0.0)  # nothing else brings the scores together
-    ranker = trained(start(tokenizer), encoder, jobs, candidates, given, steps=10)
+    ranker = trained(start(tokenizer), pair_tokenizer, jobs, candidates, given, steps=10)
     texts = dict(jobs.documents)  # the tokenizer has no " He" and " She"
     candidates = {
         query_id: {doc_id: run[doc_id] for doc_id in run if texts[doc_id].startswith("The")}
         for query_id, run in candidates.items()
     }
-    policy, subject = SpecialisedSenses("gender"), Subject(ranker, tokenizer, None)
-    before = gap(ranker, encoder, jobs, candidates, policy.control(subject, 0.0))
-    given.settle(ranker, encoder)
-    gaps = [gap(ranker, encoder, jobs, candidates, policy.control(subject, alpha)) for alpha in (0.0, 1.0)]
+    before = gap(ranker, pair_tokenizer, jobs, candidates, 0.0)
+    given.settle(ranker, pair_tokenizer)
+    gaps = [gap(ranker, pair_tokenizer, jobs, candidates, alpha) for alpha in (0.0, 1.0)]
     assert gaps[0] < 1e-5 < before
     assert gaps[1] > 1e-2
-    ranker.backpack.read_apart()
-    assert gap(ranker, encoder, jobs, candidates, policy.control(subject, 0.0)) > 1e-3
+    ranker.backpack.split_word_classes()
+    assert gap(ranker, pair_tokenizer, jobs, candidates, 0.0) > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -273,20 +268,25 @@ def bert(tmp_path_factory):
 def of_kind(kind, tokenizer, bert):
     if kind == "gpt2":
         ranker = start(tokenizer)
-        return ranker, pair_encoder(tokenizer, ranker, 48)
+        return ranker, make_pair_tokenizer(tokenizer, ranker, 48)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(bert)
     torch.manual_seed(0)
     ranker = backpack_on_backbone(tokenizer, name=str(bert), senses=8)
-    return ranker, pair_encoder(tokenizer, ranker, 32)
+    return ranker, make_pair_tokenizer(tokenizer, ranker, 32)
 
 
-def fitted(folder, ranker, encoder, jobs, candidates, given, checkpoint=None, **more):
+def fitted(folder, ranker, pair_tokenizer, jobs, candidates, given, checkpoint=None, **more):
     """Two epochs in Lightning, or what is left of them behind a checkpoint."""
     module = RankingModule(
-        ranker, Optimisation(3e-3), Pairs.from_run(candidates, jobs), 7, given.apply(ranker, encoder, LOSS)
+        ranker, OptimizerConfig(3e-3), Pairs.from_run(candidates, jobs), 7, given.apply(ranker, pair_tokenizer, LOSS)
     )
     data = RankingData(
-        TrainingLists(jobs, candidates, size=6, seed=7), jobs, module.dev, encoder, lists_per_batch=4, swap=given.swap
+        TrainingLists(jobs, candidates, size=6, seed=7),
+        jobs,
+        module.dev,
+        pair_tokenizer,
+        lists_per_batch=4,
+        swap=given.swap,
     )
     trainer = L.Trainer(
         accelerator="cpu",
@@ -305,15 +305,15 @@ def fitted(folder, ranker, encoder, jobs, candidates, given, checkpoint=None, **
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
-def test_a_resumed_run_ends_where_the_uninterrupted_one_does(tokenizer, encoder, jobs, candidates, tmp_path):
-    save_ranker(tmp_path / "plain", start(tokenizer), encoder)
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does(tokenizer, pair_tokenizer, jobs, candidates, tmp_path):
+    save_ranker(tmp_path / "plain", start(tokenizer), pair_tokenizer)
     given = options(senses=[2, 5], counterfactuals=3, reference=str(tmp_path / "plain"))
-    trainer, whole = fitted(tmp_path / "whole", start(tokenizer), encoder, jobs, candidates, given)
+    trainer, whole = fitted(tmp_path / "whole", start(tokenizer), pair_tokenizer, jobs, candidates, given)
     terms = {f"train/{name}" for name in ("tied", "counterfactual", "content", "kept", "any_alpha")}
     assert terms <= set(trainer.callback_metrics)
     torch.manual_seed(99)
     half = tmp_path / "whole" / "epoch=0.ckpt"
-    _, resumed = fitted(tmp_path / "resumed", start(tokenizer), encoder, jobs, candidates, given, half)
+    _, resumed = fitted(tmp_path / "resumed", start(tokenizer), pair_tokenizer, jobs, candidates, given, half)
     for (name, one), other in zip(whole.state_dict().items(), resumed.state_dict().values(), strict=True):
         assert torch.equal(one, other), name
 
@@ -321,9 +321,9 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(tokenizer, encoder,
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_every_backpack_trains_with_it_in_bf16_too(kind, tokenizer, bert, jobs, candidates, tmp_path):
-    ranker, encoder = of_kind(kind, tokenizer, bert)
+    ranker, pair_tokenizer = of_kind(kind, tokenizer, bert)
     before = copy.deepcopy(ranker.state_dict())
-    trainer, _ = fitted(tmp_path, ranker, encoder, jobs, candidates, options(), precision="bf16-mixed")
+    trainer, _ = fitted(tmp_path, ranker, pair_tokenizer, jobs, candidates, options(), precision="bf16-mixed")
     assert all(torch.isfinite(value) for value in trainer.callback_metrics.values())
     assert trainer.callback_metrics["train/counterfactual"] > 0
     assert all(own.dtype == torch.float32 and torch.isfinite(own).all() for own in ranker.parameters())
@@ -333,15 +333,17 @@ def test_every_backpack_trains_with_it_in_bf16_too(kind, tokenizer, bert, jobs, 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_no_parameter_is_used_by_the_terms_alone_or_left_out_for_them(kind, tokenizer, bert, jobs, candidates):
     """Several processes would wait for the gradient of a parameter that some batches do not use."""
-    ranker, encoder = of_kind(kind, tokenizer, bert)
+    ranker, pair_tokenizer = of_kind(kind, tokenizer, bert)
     used = []
     for given in (None, options()):
         ranker.zero_grad()
-        terms = () if given is None else given.apply(ranker, encoder, LOSS)
-        module = RankingModule(ranker, Optimisation(3e-3), Pairs.from_run(candidates, jobs), terms=terms)
+        terms = () if given is None else given.apply(ranker, pair_tokenizer, LOSS)
+        module = RankingModule(ranker, OptimizerConfig(3e-3), Pairs.from_run(candidates, jobs), terms=terms)
         module.log = lambda *args, **options: None
         lists = TrainingLists(jobs, candidates, size=6)
-        data = RankingData(lists, jobs, module.dev, encoder, lists_per_batch=4, swap=given.swap if given else None)
+        data = RankingData(
+            lists, jobs, module.dev, pair_tokenizer, lists_per_batch=4, swap=given.swap if given else None
+        )
         module.training_step(next(iter(data.train_dataloader())), 0).backward()
         used.append({name for name, own in ranker.named_parameters() if own.grad is not None})
     assert used[0] == used[1]

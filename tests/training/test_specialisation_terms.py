@@ -8,28 +8,27 @@ import pytest
 import torch
 
 from backpack_rank.data.datamodule import EncodedList, collate_lists
-from backpack_rank.models.packing import PackedBatch
-from backpack_rank.models.ranker import RankerOutput
-from backpack_rank.models.word_edges import WordEdges
-from backpack_rank.senses.control import Control, applied
-from backpack_rank.senses.tokens import TokenClasses
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.rankers import RankerOutput
+from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.models.word_boundaries import WordBoundaries
 from backpack_rank.training.distillation import Distillation
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.specialisation_terms import (
-    AnyAlpha,
-    Content,
+    AlphaRobust,
+    ContentFree,
     Counterfactual,
-    Kept,
-    Tied,
+    ReferenceGap,
+    TiedSenses,
     scale,
     spread_within,
 )
-from backpack_rank.training.wordings import BothWordings, chosen_texts
+from backpack_rank.training.wordings import CounterfactualScorer, chosen_texts
 
 CHOSEN = [1, 6]
 OUTSIDE = torch.tensor([1.0, 0, 1, 1, 1, 1, 0, 1])
-CLASSES = TokenClasses(("two", "three"), ((300, 310), (320, 330, 340)), WordEdges(torch.ones(1), torch.ones(1)))
+CLASSES = TokenClasses(("two", "three"), ((300, 310), (320, 330, 340)), WordBoundaries(torch.ones(1), torch.ones(1)))
 QUERIES = ("doctor in the ward", "who cooks soup for him")
 LISTS = (
     ("The doctor said he would see her.", "A man and a woman.", "A bridge over a river."),
@@ -44,15 +43,15 @@ ROWS = [0, 1, 3, 4]
 
 
 @pytest.fixture(scope="module")
-def batch(encoder):
+def batch(pair_tokenizer):
     """Two lists of three and two documents; all but the third text have a counterfactual."""
     items = []
     for number, (query, documents) in enumerate(zip(QUERIES, LISTS, strict=True)):
         other = query if number == 0 else "who cooks soup for her"
-        swapped = dict(zip(PLACES[number], encoder.pairs(other, SWAPPED[number]), strict=True))
+        swapped = dict(zip(PLACES[number], pair_tokenizer.pairs(other, SWAPPED[number]), strict=True))
         labels = (2, 0, 1)[: len(documents)]
         teacher = np.array([3.0, -1.0, 0.5][: len(documents)])
-        items.append(EncodedList(encoder.pairs(query, documents), labels, teacher, swapped))
+        items.append(EncodedList(pair_tokenizer.pairs(query, documents), labels, teacher, swapped))
     found = collate_lists(items)
     assert found.swapped.rows.tolist() == ROWS
     return found
@@ -72,9 +71,10 @@ def alone(ranker, texts, alpha):
     """Scores of packed texts, one at a time, with the senses of S times alpha."""
     weights = torch.where(OUTSIDE == 1, 1.0, alpha)
     ends = texts.offsets.tolist()
-    with torch.no_grad(), applied(ranker, Control(weights=weights)):
-        parts = [texts.input_ids[start:end].tolist() for start, end in itertools.pairwise(ends)]
-        return np.array([ranker(PackedBatch.from_sequences([part])).scores.item() for part in parts], dtype=float)
+    parts = [texts.input_ids[start:end].tolist() for start, end in itertools.pairwise(ends)]
+    with torch.no_grad():
+        scores = [ranker(PackedBatch.from_sequences([part]), sense_weights=weights).scores.item() for part in parts]
+    return np.array(scores, dtype=float)
 
 
 def variance_by_hand(scores):
@@ -97,7 +97,7 @@ def tied_by_loops(ranker, outside):
 
 
 def tied(weight=1.0):
-    return Tied(CLASSES, [sense for sense in range(8) if sense not in CHOSEN], weight)
+    return TiedSenses(CLASSES, [sense for sense in range(8) if sense not in CHOSEN], weight)
 
 
 def test_tied_is_the_mean_squared_deviation_from_the_class(ranker, batch):
@@ -144,7 +144,7 @@ def test_tied_moves_the_other_senses_of_words_together_and_leaves_those_of_s_bit
 
 def test_both_wordings_are_scored_as_each_text_alone(make_backpack, batch):
     ranker = make_backpack(dropout=0.4).train()
-    both = BothWordings(OUTSIDE).of(ranker, batch, run(ranker, batch)[0])
+    both = CounterfactualScorer(OUTSIDE).of(ranker, batch, run(ranker, batch)[0])
     assert all(module.training for module in ranker.modules())
     ranker.eval()
     assert both.rows.tolist() == ROWS
@@ -157,7 +157,7 @@ def test_both_wordings_are_scored_as_each_text_alone(make_backpack, batch):
 
 
 def test_both_wordings_are_computed_once_per_output(ranker, batch):
-    wordings = BothWordings(OUTSIDE)
+    wordings = CounterfactualScorer(OUTSIDE)
     first, second = run(ranker, batch)[0], run(ranker, batch)[0]
     both = wordings.of(ranker, batch, first)
     assert wordings.of(ranker, batch, first) is both
@@ -165,13 +165,13 @@ def test_both_wordings_are_computed_once_per_output(ranker, batch):
 
 
 def test_some_counterfactuals_are_drawn_from_torchs_generator(ranker, batch):
-    every = BothWordings(OUTSIDE).of(ranker, batch, run(ranker, batch)[0])
+    every = CounterfactualScorer(OUTSIDE).of(ranker, batch, run(ranker, batch)[0])
     drawn = set()
     for seed in range(6):
         found = []
         for _ in range(2):
             torch.manual_seed(seed)
-            found.append(BothWordings(OUTSIDE, most=2).of(ranker, batch, RankerOutput(torch.zeros(1))))
+            found.append(CounterfactualScorer(OUTSIDE, most=2).of(ranker, batch, RankerOutput(torch.zeros(1))))
         assert torch.equal(found[0].rows, found[1].rows)
         assert len(found[0].rows) == 2
         places = [ROWS.index(row) for row in found[0].rows.tolist()]
@@ -204,7 +204,7 @@ def stretched(ranker, factor):
 @pytest.mark.parametrize("factor", [0.1, 20.0])
 def test_counterfactual_by_hand(ranker, batch, factor):
     stretched(ranker, factor)
-    found = Counterfactual(BothWordings(OUTSIDE), 1.0).loss(ranker, batch, *run(ranker, batch)).item()
+    found = Counterfactual(CounterfactualScorer(OUTSIDE), 1.0).loss(ranker, batch, *run(ranker, batch)).item()
     gaps = alone(ranker, batch.texts, 0.0)[ROWS] - alone(ranker, batch.swapped.texts, 0.0)
     variance = variance_by_hand(alone(ranker, batch.texts, 1.0))
     assert bool(variance > 1) is (factor > 1)
@@ -214,7 +214,7 @@ def test_counterfactual_by_hand(ranker, batch, factor):
 @pytest.mark.parametrize("factor", [0.1, 20.0])
 def test_content_by_hand(ranker, batch, factor):
     stretched(ranker, factor)
-    found = Content(BothWordings(OUTSIDE), 1.0).loss(ranker, batch, *run(ranker, batch)).item()
+    found = ContentFree(CounterfactualScorer(OUTSIDE), 1.0).loss(ranker, batch, *run(ranker, batch)).item()
     added = alone(ranker, batch.texts, 1.0) - alone(ranker, batch.texts, 0.0)
     other = alone(ranker, batch.swapped.texts, 1.0) - alone(ranker, batch.swapped.texts, 0.0)
     expected = np.array([added[2], *((added[ROWS] + other) / 2)])
@@ -224,7 +224,7 @@ def test_content_by_hand(ranker, batch, factor):
 
 def test_content_leaves_out_texts_whose_counterfactual_was_not_drawn(ranker, batch):
     torch.manual_seed(3)
-    found = Content(BothWordings(OUTSIDE, most=1), 1.0).loss(ranker, batch, *run(ranker, batch)).item()
+    found = ContentFree(CounterfactualScorer(OUTSIDE, most=1), 1.0).loss(ranker, batch, *run(ranker, batch)).item()
     torch.manual_seed(3)
     (place,) = torch.randperm(4)[:1].tolist()
     added = alone(ranker, batch.texts, 1.0) - alone(ranker, batch.texts, 0.0)
@@ -236,7 +236,7 @@ def test_content_leaves_out_texts_whose_counterfactual_was_not_drawn(ranker, bat
 
 def test_kept_by_hand(ranker, make_backpack, batch):
     reference = stretched(make_backpack(seed=5), 3.0)
-    found = Kept(BothWordings(OUTSIDE), reference, 1.0).loss(ranker, batch, *run(ranker, batch)).item()
+    found = ReferenceGap(CounterfactualScorer(OUTSIDE), reference, 1.0).loss(ranker, batch, *run(ranker, batch)).item()
     own, theirs = (
         (alone(one, batch.texts, 1.0), alone(one, batch.texts, 1.0)[ROWS] - alone(one, batch.swapped.texts, 1.0))
         for one in (ranker, reference)
@@ -248,7 +248,7 @@ def test_kept_by_hand(ranker, make_backpack, batch):
 
 def test_a_ranker_keeps_its_own_differences_at_any_scale(make_backpack, batch):
     reference = stretched(make_backpack(), 4.0).train()
-    term = Kept(BothWordings(OUTSIDE), reference, 1.0)
+    term = ReferenceGap(CounterfactualScorer(OUTSIDE), reference, 1.0)
     ranker = make_backpack()
     assert term.loss(ranker, batch, *run(ranker, batch)).item() == pytest.approx(0.0, abs=1e-9)
     assert not reference.training
@@ -256,7 +256,7 @@ def test_a_ranker_keeps_its_own_differences_at_any_scale(make_backpack, batch):
 
 
 def test_any_alpha_by_hand(ranker, batch):
-    term = AnyAlpha(OUTSIDE, 1.0, RankingLoss())
+    term = AlphaRobust(OUTSIDE, 1.0, RankingLoss())
     output, scores = run(ranker, batch)
     values = []
     for seed in (1, 2, 1):
@@ -272,7 +272,7 @@ def test_any_alpha_by_hand(ranker, batch):
 
 def test_any_alpha_is_the_whole_objective_of_the_training(ranker, batch):
     teacher = Distillation("listwise_kl", weight=0.5)
-    term = AnyAlpha(OUTSIDE, 1.0, RankingLoss("ranknet", weight=0.25), [teacher])
+    term = AlphaRobust(OUTSIDE, 1.0, RankingLoss("ranknet", weight=0.25), [teacher])
     output, scores = run(ranker, batch)
     torch.manual_seed(1)
     alpha = torch.rand(()).item()
@@ -284,14 +284,14 @@ def test_any_alpha_is_the_whole_objective_of_the_training(ranker, batch):
     assert found == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_a_batch_without_class_words_has_nothing_for_the_terms(ranker, encoder):
-    batch = collate_lists([EncodedList(encoder.pairs("soup", ["A bridge.", "Bread and fish."]), (1, 0))])
+def test_a_batch_without_class_words_has_nothing_for_the_terms(ranker, pair_tokenizer):
+    batch = collate_lists([EncodedList(pair_tokenizer.pairs("soup", ["A bridge.", "Bread and fish."]), (1, 0))])
     output, scores = run(ranker, batch)
-    wordings = BothWordings(OUTSIDE)
+    wordings = CounterfactualScorer(OUTSIDE)
     assert Counterfactual(wordings, 1.0).loss(ranker, batch, output, scores).item() == 0
-    assert Kept(wordings, copy.deepcopy(ranker), 1.0).loss(ranker, batch, output, scores).item() == 0
+    assert ReferenceGap(wordings, copy.deepcopy(ranker), 1.0).loss(ranker, batch, output, scores).item() == 0
     added = alone(ranker, batch.texts, 1.0) - alone(ranker, batch.texts, 0.0)
-    found = Content(wordings, 1.0).loss(ranker, batch, output, scores).item()
+    found = ContentFree(wordings, 1.0).loss(ranker, batch, output, scores).item()
     assert found == pytest.approx((added**2).mean() / scale(scores, batch.mask).item(), rel=1e-3)
 
 
@@ -306,12 +306,12 @@ def gradients(ranker, loss):
 
 def test_gradients_reach_what_they_should(ranker, make_backpack, batch):
     inside, outside = CHOSEN, [0, 2, 3, 4, 5, 7]
-    wordings = BothWordings(OUTSIDE)
+    wordings = CounterfactualScorer(OUTSIDE)
     terms = {
         "counterfactual": Counterfactual(wordings, 1.0),
-        "content": Content(wordings, 1.0),
-        "kept": Kept(wordings, make_backpack(seed=5), 1.0),
-        "any_alpha": AnyAlpha(OUTSIDE, 1.0, RankingLoss()),
+        "content": ContentFree(wordings, 1.0),
+        "kept": ReferenceGap(wordings, make_backpack(seed=5), 1.0),
+        "any_alpha": AlphaRobust(OUTSIDE, 1.0, RankingLoss()),
     }
     for name, term in terms.items():
         senses, network = gradients(ranker, term.loss(ranker, batch, *run(ranker, batch)))

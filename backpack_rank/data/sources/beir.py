@@ -6,15 +6,15 @@ import hashlib
 from pathlib import Path
 
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
-from backpack_rank.data.formats import read_qrels, read_queries_jsonl, sorted_run
-from backpack_rank.data.sources.common import drawn_queries, make_collection, read_candidates, require_known
-from backpack_rank.data.stores import open_documents
+from backpack_rank.data.documents import open_documents
+from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates, require_known
+from backpack_rank.data.trec import read_qrels, read_queries_jsonl, sorted_run
 
 JUDGED = "judged"
 
 
 def load_beir(
-    folder: str,
+    folder: str | Path,
     split: str,
     *,
     candidates: str | None = None,

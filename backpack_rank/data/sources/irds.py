@@ -15,8 +15,8 @@ import ir_datasets
 from filelock import FileLock
 
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
-from backpack_rank.data.formats import ranking, sorted_run
-from backpack_rank.data.sources.common import drawn_queries, make_collection, read_candidates
+from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
+from backpack_rank.data.trec import ranking, sorted_run
 from backpack_rank.files import cache_dir
 
 _IMPORTED_BY = os.getpid()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from backpack_rank.data.collection import Collection, Qrels
-from backpack_rank.data.formats import read_qrels, read_queries
-from backpack_rank.data.sources.common import make_collection, read_candidates
-from backpack_rank.data.stores import open_documents
+from backpack_rank.data.documents import open_documents
+from backpack_rank.data.sources.filters import make_collection, read_candidates
+from backpack_rank.data.trec import read_qrels, read_queries
 
 
 def load_trec(
     name: str,
-    collection: str,
-    topics: str,
-    qrels: str | None = None,
-    candidates: str | None = None,
+    collection: str | Path,
+    topics: str | Path,
+    qrels: str | Path | None = None,
+    candidates: str | Path | None = None,
     *,
     title: bool = True,
     depth: int | None = None,
@@ -53,7 +53,7 @@ def load_trec(
     return make_collection(name, documents, queries, labels, run, answerable_only=answerable_only)
 
 
-def _existing(path: str, what: str) -> Path:
+def _existing(path: str | Path, what: str) -> Path:
     found = Path(path).expanduser()
     if not found.is_file():
         raise FileNotFoundError(f"there is no file {found} ({what})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.interaction import Interaction, Words
+from backpack_rank.models.interactions.base import Interaction, Words
 from backpack_rank.models.interactions.kernels import LOG_SCALE, KernelPooling
 
 

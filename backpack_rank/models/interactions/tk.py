@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.interaction import Interaction, Words
+from backpack_rank.models.interactions.base import Interaction, Words
 from backpack_rank.models.interactions.kernels import KernelPooling
 
 

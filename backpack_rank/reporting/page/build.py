@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from backpack_rank.reporting.explanation import SenseProfile
-from backpack_rank.reporting.page.data import Headline, Page, Sense, SensePanel, System, Table
-from backpack_rank.reporting.page.figures import cutoff_gallery, tradeoff_gallery
-from backpack_rank.reporting.rows import About, Cell, Figure, Grid, Report, SystemRow
-from backpack_rank.reporting.terminal import describe
+from backpack_rank.evaluation.results import Report, RunInfo, SystemResult
+from backpack_rank.reporting.page.data import Page, Sense, SensePanel, Table
+from backpack_rank.reporting.page.figures import cutoff_gallery, figure_of, headline_table, tradeoff_gallery
+from backpack_rank.reporting.report_tables import describe
+from backpack_rank.reporting.rows import Cell, Grid
+from backpack_rank.senses.profiles import SenseProfile
 
-_EFFECTIVENESS = ("nDCG@10", "MRR@10", "RR@10", "AP")
-_BIAS = ("RaB(tf)@10", "ARaB(tf)@10", "RaB(bool)@10", "ARaB(bool)@10", "NFaiRR@10")
+_HEADLINE = ("nDCG@10", "MRR@10", "RR@10", "AP", "ARaB(tf)@10", "RaB(tf)@10", "NFaiRR@10")
+_FURTHER = ("swap change/std (swapped)", "|gap|/std")
 
 
 def page_of_rows(
     title: str,
-    settings: Mapping[str, Sequence[SystemRow]],
-    about: About,
+    settings: Mapping[str, Sequence[SystemResult]],
+    about: RunInfo,
     measures: Sequence[str] | None = None,
     effectiveness: str = "nDCG@10",
+    significant: Callable[[str, SystemResult, str], bool] = lambda setting, row, measure: False,
 ) -> Page:
     """A page with headline numbers, trade-off curves and bias per cut-off; the other sections are left to the caller.
 
@@ -36,6 +38,7 @@ def page_of_rows(
         about: how the figures came about; ``about.alpha`` is the alpha that is marked.
         measures: of the headline; None for nDCG@10, MRR@10 and the bias measures at 10, as far as they are there.
         effectiveness: measure of the trade-off's vertical axis.
+        significant: whether a measure of a system of a setting differs from the ranker as it is.
 
     Raises:
         ValueError: no system, or none of ``measures`` was computed.
@@ -43,19 +46,19 @@ def page_of_rows(
     rows = {(setting, row.label, row.alpha): row for setting, own in settings.items() for row in own}
     if not rows:
         raise ValueError("a report needs at least one system, there is none")
-    several = len(settings) > 1
-    systems: list[System] = []
-    for (setting, label, alpha), row in rows.items():
-        name = f"{setting} {label}".strip() if several and alpha is not None else label
-        system = System(name, _all_figures(row), alpha, about.alpha is not None and alpha == about.alpha)
-        systems += [system] if system not in systems else []
-    shown = _headline_measures(systems, measures)
     return Page(
         title=title,
         subtitle=_subtitle(about),
         sign=about.sign_in_words,
-        headline=Headline(shown, tuple(_chosen(systems, about.alpha)), _measured_on(about)),
-        tradeoff=tradeoff_gallery(settings, about.alpha, effectiveness),
+        headline=headline_table(
+            settings,
+            _headline_measures(tuple(rows.values()), measures),
+            f"{_measured_on(about)}Means over queries with their 95% intervals.",
+            about.alpha,
+            about.policy if len(settings) == 1 else "",
+            significant,
+        ),
+        tradeoff=tradeoff_gallery(settings, effectiveness),
         cutoffs=cutoff_gallery(settings, about.alpha),
         notes=tuple(describe(Report(tuple(rows.values()), about))),
     )
@@ -104,32 +107,21 @@ def _compared(cell: Cell) -> str:
     return text + Markup("<sup>{}</sup>").format(cell.raised) if cell.letters else text
 
 
-def _chosen(systems: Sequence[System], alpha: float | None) -> list[System]:
-    """References, alpha = 1 and this alpha; without one alpha that the report is about, every system."""
-    if alpha is None:
-        return list(systems)
-    return [system for system in systems if system.alpha in (None, 1, alpha)]
-
-
-def _headline_measures(systems: Sequence[System], wanted: Sequence[str] | None) -> tuple[str, ...]:
-    known = list(dict.fromkeys(name for system in systems for name in system.figures))
-    found = [name for name in (wanted or (*_EFFECTIVENESS, *_BIAS)) if name in known]
+def _headline_measures(rows: Sequence[SystemResult], wanted: Sequence[str] | None) -> tuple[str, ...]:
+    known = list(dict.fromkeys(name for row in rows for block in row.blocks.values() for name in block.figures))
+    found = [name for name in (wanted or (*_HEADLINE, *_FURTHER)) if any(figure_of(row, name) for row in rows)]
     if wanted and not found:
         raise ValueError(f"none of the measures {', '.join(wanted)} was computed; there are {', '.join(known)}")
-    return tuple(found or known[:6])
+    return tuple(found[:7] or known[:6])
 
 
-def _all_figures(row: SystemRow) -> dict[str, Figure]:
-    return {name: figure for block in (row.effectiveness, row.bias) if block for name, figure in block.figures.items()}
-
-
-def _subtitle(about: About) -> str:
+def _subtitle(about: RunInfo) -> str:
     if about.alpha is None:
         return ""
     return f"alpha = {about.alpha:g}" + (f", policy {about.policy}" if about.policy else "")
 
 
-def _measured_on(about: About) -> str:
+def _measured_on(about: RunInfo) -> str:
     sets = (("Effectiveness on", about.effectiveness_set), ("bias on", about.bias_set))
     words = ", ".join(f"{what} {where}" for what, where in sets if where)
     return f"{words[:1].upper()}{words[1:]}. " if words else ""

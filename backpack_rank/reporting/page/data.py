@@ -10,40 +10,85 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from backpack_rank.reporting.page.charts import Gallery
-from backpack_rank.reporting.rows import Figure
+from backpack_rank.evaluation.results import Estimate
+from backpack_rank.reporting.vega import Spec
 
 
 @dataclass(frozen=True)
-class System:
-    """One line of the headline table.
+class Figure:
+    """A chart as it stands on the page.
 
     Attributes:
-        label: name of the system, such as ``BM25`` or ``alpha=0.5``.
-        figures: by measure name; a measure that was not computed is absent.
-        alpha: position of the dial, None for a reference.
-        marked: whether this is the system that the report is about.
+        name: stem of the files that hold it, unique on the page.
+        title: heading of the figure.
+        description: what a reader who cannot see it is told.
+        spec: the chart, as :mod:`backpack_rank.reporting.charts` makes it.
+        values: what it shows, as a table; None where another table of the page has it.
     """
 
-    label: str
-    figures: Mapping[str, Figure]
-    alpha: float | None = None
-    marked: bool = False
+    name: str
+    title: str
+    description: str
+    spec: Spec
+    values: Table | None = None
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The main numbers: systems by measures, each with its confidence interval.
+class Panel:
+    """Charts beside each other that are shown when the selectors of their gallery stand at ``choice``.
 
     Attributes:
-        measures: names, in the order in which they are shown.
-        systems: first stage, the model at alpha = 1, the model at this alpha.
-        caption: what the numbers were measured on.
+        choice: one name for each selector.
+        name: stem of the files that hold all of them.
+        title: heading of those files.
+        figures: the charts.
     """
 
-    measures: tuple[str, ...]
-    systems: tuple[System, ...]
+    choice: tuple[str, ...]
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Charts of one kind, one panel visible at a time.
+
+    Attributes:
+        name: unique on the page.
+        selectors: what a reader selects, such as ``("measure", "cut-off")``; a panel's choice has as many parts.
+        panels: all charts, in the order of the selectors.
+        caption: how to read the charts.
+        first: number of the panel that is shown when the page opens.
+    """
+
+    name: str
+    selectors: tuple[str, ...]
+    panels: tuple[Panel, ...]
     caption: str = ""
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first < len(self.panels):
+            raise ValueError(f"gallery {self.name!r} has {len(self.panels)} panels, first={self.first} is none of them")
+        for panel in self.panels:
+            if len(panel.choice) != len(self.selectors):
+                raise ValueError(f"gallery {self.name!r}: {panel.choice} does not fit the selectors {self.selectors}")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the dial does to this ranker, in words.
+
+    Attributes:
+        main: the sentence of the setting that a person would choose.
+        others: a sentence for each other policy.
+        note: how the setting was chosen, and what significant means.
+    """
+
+    main: str
+    others: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +116,7 @@ class PolicyResult:
 
     policy: str
     alpha: float
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, Estimate]
     shares: Shares | None = None
 
 
@@ -81,7 +126,7 @@ class Policies:
 
     Attributes:
         results: in the order of the table; the charts sort by alpha themselves.
-        drawn: measures that get a chart over alpha; the table has every measure.
+        drawn: measures that get a chart over alpha.
         caption: what the numbers were measured on.
     """
 
@@ -100,6 +145,7 @@ class Table:
         caption: what it shows.
         left: number of columns at the left that hold words; the others hold numbers.
         notes: sentences below it, such as what the letters mean.
+        marked: numbers of the rows that the report is about.
     """
 
     header: tuple[str, ...]
@@ -107,6 +153,7 @@ class Table:
     caption: str
     left: int = 1
     notes: tuple[str, ...] = ()
+    marked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows, 1):
@@ -140,15 +187,6 @@ class RankedDocument:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A measure of one query before and after."""
-
-    measure: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True)
 class ChangedQuery:
     """A query with its top documents before and after, both in the order of the ranking."""
 
@@ -156,7 +194,6 @@ class ChangedQuery:
     text: str
     before: tuple[RankedDocument, ...]
     after: tuple[RankedDocument, ...]
-    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -253,12 +290,13 @@ class Page:
         subtitle: one sentence below it.
         groups: names of the groups of the lexicon, in its order; they get the colours of the marked words.
         sign: the sign of the bias measures, as a sentence.
-        headline: the main numbers.
+        answer: what the dial does, in words.
+        headline: the main numbers, with their intervals.
         tradeoff: effectiveness against bias over alpha.
         cutoffs: bias at every cut-off.
         policies: policies over alpha.
         comparison: tables with significance letters.
-        changes: queries that change most.
+        changes: queries that change most, one entry for each setting that can be chosen; the first is shown.
         senses: sense panel.
         attribution: chosen pairs.
         configuration: YAML of the run.
@@ -270,12 +308,13 @@ class Page:
     subtitle: str = ""
     groups: tuple[str, ...] = ("male", "female")
     sign: str = ""
-    headline: Headline | None = None
+    answer: Answer | None = None
+    headline: Table | None = None
     tradeoff: Gallery | None = None
     cutoffs: Gallery | None = None
     policies: Policies | None = None
     comparison: tuple[Table, ...] = ()
-    changes: Changes | Missing | None = None
+    changes: tuple[Changes, ...] | Missing = ()
     senses: SensePanel | Missing | None = None
     attribution: tuple[Attribution, ...] | Missing = ()
     configuration: str = ""

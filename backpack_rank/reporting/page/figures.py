@@ -1,163 +1,231 @@
-"""The page's figures as charts, made from measures."""
+"""The page's charts and its table of main numbers, made from measures."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from backpack_rank.reporting.page.axes import dial_axis, ordered_axis, value_axis
-from backpack_rank.reporting.page.charts import Chart, Gallery, Panel, Point, Series, ShareChart
-from backpack_rank.reporting.page.data import Policies, Table
-from backpack_rank.reporting.rows import Figure, SystemRow
+from markupsafe import Markup
 
-_Named = TypeVar("_Named", Chart, ShareChart)
-_FIRST_CUTOFF = "10"
+from backpack_rank.evaluation.results import Estimate, SystemResult
+from backpack_rank.reporting import charts, tradeoff_chart, vega
+from backpack_rank.reporting.charts import Line
+from backpack_rank.reporting.page.data import Figure, Gallery, Panel, Policies, Table
+from backpack_rank.reporting.setting import Setting, is_control
+from backpack_rank.reporting.tradeoff_chart import Position
+
+Settings = Mapping[str, Sequence[SystemResult]]
+"""Systems by the name of their setting; with one setting the name may be empty."""
+AS_IT_IS = "the ranker as it is"
+_Named = TypeVar("_Named", Figure, Panel)
+_FIRST = ("ARaB(tf)", "10")
 _UNBIASED_AT_ZERO = ("RaB", "ARaB")
 _IN_WORDS = {
     "RaB": "rank bias",
     "ARaB": "average rank bias",
     "NFaiRR": "neutrality of the ranking",
-    "|gap|/std": "mean absolute score gap / standard deviation of scores",
+    "|gap|/std": "score gap / spread",
+    "swap change/std": "swap change / spread",
 }
 
 
-def tradeoff_gallery(
-    settings: Mapping[str, Sequence[SystemRow]], alpha: float | None, measure: str = "nDCG@10"
-) -> Gallery | None:
-    """``measure`` against every bias measure at every cut-off, one line for each setting of a sweep.
+def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | None:
+    """``measure`` against every bias measure at every cut-off, one chart for each policy that is no control.
 
     Args:
-        settings: systems by the name of their setting; with one setting the name may be empty.
-        alpha: the position of the dial that is marked, None for none.
+        settings: systems by setting.
         measure: of effectiveness.
 
     Returns:
         None when no system has both the measure and a measure of bias.
     """
-    rows = [row for one in settings.values() for row in one]
     panels = []
-    for bias in _measures(rows):
-        name, cutoff = split_measure(bias)
-        series = _tradeoff_series(settings, alpha, measure, bias)
-        if any(one.points for one in series):
-            points = [point for one in series for point in one.points]
-            zero = name.startswith(_UNBIASED_AT_ZERO)
-            x = value_axis(_axis_title(name, cutoff), _spread(points, "x"), zero)
-            y = value_axis(measure, _spread(points, "y"))
-            title = f"{measure} against {bias}"
-            text = f"{title}: {_told(series, measure, bias)}"
-            chart = Chart(_stem("tradeoff", bias), title, text, x, y, tuple(series))
-            panels.append(Panel((name, cutoff) if cutoff else (name, "all"), chart))
+    for bias in _measures(row for rows in settings.values() for row in rows):
+        figures = _tradeoffs(settings, measure, bias)
+        if figures:
+            name, cutoff = split_measure(bias)
+            stem = vega.stem_of("tradeoff", bias)
+            panels.append(Panel((name, cutoff or "all"), stem, f"{measure} against {bias}", tuple(figures)))
     if not panels:
         return None
     caption = (
-        "Each point is one alpha, with its 95% intervals; numbers beside points are alpha. "
-        "Higher is more effective. The ring marks the alpha of this report."
+        "Each point is one alpha, from alpha 1, the ranker as it is. Point at one for its numbers. Bars are 95% "
+        "intervals over queries of the two ends; they are wide where differences on the same queries are significant."
     )
-    first = next((number for number, panel in enumerate(panels) if panel.choice[1] == _FIRST_CUTOFF), 0)
+    first = next((number for number, panel in enumerate(panels) if panel.choice == _FIRST), 0)
     return Gallery("tradeoff", ("Measure of bias", "Cut-off"), _distinct_panels(panels), caption, first)
 
 
-def cutoff_gallery(settings: Mapping[str, Sequence[SystemRow]], alpha: float | None) -> Gallery | None:
+def tradeoff_of(
+    rows: Sequence[SystemResult],
+    measure: str,
+    bias: str,
+    *,
+    name: str = "alpha",
+    control: tuple[str, Sequence[SystemResult]] | None = None,
+    colour: str = vega.COLOURS[0],
+    beside: Sequence[SystemResult] = (),
+) -> tuple[vega.Spec, list[Position]] | None:
+    """The trade-off of one setting, and the positions that lie outside its axes; None where it has no position.
+
+    Args:
+        rows: its systems; those without alpha are references.
+        measure, bias: axes.
+        name: of the setting in the legend.
+        control: name and systems of the setting that is drawn grey.
+        colour: of the line.
+        beside: systems of the charts beside it, which have the same axes.
+    """
+    dial = _dial(rows, measure, bias, name)
+    references = [one for row in rows if row.alpha is None and (one := _position(row, measure, bias, row.label))]
+    if not dial and not references:
+        return None
+    lines, grey = {name: dial} if dial else {}, []
+    if control is not None:
+        grey = _dial(control[1], measure, bias, control[0])
+        lines |= {control[0]: grey} if grey else {}
+    zero = bias.startswith(_UNBIASED_AT_ZERO)
+    base = next((one for one in dial if one.alpha == 1), None)
+    domains = tradeoff_chart.frame(base, [*(dial or references), *_dial(beside, measure, bias, name)], grey, zero)
+    words, cutoff = split_measure(bias)
+    spec = tradeoff_chart.tradeoff(
+        lines,
+        references,
+        _axis_title(words, cutoff),
+        measure,
+        control=control[0] if control else None,
+        colour=colour,
+        domains=domains,
+        zero=zero,
+    )
+    return spec, [one for one in [*references, *dial, *grey] if tradeoff_chart.outside(one, domains)]
+
+
+def cutoff_gallery(settings: Settings, alpha: float | None) -> Gallery | None:
     """Every bias measure over its cut-offs, one line for each system; None without a measure at two cut-offs."""
     panels = []
     several = len(settings) > 1
-    for setting, rows in settings.items():
+    for name, rows in settings.items():
+        setting = Setting.of(name)
         cutoffs: dict[str, list[str]] = {}
         for bias in _measures(rows):
-            name, cutoff = split_measure(bias)
-            cutoffs.setdefault(name, []).append(cutoff)
-        for name, found in cutoffs.items():
+            measure, cutoff = split_measure(bias)
+            cutoffs.setdefault(measure, []).append(cutoff)
+        for measure, found in cutoffs.items():
             if len(found) > 1:
-                chart = _over_cutoffs(name, found, rows, alpha, setting)
-                panels.append(Panel((name, setting) if several else (name,), chart))
+                figure = _over_cutoffs(measure, found, rows, alpha, setting)
+                choice = (measure, setting.title or "all") if several else (measure,)
+                panels.append(Panel(choice, figure.name, figure.title, (figure,)))
     if not panels:
         return None
     selectors = ("Measure of bias", "Setting") if several else ("Measure of bias",)
-    return Gallery("cutoffs", selectors, _distinct_panels(panels), "Means over queries with their 95% intervals.")
+    wanted = [number for number, panel in enumerate(panels) if panel.choice[0] == _FIRST[0]]
+    first = next((n for n in wanted if not several or not is_control(panels[n].choice[1])), 0)
+    caption = "Means over queries with their 95% intervals."
+    return Gallery("cutoffs", selectors, _distinct_panels(panels), caption, first)
 
 
-def policy_charts(policies: Policies) -> list[Chart]:
+def policy_figures(policies: Policies) -> list[Figure]:
     """One chart over alpha for each measure of ``policies.drawn`` that any policy has."""
-    charts = []
+    found = []
     for measure in policies.drawn:
         series = []
         for policy in _names(policies):
-            own = sorted((result for result in policies.results if result.policy == policy), key=lambda r: r.alpha)
-            found = [_over_alpha(result.alpha, result.figures.get(measure), policy, measure) for result in own]
-            series.append(Series(policy, tuple(point for point in found if point is not None)))
-        series = [one for one in series if one.points]
-        if not series:
-            continue
-        points = [point for one in series for point in one.points]
-        zero = measure.startswith((*_UNBIASED_AT_ZERO, "|gap|", "gap"))
-        x, y = dial_axis(point.x for point in points), value_axis(_in_words(measure), _spread(points, "y"), zero)
-        title = f"{measure} over alpha"
-        text = f"{title}, one line for each of {len(series)} policies; the values are in the table of policies"
-        charts.append(Chart(_stem("policies", measure), title, text, x, y, tuple(series)))
-    return _distinct(charts)
+            own = sorted((one for one in policies.results if one.policy == policy), key=lambda one: one.alpha)
+            known = [(one.alpha, one.figures[measure]) for one in own if _finite(one.figures.get(measure))]
+            if known:
+                series.append(_line(policy, known, is_control(policy)))
+        if series:
+            zero = measure.startswith((*_UNBIASED_AT_ZERO, "|gap|", "gap", "swap change"))
+            spec = charts.lines(
+                series,
+                "alpha",
+                _in_words(measure),
+                zero=zero,
+                band=True,
+                ticks=(0, 0.2, 0.4, 0.6, 0.8, 1),
+                height=220,
+                framed=True,
+            )
+            title = f"{measure} over alpha"
+            text = f"{title}, one line for each of {len(series)} policies"
+            figure = Figure(vega.stem_of("policies", measure), title, text, spec)
+            found.append(replace(figure, values=_values(title, "policy", series, "alpha")))
+    return _distinct(found)
 
 
-def share_charts(policies: Policies, groups: Sequence[str]) -> list[ShareChart]:
+def share_figures(policies: Policies, groups: Sequence[str]) -> list[Figure]:
     """One chart of preferences for each policy that has them; columns from the smallest alpha to the largest."""
-    charts = []
+    found = []
+    parts = (f"prefers {groups[0]}", f"prefers {groups[1]}", "neither")
     for policy in _names(policies):
         own = sorted((one for one in policies.results if one.policy == policy and one.shares), key=lambda r: r.alpha)
-        columns = tuple(
-            (f"{one.alpha:g}", (one.shares.first, one.shares.second, one.shares.neither)) for one in own if one.shares
-        )
+        columns = {
+            f"{one.alpha:g}": (one.shares.first, one.shares.second, one.shares.neither) for one in own if one.shares
+        }
         if columns:
-            parts = (f"prefers {groups[0]}", f"prefers {groups[1]}", "neither")
             text = f"Preferences of {policy} over alpha: " + "; ".join(
-                f"alpha {name}: {values[0]:.0%} {groups[0]}, {values[1]:.0%} {groups[1]}" for name, values in columns
+                f"alpha {name}: {values[0]:.0%} {groups[0]}, {values[1]:.0%} {groups[1]}"
+                for name, values in columns.items()
             )
-            charts.append(ShareChart(_stem("shares", policy), policy, text, parts, columns))
-    return _distinct(charts)
+            found.append(Figure(vega.stem_of("shares", policy), policy, text, charts.shares(columns, parts, "alpha")))
+    return _distinct(found)
 
 
-def policy_table(policies: Policies, groups: Sequence[str]) -> Table:
-    """Every measure of every policy and alpha, with intervals, and the shares of preferences."""
-    measures = list(dict.fromkeys(name for result in policies.results for name in result.figures))
-    shares = any(result.shares for result in policies.results)
-    header = ("policy", "alpha", *measures, *((f"prefers {groups[0]}", f"{groups[1]}", "neither") if shares else ()))
-    rows = []
-    for one in policies.results:
-        cells = [one.policy, f"{one.alpha:g}", *(figure_text(one.figures.get(name)) for name in measures)]
-        if shares:
-            own = (one.shares.first, one.shares.second, one.shares.neither) if one.shares else (math.nan,) * 3
-            cells += [f"{value:.3f}" if math.isfinite(value) else "-" for value in own]
-        rows.append(tuple(cells))
-    return Table(header, tuple(rows), policies.caption or "Policies over alpha", left=1)
+def headline_table(
+    settings: Settings,
+    measures: Sequence[str],
+    caption: str,
+    alpha: float | None = None,
+    policy: str = "",
+    significant: Callable[[str, SystemResult, str], bool] = lambda setting, row, measure: False,
+) -> Table:
+    """Systems by the main measures: references, the ranker as it is once, then each policy, alpha downwards.
+
+    Args:
+        settings: systems by setting.
+        measures: columns.
+        caption: of the table.
+        alpha: of the rows that are marked.
+        policy: what all systems with an alpha share, where settings name none.
+        significant: whether a measure of a system of a setting differs from the ranker as it is.
+    """
+    lines: list[tuple[str, ...]] = []
+    marked: list[int] = []
+    starred = False
+    for name, rows in settings.items():
+        setting = Setting.of(name)
+        for row in sorted(rows, key=lambda row: (row.alpha is not None, -(row.alpha or 0))):
+            position = "" if row.alpha is None else f"{row.alpha:g}"
+            one = "" if row.alpha is None else AS_IT_IS if row.alpha == 1 else setting.policy or policy
+            label = ", ".join(
+                part for part in (one or row.label, setting.rest if row.alpha is not None else "") if part
+            )
+            stars = [significant(name, row, measure) for measure in measures]
+            starred = starred or any(stars)
+            cells = (_cell(figure_of(row, measure), star) for measure, star in zip(measures, stars, strict=True))
+            line = (label, position, *cells)
+            if line not in lines:
+                marked += [len(lines)] if alpha is not None and row.alpha == alpha else []
+                lines.append(line)
+    notes = ("* differs significantly from the ranker as it is (Holm-corrected over the alphas of a policy).",)
+    header = ("system", "alpha", *(measure.replace(" (swapped)", "") for measure in measures))
+    return Table(header, tuple(lines), caption, 2, notes if starred else (), tuple(marked))
 
 
-def values_table(chart: Chart) -> Table:
-    """The values of a chart, for readers who do not see it: one row for each series, or for each labelled point."""
-    title = f"Values of the figure: {chart.title}"
-    points = [(one.label, point) for one in chart.series for point in one.points]
-    if any(point.label for _, point in points):
-        cells = [(name, p.label, _ranged(p.x, p.x_range), _ranged(p.y, p.y_range)) for name, p in points]
-        return Table(("series", "label", chart.x.title, chart.y.title), tuple(cells), title, left=2)
-    columns = sorted({point.x for _, point in points})
-    texts = dict(chart.x.ticks)
-    rows = []
-    for one in chart.series:
-        values = {point.x: _ranged(point.y, point.y_range) for point in one.points}
-        rows.append((one.label, *(values.get(x, "-") for x in columns)))
-    return Table((chart.x.title, *(texts.get(x, f"{x:g}") for x in columns)), tuple(rows), title)
-
-
-def figure_text(figure: Figure | None) -> str:
-    """A mean with its interval, 4 decimals; ``-`` without a number."""
-    if figure is None or not math.isfinite(figure.mean):
+def figure_text(figure: Estimate | None, digits: int = 4) -> str:
+    """A mean with its interval; ``-`` without a number."""
+    if figure is None or not _finite(figure):
         return "-"
-    return _ranged(figure.mean, interval(figure))
+    ends = interval(figure)
+    text = f"{figure.mean:.{digits}f}"
+    return f"{text} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else text
 
 
-def interval(figure: Figure) -> tuple[float, float] | None:
+def interval(figure: Estimate) -> tuple[float, float] | None:
     """The ends of a figure's interval, or None without one."""
     if figure.low is None or figure.high is None or not math.isfinite(figure.low + figure.high):
         return None
@@ -170,92 +238,120 @@ def split_measure(measure: str) -> tuple[str, str]:
     return (name, cutoff) if name else (measure, "")
 
 
-def _tradeoff_series(
-    settings: Mapping[str, Sequence[SystemRow]], alpha: float | None, measure: str, bias: str
-) -> list[Series]:
-    series = []
-    references: dict[tuple[str, float, float], Series] = {}
-    for setting, rows in settings.items():
-        dial = sorted((row for row in rows if row.alpha is not None), key=lambda row: -(row.alpha or 0))
-        points = [_against(row, measure, bias, f"{row.alpha:g}", row.alpha == alpha) for row in dial]
-        series.append(Series(setting or "dial, by alpha", tuple(point for point in points if point is not None)))
-        for row in rows:
-            point = _against(row, measure, bias, row.label, False) if row.alpha is None else None
-            if point is not None:
-                references[row.label, point.x, point.y] = Series(row.label, (point,), reference=True)
-    return [one for one in [*series, *references.values()] if one.points]
-
-
-def _against(row: SystemRow, measure: str, bias: str, label: str, marked: bool) -> Point | None:
-    x, y = _figure(row, bias), _figure(row, measure)
-    if x is None or y is None:
-        return None
-    detail = f"{row.label}: {bias} {figure_text(x)}, {measure} {figure_text(y)}"
-    return Point(x.mean, y.mean, label, detail, interval(x), interval(y), marked)
-
-
-def _over_cutoffs(
-    name: str, cutoffs: Sequence[str], rows: Sequence[SystemRow], alpha: float | None, setting: str
-) -> Chart:
-    series = []
-    for row in rows:
-        points = []
-        for number, cutoff in enumerate(cutoffs):
-            figure = _figure(row, f"{name}@{cutoff}")
-            if figure is not None:
-                detail = f"{row.label}, cut-off {cutoff}: {figure_text(figure)}"
-                points.append(Point(float(number), figure.mean, "", detail, None, interval(figure)))
-        if points:
-            now = " (this report)" if alpha is not None and row.alpha == alpha else ""
-            series.append(Series(row.label + now, tuple(points), row.alpha is None))
-    every = [point for one in series for point in one.points]
-    zero = name.startswith(_UNBIASED_AT_ZERO)
-    title = f"{name} at every cut-off" + (f", {setting}" if setting else "")
-    text = f"{title}, one line for each of {len(series)} systems; the values are in the table below the figure"
-    axis = value_axis(_axis_title(name, ""), _spread(every, "y"), zero)
-    return Chart(
-        _stem("cutoffs", f"{name} {setting}".strip()),
-        title,
-        text,
-        ordered_axis("cut-off", cutoffs),
-        axis,
-        tuple(series),
-    )
-
-
-def _over_alpha(alpha: float, figure: Figure | None, policy: str, measure: str) -> Point | None:
-    if figure is None or not math.isfinite(figure.mean):
-        return None
-    return Point(
-        alpha, figure.mean, "", f"{policy}, alpha {alpha:g}: {measure} {figure_text(figure)}", None, interval(figure)
-    )
-
-
-def _told(series: Iterable[Series], measure: str, bias: str) -> str:
-    return "; ".join(
-        f"{one.label} {point.label if not one.reference else ''} {bias} {point.x:.4f}, {measure} {point.y:.4f}"
-        for one in series
-        for point in one.points
-    )
-
-
-def _measures(rows: Iterable[SystemRow]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows if row.bias for name in row.bias.figures))
-
-
-def _figure(row: SystemRow, measure: str) -> Figure | None:
-    for block in (row.effectiveness, row.bias):
-        if block is not None and measure in block.figures and math.isfinite(block.figures[measure].mean):
+def figure_of(row: SystemResult, measure: str) -> Estimate | None:
+    """A measure of a system, of any kind; None where it has none, or no number."""
+    for block in row.blocks.values():
+        if measure in block.figures and _finite(block.figures[measure]):
             return block.figures[measure]
     return None
 
 
-def _spread(points: Iterable[Point], of: str) -> list[float]:
-    values = []
-    for point in points:
-        value, ends = (point.x, point.x_range) if of == "x" else (point.y, point.y_range)
-        values += [value, *(ends or ())]
-    return values
+def _tradeoffs(settings: Settings, measure: str, bias: str) -> list[Figure]:
+    parts = {name: Setting.of(name) for name in settings}
+    controls = {setting.rest: name for name, setting in parts.items() if setting.is_control}
+    shown = [name for name, setting in parts.items() if not setting.is_control] or list(settings)
+    figures = []
+    for number, name in enumerate(shown):
+        setting = parts[name]
+        grey = controls.get(setting.rest)
+        control = (parts[grey].policy, settings[grey]) if grey is not None and grey != name else None
+        found = tradeoff_of(
+            settings[name],
+            measure,
+            bias,
+            name=setting.title or "alpha",
+            control=control,
+            colour=vega.COLOURS[number % len(vega.COLOURS)],
+            beside=[row for other in shown if other != name for row in settings[other]],
+        )
+        if found is None:
+            continue
+        spec, left_out = found
+        title = setting.title or f"{measure} against {bias}"
+        stem = vega.stem_of("tradeoff", f"{bias} {name}".strip())
+        rows = [row for row in settings[name] if _position(row, measure, bias, "")]
+        cells = tuple(
+            (row.label, figure_text(figure_of(row, bias)), figure_text(figure_of(row, measure))) for row in rows
+        )
+        text = f"{measure} against {bias}, {setting.title or 'by alpha'}: " + "; ".join(
+            f"{label} {bias} {x}, {measure} {y}" for label, x, y in cells
+        )
+        note = "; ".join(f"{one.name} ({measure} {one.y:.3f})" for one in left_out)
+        values = Table(
+            ("system", bias, measure),
+            cells,
+            f"Values of the figure: {title}",
+            notes=(f"Outside the figure: {note}.",) if note else (),
+        )
+        figures.append(Figure(stem, title, text, spec, values))
+    return figures
+
+
+def _dial(rows: Sequence[SystemResult], measure: str, bias: str, name: str) -> list[Position]:
+    dial = sorted((row for row in rows if row.alpha is not None), key=lambda row: -(row.alpha or 0))
+    named = [(row, AS_IT_IS if row.alpha == 1 else f"{name}, alpha {row.alpha:g}") for row in dial]
+    if name == "alpha":
+        named = [(row, AS_IT_IS if row.alpha == 1 else f"alpha {row.alpha:g}") for row in dial]
+    return [one for row, label in named if (one := _position(row, measure, bias, label)) is not None]
+
+
+def _position(row: SystemResult, measure: str, bias: str, label: str) -> Position | None:
+    x, y = figure_of(row, bias), figure_of(row, measure)
+    if x is None or y is None:
+        return None
+    told = {bias: figure_text(x), measure: figure_text(y)}
+    return Position(label, row.alpha, x.mean, y.mean, interval(x), interval(y), told)
+
+
+def _over_cutoffs(
+    name: str, cutoffs: Sequence[str], rows: Sequence[SystemResult], alpha: float | None, setting: Setting
+) -> Figure:
+    series = []
+    for row in rows:
+        found = [(cutoff, figure) for cutoff in cutoffs if (figure := figure_of(row, f"{name}@{cutoff}")) is not None]
+        if found:
+            now = " (this report)" if alpha is not None and row.alpha == alpha else ""
+            series.append(_line(row.label + now, found, row.alpha is None))
+    title = f"{name} at every cut-off" + (f", {setting.title}" if setting.title else "")
+    text = f"{title}, one line for each of {len(series)} systems; the values are in the table below the figure"
+    spec = charts.lines(series, "cut-off", _axis_title(name, ""), zero=name.startswith(_UNBIASED_AT_ZERO))
+    stem = vega.stem_of("cutoffs", f"{name} {setting.name}".strip())
+    return Figure(stem, title, text, spec, _values(title, "system", series, "cut-off"))
+
+
+def _line(name: str, figures: Sequence[tuple[float | str, Estimate]], grey: bool) -> Line:
+    ends = [interval(figure) or (None, None) for _, figure in figures]
+    means = [figure.mean for _, figure in figures]
+    return Line(name, [x for x, _ in figures], means, [low for low, _ in ends], [high for _, high in ends], grey)
+
+
+def _values(title: str, first: str, series: Sequence[Line], x: str) -> Table:
+    columns = list(dict.fromkeys(at for one in series for at in one.x))
+    rows = []
+    for one in series:
+        known = {
+            at: figure_text(Estimate(y, abs(y), low, high))
+            for at, y, low, high in zip(one.x, one.y, one.low, one.high, strict=True)
+        }
+        rows.append((one.name, *(known.get(at, "-") for at in columns)))
+    header = (first, *(f"{x} {at:g}" if isinstance(at, float | int) else f"{x} {at}" for at in columns))
+    return Table(header, tuple(rows), f"Values of the figure: {title}")
+
+
+def _cell(figure: Estimate | None, star: bool) -> str:
+    if figure is None:
+        return "-"
+    ends = interval(figure)
+    low_high = Markup("<small>[{:.3f}, {:.3f}]</small>").format(*ends) if ends else Markup("")
+    return Markup("{:.4f}{}{}").format(figure.mean, "*" if star else "", low_high)
+
+
+def _finite(figure: Estimate | None) -> bool:
+    return figure is not None and math.isfinite(figure.mean)
+
+
+def _measures(rows: Iterable[SystemResult]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows if row.bias for name in row.bias.figures))
 
 
 def _names(policies: Policies) -> list[str]:
@@ -263,38 +359,35 @@ def _names(policies: Policies) -> list[str]:
 
 
 def _axis_title(name: str, cutoff: str) -> str:
-    title = _in_words(name) + (f" at {cutoff}" if cutoff else "")
-    return f"{title}, 0 is unbiased" if name.startswith(_UNBIASED_AT_ZERO) else title
+    title = f"{name}@{cutoff}" if cutoff else name
+    words = _words_of(name)
+    title += f", {words}" if words else ""
+    return f"{title} (0 is unbiased)" if name.startswith(_UNBIASED_AT_ZERO) else title
 
 
 def _in_words(name: str) -> str:
-    words = _IN_WORDS.get(name) or _IN_WORDS.get(name.partition("(")[0].partition("@")[0])
-    return f"{name}: {words}" if words else name
+    words = _words_of(name.replace(" (swapped)", ""))
+    return words or name
 
 
-def _ranged(mean: float, ends: tuple[float, float] | None) -> str:
-    text = f"{mean:.4f}"
-    return f"{text} [{ends[0]:.4f}, {ends[1]:.4f}]" if ends else text
+def _words_of(name: str) -> str | None:
+    return _IN_WORDS.get(name) or _IN_WORDS.get(name.partition("(")[0].partition("@")[0])
 
 
-def _stem(kind: str, what: str) -> str:
-    words = re.sub(r"\|([^|]*)\|", r"abs-\1", what)
-    return f"{kind}-{re.sub(r'[^A-Za-z0-9._=]+', '-', words).strip('-')}"
-
-
-def _distinct(charts: Sequence[_Named]) -> list[_Named]:
-    """Charts with names that differ, so that neither files nor places on the page are shared."""
+def _distinct(named: Sequence[_Named]) -> list[_Named]:
+    """Figures with names that differ, so that neither files nor places on the page are shared."""
     found: list[_Named] = []
     taken: set[str] = set()
-    for chart in charts:
+    for one in named:
         # Lower case, because some file systems do not tell cases apart.
-        names = itertools.chain([chart.name], (f"{chart.name}-{number}" for number in itertools.count(2)))
+        names = itertools.chain([one.name], (f"{one.name}-{number}" for number in itertools.count(2)))
         name = next(name for name in names if name.lower() not in taken)
         taken.add(name.lower())
-        found.append(replace(chart, name=name))
+        found.append(replace(one, name=name))
     return found
 
 
 def _distinct_panels(panels: Sequence[Panel]) -> tuple[Panel, ...]:
-    charts = _distinct([panel.chart for panel in panels])
-    return tuple(replace(panel, chart=chart) for panel, chart in zip(panels, charts, strict=True))
+    figures = iter(_distinct([figure for panel in panels for figure in panel.figures]))
+    own = [replace(panel, figures=tuple(next(figures) for _ in panel.figures)) for panel in panels]
+    return tuple(_distinct(own))

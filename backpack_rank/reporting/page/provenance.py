@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from backpack_rank.evaluation.results import RunInfo
 from backpack_rank.reporting.page.data import Provenance
-from backpack_rank.reporting.rows import About
 
 _PACKAGES = ("backpack-rank", "torch", "transformers")
 
 
 def provenance(
-    about: About,
+    about: RunInfo,
     data: Sequence[str] = (),
     date: datetime.datetime | None = None,
     command: Sequence[str] | None = None,

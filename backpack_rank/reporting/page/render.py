@@ -13,17 +13,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from backpack_rank.files import write_text
+from backpack_rank.reporting import vega
 from backpack_rank.reporting.explanation import EXPLANATION_CSS
-from backpack_rank.reporting.page import figures, svg
-from backpack_rank.reporting.page.axes import value_axis
-from backpack_rank.reporting.page.charts import Axis, Series
-from backpack_rank.reporting.page.data import ChangedQuery, Headline, Missing, Page, RankedDocument, SensePanel, Span
-from backpack_rank.reporting.page.styles import GROUP_COLOURS, styles
+from backpack_rank.reporting.page import figures
+from backpack_rank.reporting.page.data import ChangedQuery, Missing, Page, RankedDocument, SensePanel, Span
 from backpack_rank.reporting.page.text import cut
 
+GROUPS = 4
+"""Groups of a lexicon that have colours of their own."""
 SECTIONS = {
-    "headline": "Headline numbers",
     "tradeoff": "Trade-off",
+    "headline": "Main numbers",
     "cutoffs": "Bias per cut-off",
     "policies": "Policies",
     "comparison": "Comparison of systems",
@@ -84,6 +84,7 @@ def write_page(path: str | Path, page: Page, limits: Limits = Limits()) -> Path:
 def render(page: Page, limits: Limits = Limits()) -> str:
     """The HTML text of a page. Texts are escaped; only ``Markup`` is taken as HTML."""
     templates = resources.files(__package__) / "templates"
+    drawn = page.tradeoff or page.cutoffs or page.policies
     return (
         _environment()
         .get_template("page.html")
@@ -93,6 +94,7 @@ def render(page: Page, limits: Limits = Limits()) -> str:
             sections={name: title for name, title in SECTIONS.items() if getattr(page, name)},
             style=page_style(),
             script=Markup((templates / "script.js").read_text("utf-8")),
+            chart_script=Markup(vega.chart_script()) if drawn else "",
             group_class=lambda group: _group_class(page.groups, group),
         )
     )
@@ -114,19 +116,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        chart_svg=svg.chart_svg,
-        share_svg=svg.share_svg,
-        rank_svg=svg.rank_svg,
-        interval_strip=svg.interval_strip,
-        bar=svg.bar,
-        legend=_legend,
-        values_table=figures.values_table,
-        policy_charts=figures.policy_charts,
-        share_charts=figures.share_charts,
-        policy_table=figures.policy_table,
-        interval=figures.interval,
-        headline_axis=_headline_axis,
-        sense_axes=_sense_axes,
+        config=vega.CONFIG,
+        dark=vega.DARK,
+        policy_figures=figures.policy_figures,
+        share_figures=figures.share_figures,
+        sense_bars=_sense_bars,
         documents=_documents,
         finite=_finite,
         is_missing=lambda section: isinstance(section, Missing),
@@ -138,27 +132,17 @@ def _finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def _legend(series: tuple[Series, ...]) -> list[tuple[Markup, str]]:
-    return [(svg.swatch(look), one.label) for one, look in zip(series, styles(series), strict=True)]
-
-
-def _headline_axis(headline: Headline, measure: str) -> Axis:
-    found = [system.figures[measure] for system in headline.systems if measure in system.figures]
-    values = [value for one in found for value in (one.mean, *(figures.interval(one) or ())) if math.isfinite(value)]
-    return value_axis(measure, values or [0.0], zero=measure.startswith(("RaB", "ARaB")))
-
-
-def _sense_axes(panel: SensePanel) -> tuple[Axis, Axis, Axis]:
-    """Axes of the bars of sensitivity, weight and contribution, each common to all senses."""
+def _sense_bars(panel: SensePanel) -> dict[str, tuple[float, float]]:
+    """Ends of the bars of sensitivity, weight and contribution, each common to all senses."""
     sensitivities = [one.sensitivity for one in panel.senses if _finite(one.sensitivity)]
     weights = [one.weight for one in panel.senses if _finite(one.weight)]
     contributions = [abs(one) for sense in panel.senses for one in sense.contributions if math.isfinite(one)]
     widest = max(contributions, default=0.0) or 1.0
-    return (
-        Axis("sensitivity", min([0.0, *sensitivities]), max([1.0, *sensitivities]), ()),
-        Axis("weight", min([0.0, *weights]), max([1.0, *weights]), ()),
-        Axis("contribution", -widest, widest, ()),
-    )
+    return {
+        "sensitivity": (min([0.0, *sensitivities]), max([1.0, *sensitivities])),
+        "weight": (min([0.0, *weights]), max([1.0, *weights])),
+        "contribution": (-widest, widest),
+    }
 
 
 def _documents(query: ChangedQuery, side: str, groups: tuple[str, ...], limits: Limits) -> list[_Document]:
@@ -210,4 +194,4 @@ def _move(rank: int, there: int | None, side: str) -> tuple[str, str]:
 
 def _group_class(groups: tuple[str, ...], group: str) -> str:
     """Class of a group's colour; ``rest`` for what is no group of the lexicon (neutral)."""
-    return f"g{groups.index(group) % len(GROUP_COLOURS)}" if group in groups else "rest"
+    return f"g{groups.index(group) % GROUPS}" if group in groups else "rest"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from backpack_rank.data.lexicon import Lexicon
+from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.reporting.page.data import Span
 
 _WORD = re.compile(r"[^\W_]+")

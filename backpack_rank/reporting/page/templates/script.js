@@ -3,7 +3,32 @@
   const root = document.documentElement;
   root.classList.remove("plain");
   root.dataset.errors = "0";
-  addEventListener("error", () => { root.dataset.errors = String(Number(root.dataset.errors) + 1); });
+  const failed = () => { root.dataset.errors = String(Number(root.dataset.errors) + 1); };
+  addEventListener("error", failed);
+
+  // Charts: each is drawn when it is first seen, in the colours and to the width of the page.
+  const look = JSON.parse(document.querySelector("#look")?.textContent ?? "null");
+  const night = matchMedia("(prefers-color-scheme: dark)");
+  const coloured = (value) => night.matches
+    ? JSON.parse(JSON.stringify(value), (_, part) => (typeof part === "string" && look.dark[part]) || part) : value;
+  const draw = (figure) => {
+    const place = figure.querySelector(".chart");
+    const spec = JSON.parse(figure.querySelector("script").textContent);
+    const font = getComputedStyle(document.body).fontFamily;
+    const config = coloured({ ...look.config, font, background: "transparent" });
+    const ranges = coloured(spec);
+    config.legend.columns = Math.max(1, Math.floor(place.clientWidth / 150));
+    config.legend.labelLimit = place.clientWidth - 40;
+    const options = { mode: "vega-lite", actions: false, renderer: "svg", ast: true, config,
+      tooltip: { theme: night.matches ? "dark" : "light" } };
+    figure.dataset.drawn = "";
+    vegaEmbed(place, { ...ranges, width: "container", autosize: { type: "fit-x", contains: "padding" } }, options)
+      .then(() => { figure.dataset.drawn = "yes"; report(); }, (error) => { failed(); console.error(error); });
+  };
+  const visible = () => [...document.querySelectorAll(".figure")].filter((one) => one.offsetParent !== null);
+  const drawAll = () => { for (const one of visible()) if (!("drawn" in one.dataset)) draw(one); report(); };
+  const again = () => { for (const one of document.querySelectorAll(".figure")) delete one.dataset.drawn; drawAll(); };
+  night.addEventListener("change", again);
 
   // Selectors: one panel of a gallery is visible; a choice that does not exist with the earlier ones is disabled.
   const panelsOf = (gallery) => [...gallery.querySelectorAll(".panel")].map(
@@ -23,7 +48,7 @@
     const form = gallery.querySelector(".selectors");
     if (!form) continue;
     form.hidden = false;
-    form.addEventListener("change", () => { update(gallery); report(); });
+    form.addEventListener("change", () => { update(gallery); drawAll(); });
     update(gallery);
   }
 
@@ -36,17 +61,12 @@
   addEventListener("afterprint", () => { for (const one of closed) one.open = false; });
 
   // What a check of the page reads: visible figures, those of them that were drawn, and whether the page is too wide.
-  const size = (element) => { const box = element.getBoundingClientRect(); return box.width * box.height; };
-  const drawn = (figure) => {
-    const parts = figure.querySelectorAll(".dot, .part");
-    return size(figure) > 0 && parts.length > 0 && [...parts].some((part) => size(part) > 0);
-  };
   function report() {
-    const visible = [...document.querySelectorAll(".figure")].filter((figure) => !figure.closest("[hidden]"));
-    root.dataset.figures = String(visible.length);
-    root.dataset.figuresDrawn = String(visible.filter(drawn).length);
+    const shown = visible();
+    root.dataset.figures = String(shown.length);
+    root.dataset.figuresDrawn = String(shown.filter((one) => one.dataset.drawn === "yes").length);
     root.dataset.overflow = String(root.scrollWidth > root.clientWidth);
   }
   addEventListener("resize", report);
-  if (document.readyState === "complete") report(); else addEventListener("load", report);
+  drawAll();
 })();

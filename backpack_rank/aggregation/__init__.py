@@ -1,0 +1,1 @@
+"""Rank aggregation: Kemeny, Borda, reciprocal rank fusion."""

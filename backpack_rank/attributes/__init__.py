@@ -1,0 +1,1 @@
+"""Word lists of an attribute, and texts with its words swapped."""

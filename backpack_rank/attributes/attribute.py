@@ -1,0 +1,129 @@
+"""An attribute such as gender: the words that stand for it, by the files that ``conf/attribute/`` names.
+
+gender = Attribute.named("gender")
+gender.swap()("she saw her father").text  # 'he saw his mother'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from backpack_rank.attributes.counterfactual import LexiconSwap
+from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
+from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
+from backpack_rank.files import resource_folder
+
+
+class Attribute:
+    """Which words stand for an attribute.
+
+    Files are names in ``lexicons/`` or paths; each is read when it is asked for, and errors of a file are raised then.
+
+    Attributes:
+        name: such as ``gender``.
+        sides: the groups that pairs have words of, such as ``("female", "male")``.
+        sign: the difference of two groups that a positive measure stands for, such as ``("male", "female")``.
+        class_files, wide_class_files, names_file: as they were given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        lexicon: str | Path,
+        sign: str,
+        pairs: str | Path,
+        sides: Sequence[str],
+        swap_pairs: str | Path | None = None,
+        one_way: str | Path | None = None,
+        classes: Sequence[str | Path] = (),
+        wide_classes: Sequence[str | Path] | None = (),
+        names: str | Path | None = None,
+    ) -> None:
+        """
+        Args:
+            name: shown in reports.
+            lexicon: words by group, which measures count.
+            sign: ``<group>_minus_<group>`` of the lexicon.
+            pairs: word pairs of the sensitivity (paper 004, eq. 4).
+            sides: columns of the pairs.
+            swap_pairs: word pairs of counterfactual texts, with the same columns; ``pairs`` when None.
+            one_way: further words that are swapped, with nothing swapped into them.
+            classes: words that are equal up to the attribute.
+            wide_classes: joined to them on request.
+            names: first names, which swaps leave alone.
+
+        Raises:
+            ValueError: ``sign`` is no difference, or there are not two sides.
+        """
+        first, minus, second = str(sign).partition("_minus_")
+        if not (first and minus and second):
+            raise ValueError(f"attribute.sign={sign}: give two groups, such as male_minus_female")
+        if len(sides) != 2 or isinstance(sides, str):
+            raise ValueError(f"attribute.sides={sides}: give the two columns of the pairs, such as [female, male]")
+        self.name = name
+        self.sides = (str(sides[0]), str(sides[1]))
+        self.sign = (first, second)
+        self._lexicon = lexicon
+        self._pairs = pairs
+        self._swap_pairs = swap_pairs or pairs
+        self._one_way = one_way
+        self.class_files = tuple(classes)
+        self.wide_class_files = tuple(wide_classes or ())
+        self.names_file = names
+
+    @classmethod
+    def named(cls, name: str) -> Attribute:
+        """One of ``conf/attribute/``, or a YAML file of the same form by its path.
+
+        Raises:
+            FileNotFoundError: there is none of that name; lists those that there are.
+            ValueError: a value is missing or unknown; the file is named.
+        """
+        folder = resource_folder("conf") / "attribute"
+        path = Path(name).expanduser() if name.endswith(".yaml") else folder / f"{name}.yaml"
+        if not path.is_file():
+            known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
+            raise FileNotFoundError(f"there is no attribute {name!r}: use one of {known}, or the path of a .yaml file")
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        try:
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def lexicon(self) -> Lexicon:
+        """The words by group."""
+        return load_lexicon(self._lexicon)
+
+    def pairs(self) -> WordPairs:
+        """The word pairs of the sensitivity."""
+        return load_pairs(self._pairs, self.sides)
+
+    def names(self) -> Lexicon | None:
+        """The first names; None where the attribute has none."""
+        return None if self.names_file is None else load_lexicon(self.names_file)
+
+    def swap(self) -> LexiconSwap:
+        """What makes the counterfactual of a text."""
+        one_way = None if self._one_way is None else load_one_way(self._one_way)
+        return LexiconSwap(load_pairs(self._swap_pairs, self.sides), self.names(), one_way)
+
+    def classes(self, *, wide: bool = False, names: bool = False) -> WordClasses:
+        """Words that are equal up to the attribute.
+
+        Args:
+            wide: with titles, occupations, kinship and other words of the wide list.
+            names: with first names as one class; names are identity, so nothing does that unasked.
+
+        Raises:
+            ValueError: the attribute has no classes, or no names where they are asked for.
+        """
+        found = load_all_classes([*self.class_files, *(self.wide_class_files if wide else ())])
+        if not names:
+            return found
+        if (known := self.names()) is None:
+            raise ValueError(f"the attribute {self.name} has no list of first names")
+        return found.merged(class_of_names(known))

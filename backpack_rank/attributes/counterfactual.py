@@ -1,0 +1,174 @@
+"""The counterfactual of a text: every word of a pair replaced by its partner, all else as it was.
+
+Swapping by word lists goes back to Zhao et al. (2018) and Lu et al. (2020). English pronouns need more than a
+list: "her" is "him" in "I saw her." and "his" in "her book", and "his" is "her" in "his book" and "hers" in "a
+friend of his". The next word decides, with closed lists of words that cannot begin a noun phrase; no tagger is
+needed, and the lists make mistakes where the next word is both ("saw her return").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backpack_rank.attributes.lexicon import Lexicon, WordPairs
+
+POSSESSIVES = frozenset({"him", "his", "her", "hers"})
+"""Forms of the English third person that no pair list can tell apart, because "her" is both "him" and "his"."""
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """A text after the swap.
+
+    Attributes:
+        text: the counterfactual.
+        swaps: words that were replaced.
+        names: capitalised first names of the list, which were left alone.
+    """
+
+    text: str
+    swaps: int
+    names: int
+
+
+class LexiconSwap:
+    """Replaces every word of the pairs by its partner, in both directions.
+
+    Kept: case (lower, Capitalised, UPPER; anything else becomes lower-cased), a possessive 's, hyphens and
+    the other parts of a compound ("Mother-in-law's" becomes "Father-in-law's"), and every other character. An
+    article is not adapted: "an old man" becomes "an young man" if old and young are a pair.
+
+    The pronouns him, his, her and hers follow the rules of this module if all of them are in the pairs. The titles
+    "Ms" and "Miss" are replaced only if they are capitalised and a capitalised word follows, because "ms" is a unit
+    and "miss" a verb.
+    """
+
+    def __init__(
+        self, pairs: WordPairs, names: Lexicon | None = None, one_way: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Args:
+            pairs: words and their partners.
+            names: first names. A capitalised word of the list is left alone and counted, also if it is a word of
+                the pairs.
+            one_way: further words and their partners, lower-cased, that nothing is replaced by in return
+                ("ms" -> "mr"); see :func:`~backpack_rank.attributes.lexicon.load_one_way`.
+
+        Raises:
+            ValueError: a word of ``one_way`` is in the pairs.
+        """
+        self._partner: dict[str, str] = {}
+        for first, second in pairs.pairs:
+            self._partner |= {first: second, second: first}
+        self.pronouns = POSSESSIVES.issubset(self._partner)
+        for word, partner in (one_way or {}).items():
+            if word in self._partner:
+                raise ValueError(f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way words")
+            self._partner[word] = partner
+        self._names = frozenset() if names is None else names.words
+
+    def __call__(self, text: str) -> Swapped:
+        """The counterfactual of one text."""
+        pieces: list[str] = []
+        done = swaps = name_count = 0
+        for match in _WORD.finditer(text):
+            word = match.group()
+            lower = word.lower()
+            if lower in self._names and word[0].isupper():
+                name_count += 1
+                continue
+            if lower not in self._partner:
+                continue
+            partner = self._partner_of(lower, word, text, match.end())
+            if partner is None:
+                continue
+            pieces += (text[done : match.start()], _in_case_of(word, partner))
+            done = match.end()
+            swaps += 1
+        return Swapped("".join((*pieces, text[done:])), swaps, name_count)
+
+    def _partner_of(self, lower: str, word: str, text: str, end: int) -> str | None:
+        if lower in _TITLES and not (_is_capitalised(word) and _NAME_FOLLOWS.match(text, end)):
+            return None
+        if self.pronouns and lower in POSSESSIVES:
+            return _pronoun(lower, word, text, end)
+        return self._partner[lower]
+
+
+_WORD = re.compile(r"[^\W_]+")
+_TITLES = frozenset({"ms", "miss"})
+_NAME_FOLLOWS = re.compile(r"\.?\s+[^\W\d_a-z]")
+# An editor's bracket, white space, an opening quote, bracket or currency sign; then the next word, a hyphen that makes
+# it part of a compound, and whether "of" or "than" follows.
+_NEXT = re.compile(r"\]?\s+(?:``|[\"'“\u2018«(\[$£€#])?([^\W_]+)(-[^\W_])?(\s+(?:of|than)\b)?")
+_SLASH_HER = re.compile(r"\s?/\s?her\b", re.IGNORECASE)
+
+# Words that cannot begin a noun phrase after a determiner, so that "her" before them is an object: "saw her and left".
+_CLOSED_WORDS = """
+about above across after against along alongside among amongst amid around as at because before behind below beneath
+beside besides between beyond but by despite during except following for from if in including inside into like near
+nor of off on onto opposite or and out outside over per regarding since so than that though although through
+throughout till to toward towards under underneath unless unlike until unto up upon via when whenever where whereas
+wherever whether which while whilst who whom whose why how what whatever with within without
+a an the this these those another any each either neither both all some such several
+i you he she it we they me us them him her himself herself itself myself yourself themselves mine yours hers ours
+theirs my your our their its
+am is are was were be been has had have having do does did would shall should can could may might must cannot
+isn wasn aren weren hasn hadn haven doesn didn don won wouldn shouldn couldn
+again ago alone also altogether always anymore anyway apart aside away directly down easily else ever everywhere
+forever further hence here however immediately indeed instead just maybe merely moreover never nevertheless
+nonetheless not often once perhaps personally please quickly rather really regularly repeatedly simply slowly
+sometimes somewhere soon still straight suddenly then there thereafter therefore thereby thus today together
+tomorrow tonight too twice unfortunately usually well yesterday yet
+appear become becoming believe come cope die do doing feel get go going keep know leave make realise realize see
+seem sing take think understand want goodbye pregnant alive asleep unconscious
+"""
+# "his" stands before its noun nearly always; only what cannot come between them makes it "hers". "And" and "or" are
+# not among it: "his and her children", "his or her age".
+_CLOSED_WORDS_AFTER_HIS = """
+about after against among as at because before but by during for from if in into nor of on onto over regarding since
+so such than that though through to toward towards under unless until upon when where whereas which while who whom
+whose with within without a an the this these those i you he she it we they me us them him
+am is are was were be been has had have having do does did would shall should can could may must cannot
+isn wasn aren weren hasn hadn haven doesn didn don won wouldn shouldn couldn alone also too not
+"""
+_CLOSED = frozenset(_CLOSED_WORDS.split())
+_CLOSED_AFTER_HIS = frozenset(_CLOSED_WORDS_AFTER_HIS.split())
+_BEFORE_OF_OR_THAN = frozenset({"one", "some", "much", "many", "most", "more", "less"})
+
+
+def _pronoun(lower: str, word: str, text: str, end: int) -> str:
+    """Partner of him, his, her or hers at the place in the text where the word ends."""
+    if lower == "him":
+        return "her"
+    if lower == "hers":
+        return "his"
+    if lower == "her":
+        return "his" if _is_before_noun(_CLOSED, text, end) else "him"
+    following = _NEXT.match(text, end)
+    # "his The Time Machine": a title, unless all words of the text are capitalised.
+    is_title = following is not None and _is_capitalised(following[1]) and following[1] != "I" and word == "his"
+    before_noun = is_title or _is_before_noun(_CLOSED_AFTER_HIS, text, end) or _SLASH_HER.match(text, end) is not None
+    return "her" if before_noun else "hers"
+
+
+def _is_before_noun(closed: frozenset[str], text: str, end: int) -> bool:
+    following = _NEXT.match(text, end)
+    if following is None:
+        return False
+    word = following[1].lower()
+    if following[3] and word in _BEFORE_OF_OR_THAN:  # "gave her one of them", "needs her more than"
+        return False
+    return word not in closed or following[2] is not None  # a compound is no closed word: "her in-laws"
+
+
+def _is_capitalised(word: str) -> bool:
+    return word[0].isupper() and (len(word) == 1 or word[1:].islower())
+
+
+def _in_case_of(word: str, partner: str) -> str:
+    if len(word) > 1 and word.isupper():
+        return partner.upper()
+    return partner[0].upper() + partner[1:] if _is_capitalised(word) else partner

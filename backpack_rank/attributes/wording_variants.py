@@ -1,0 +1,262 @@
+"""Collections that hold the same document in male, female and neutral wording.
+
+With them a ranker's preference can be read off directly: two documents that differ in nothing but gender should get
+the same score. Grep-BiasIR (Krieg et al. 2023) is such a collection; a file ``wordings.jsonl`` makes any other one so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backpack_rank.data.trec import numbered_lines, read_qrels
+
+GROUPS = ("male", "female", "neutral")
+WORDINGS_FILE = "wordings.jsonl"
+
+_GROUP_OF = {"m": "male", "f": "female", "n": "neutral", "male": "male", "female": "female", "neutral": "neutral"}
+_NO_STEREOTYPE = "none"
+
+
+@dataclass(frozen=True)
+class VariantItem:
+    """One document of a query in several wordings.
+
+    Attributes:
+        name: unique within the query; for Grep-BiasIR ``relevant`` or ``non-relevant``.
+        relevance: its label, or None if the source gives none.
+        documents: ``{group: document id}`` with two groups or more of ``male``, ``female``, ``neutral``.
+    """
+
+    name: str
+    relevance: int | None
+    documents: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class WordedPair:
+    """Two wordings of one document: what a score gap is taken from."""
+
+    query_id: str
+    item: str
+    relevance: int | None
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class WordingVariants:
+    """Which documents of a collection are wordings of each other.
+
+    Attributes:
+        name: of the collection; shown in reports.
+        items: ``{query id: items}`` in the order of the source.
+        topics: ``{query id: topic}``; queries without one are left out.
+        stereotypes: ``{query id: gender that the query is expected to evoke}``: ``female``, ``male`` or ``none`` (no
+            expectation, or annotators that do not agree); queries without annotation are left out.
+        left_out: ids of documents that are in no item, because their wording is not told apart (in Grep-BiasIR
+            ``content_gender`` is "both") or because no other wording of them is known.
+    """
+
+    name: str
+    items: Mapping[str, tuple[VariantItem, ...]]
+    topics: Mapping[str, str]
+    stereotypes: Mapping[str, str]
+    left_out: tuple[str, ...] = ()
+
+    def pairs(self, first: str = "male", second: str = "female") -> list[WordedPair]:
+        """Every item that has both wordings, in order.
+
+        Raises:
+            ValueError: a group that does not exist, or no item with both.
+        """
+        for group in (first, second):
+            if group not in GROUPS:
+                raise ValueError(f"there is no wording {group!r}; wordings are {', '.join(GROUPS)}")
+        found = [
+            WordedPair(query_id, item.name, item.relevance, item.documents[first], item.documents[second])
+            for query_id, items in self.items.items()
+            for item in items
+            if first in item.documents and second in item.documents
+        ]
+        if not found:
+            raise ValueError(f"{self.name}: no document has both a {first} and a {second} wording")
+        return found
+
+    def only(self, query_ids: Iterable[str]) -> WordingVariants:
+        """The same restricted to these queries; ids that it does not have are passed over."""
+        wanted = set(query_ids)
+        return replace(
+            self,
+            items={query_id: items for query_id, items in self.items.items() if query_id in wanted},
+            topics={query_id: topic for query_id, topic in self.topics.items() if query_id in wanted},
+            stereotypes={query_id: kind for query_id, kind in self.stereotypes.items() if query_id in wanted},
+        )
+
+
+def load_wordings(folder: str | Path, split: str = "test", name: str | None = None) -> WordingVariants:
+    """Read the wordings of a collection in a folder of BEIR's layout.
+
+    If the folder has ``wordings.jsonl``, that file says which documents belong together, one JSON object per line with
+    the strings ``query_id``, ``item`` (any name, the same for all wordings of one document), ``group`` (``male``,
+    ``female`` or ``neutral``) and ``doc_id``, and perhaps the integer ``relevance``. Otherwise the form of Grep-BiasIR
+    is expected: the documents of a query with the same label in ``qrels/<split>.tsv`` are one item, and
+    ``metadata.content_gender`` of a document (M, F, N) is its wording.
+
+    In both cases ``metadata`` in ``queries.jsonl`` may name the topic (``topic`` or ``category``) and the stereotype
+    (``stereotype`` or ``exp_stereotype``; "Towards Female", "Towards Male", anything with "agreement" is ``none``).
+    Files may end in ``.gz``.
+
+    Raises:
+        FileNotFoundError: the folder or a file is missing.
+        ValueError: a malformed line, two documents with the same wording of one item, a judged document that the
+            corpus does not have, or no item with two wordings; file, line and id are named.
+    """
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels in it")
+    own = _find(root / WORDINGS_FILE)
+    rows = list(_rows_of_file(own)) if own is not None else list(_rows_of_metadata(root, split))
+    items, left_out = _items(rows)
+    if not items:
+        source = own or root / "corpus.jsonl"
+        raise ValueError(f"{source}: no document is there in two wordings; expected metadata.content_gender M, F, N")
+    topics, stereotypes = _about_queries(_existing(root / "queries.jsonl"), items)
+    return WordingVariants(name or root.resolve().name, items, topics, stereotypes, left_out)
+
+
+@dataclass(frozen=True)
+class _Row:
+    where: str
+    query_id: str
+    item: str
+    relevance: int | None
+    group: str | None
+    doc_id: str
+
+
+def _rows_of_file(path: Path) -> Iterator[_Row]:
+    for number, record in _records(path):
+        where = f"{path}, line {number}"
+        values = {}
+        for key in ("query_id", "item", "group", "doc_id"):
+            if not isinstance(record.get(key), str) or not record[key]:
+                raise ValueError(f"{where}: expected a string under {key!r}, got {record.get(key)!r}")
+            values[key] = record[key]
+        if values["group"] not in GROUPS:
+            raise ValueError(f"{where}: the group must be {', '.join(GROUPS)}, got {values['group']!r}")
+        relevance = record.get("relevance")
+        if relevance is not None and (not isinstance(relevance, int) or isinstance(relevance, bool)):
+            raise ValueError(f"{where}: relevance must be an integer, got {relevance!r}")
+        yield _Row(where, values["query_id"], values["item"], relevance, values["group"], values["doc_id"])
+
+
+def _rows_of_metadata(root: Path, split: str) -> Iterator[_Row]:
+    corpus = _existing(root / "corpus.jsonl")
+    qrels_path = _existing(root / "qrels" / f"{split}.tsv")
+    group: dict[str, str | None] = {}
+    for number, record in _records(corpus):
+        label = _text(_metadata(record).get("content_gender"))
+        if not isinstance(record.get("_id"), str):
+            raise ValueError(f'{corpus}, line {number}: expected a string under "_id", got {record.get("_id")!r}')
+        group[record["_id"]] = _GROUP_OF.get(label.lower())
+    for query_id, judged in read_qrels(qrels_path).items():
+        for doc_id, relevance in judged.items():
+            if doc_id not in group:
+                raise ValueError(f"{qrels_path}: document {doc_id!r} of query {query_id!r} is not in {corpus}")
+            item = "relevant" if relevance == 1 else "non-relevant" if relevance == 0 else f"relevance {relevance}"
+            yield _Row(f"{qrels_path}", query_id, item, relevance, group[doc_id], doc_id)
+
+
+def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[str, ...]]:
+    """Rows of one query and item together; documents that stand alone are left out."""
+    members: dict[tuple[str, str], list[_Row]] = {}
+    for row in rows:
+        members.setdefault((row.query_id, row.item), []).append(row)
+    items: dict[str, list[VariantItem]] = {}
+    left_out: list[str] = []
+    for (query_id, name), together in members.items():
+        documents: dict[str, str] = {}
+        for row in together:
+            if row.group is None:
+                continue
+            if row.group in documents:
+                raise ValueError(
+                    f"{row.where}: documents {documents[row.group]!r} and {row.doc_id!r} are both the {row.group} "
+                    f"wording of item {name!r} of query {query_id!r}"
+                )
+            if row.relevance != together[0].relevance:
+                raise ValueError(f"{row.where}: item {name!r} of query {query_id!r} has two different relevances")
+            documents[row.group] = row.doc_id
+        if len(documents) < 2:
+            left_out += [row.doc_id for row in together]
+            continue
+        left_out += [row.doc_id for row in together if row.group is None]
+        ordered = {group: documents[group] for group in GROUPS if group in documents}
+        items.setdefault(query_id, []).append(VariantItem(name, together[0].relevance, ordered))
+    return {query_id: tuple(found) for query_id, found in items.items()}, tuple(left_out)
+
+
+def _about_queries(path: Path, wanted: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+    """Topic and stereotype of each query that has items."""
+    topics: dict[str, str] = {}
+    stereotypes: dict[str, str] = {}
+    known: set[str] = set()
+    for _, record in _records(path):
+        query_id = record.get("_id")
+        if not isinstance(query_id, str) or query_id not in wanted:
+            continue
+        known.add(query_id)
+        metadata = _metadata(record)
+        topic = _text(metadata.get("topic", metadata.get("category")))
+        stereotype = _text(metadata.get("stereotype", metadata.get("exp_stereotype")))
+        if topic:
+            topics[query_id] = topic
+        if stereotype:
+            stereotypes[query_id] = _stereotype(stereotype)
+    missing = [query_id for query_id in wanted if query_id not in known]
+    if missing:
+        raise ValueError(f"{path} has no query {missing[0]!r}, which has wordings ({len(missing)} such queries)")
+    return topics, stereotypes
+
+
+def _stereotype(label: str) -> str:
+    lower = label.lower().removeprefix("towards ").strip()
+    return _NO_STEREOTYPE if "agreement" in lower else lower
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in numbered_lines(path):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: no JSON object: {error}") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}")
+        yield number, record
+
+
+def _metadata(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = record.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _existing(path: Path) -> Path:
+    found = _find(path)
+    if found is None:
+        raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")
+    return found
+
+
+def _find(path: Path) -> Path | None:
+    for candidate in (path, path.with_name(f"{path.name}.gz")):
+        if candidate.is_file():
+            return candidate
+    return None

@@ -1,0 +1,142 @@
+"""Pairs of query and candidate, encoded and packed in chunks, for validation and for scoring."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
+
+CPU_TOKENS = 1500
+"""Tokens per packed batch that keep a CPU's caches warm."""
+GPU_TOKENS = 65_536
+"""Tokens per packed batch that keep a GPU busy."""
+
+
+def start_worker(_worker: int) -> None:
+    """For data loaders: a forked process must not wait for the tokenizer's threads, which it does not have."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of (query id, document id) of one collection, in a fixed order.
+
+    Attributes:
+        collection: texts of queries and documents.
+        query_ids, doc_ids: of every row.
+        queries: every query of the run that the rows come from, also those without a document.
+    """
+
+    collection: Collection
+    query_ids: tuple[str, ...]
+    doc_ids: tuple[str, ...]
+    queries: tuple[str, ...] = ()
+
+    @classmethod
+    def from_run(cls, run: Run, collection: Collection) -> Pairs:
+        """All pairs of a run. Raises ``ValueError`` for a query that the collection does not have."""
+        unknown = [query_id for query_id in run if query_id not in collection.queries]
+        if unknown:
+            raise ValueError(
+                f"{len(unknown)} queries of the candidates are not in {collection.name}: {', '.join(unknown[:5])}"
+            )
+        rows = [(query_id, doc_id) for query_id, documents in run.items() for doc_id in documents]
+        query_ids, doc_ids = tuple(query_id for query_id, _ in rows), tuple(doc_id for _, doc_id in rows)
+        return cls(collection, query_ids, doc_ids, tuple(run))
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """(query text, document text) of every row, fetched in chunks."""
+        for start in range(0, len(self), 4096):
+            documents = self.collection.documents.get_many(dict.fromkeys(self.doc_ids[start : start + 4096]))
+            for row in range(start, min(start + 4096, len(self))):
+                yield self.collection.queries[self.query_ids[row]], documents[self.doc_ids[row]]
+
+    def to_run(self, scores: np.ndarray) -> Run:
+        """Scores [N] as a run; a query without documents keeps its empty list.
+
+        Raises:
+            ValueError: a score is not finite; the pair is named.
+        """
+        self.check_finite(scores)
+        run: Run = {query_id: {} for query_id in self.queries or self.query_ids}
+        for query_id, doc_id, score in zip(self.query_ids, self.doc_ids, scores.tolist(), strict=True):
+            run[query_id][doc_id] = score
+        return run
+
+    def check_finite(self, scores: np.ndarray) -> None:
+        """Raise ``ValueError`` where one of the scores [N] is not finite; the pair is named."""
+        if len(scores) != len(self):
+            raise ValueError(f"{len(scores)} scores for {len(self)} pairs")
+        bad = np.flatnonzero(~np.isfinite(scores))
+        if bad.size:
+            row = int(bad[0])
+            raise ValueError(
+                f"{bad.size} scores are not finite, the first for query {self.query_ids[row]} and document "
+                f"{self.doc_ids[row]}: {scores[row]}. The weights may have diverged in training, or the type "
+                "is too narrow (try scoring.dtype=float32)"
+            )
+
+
+class PairChunks(Dataset):
+    """Chunks of rows, each a list of (row numbers, packed batch) with texts of similar length together."""
+
+    def __init__(
+        self, pairs: Pairs, pair_tokenizer: PairTokenizer, tokens_per_batch: int = CPU_TOKENS, rows: int = 512
+    ) -> None:
+        self.pairs = pairs
+        self.pair_tokenizer = pair_tokenizer
+        self.tokens_per_batch = tokens_per_batch
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return -(-len(self.pairs) // self.rows)
+
+    def __getitem__(self, index: int) -> list[tuple[np.ndarray, PackedBatch]]:
+        start = index * self.rows
+        rows = np.arange(start, min(start + self.rows, len(self.pairs)))
+        if not len(rows):
+            raise IndexError(index)
+        return pack_by_length(rows, self._encode(rows), self.tokens_per_batch)
+
+    def _encode(self, rows: np.ndarray) -> list[np.ndarray]:
+        pairs = self.pairs
+        doc_ids = list(dict.fromkeys(pairs.doc_ids[row] for row in rows))
+        texts = pairs.collection.documents.get_many(doc_ids)
+        documents = dict(zip(doc_ids, self.pair_tokenizer.encode([texts[i] for i in doc_ids]), strict=True))
+        queries = {}
+        for query_id in dict.fromkeys(pairs.query_ids[row] for row in rows):
+            try:
+                queries[query_id] = self.pair_tokenizer.encode_query(pairs.collection.queries[query_id])
+            except ValueError as error:
+                raise ValueError(f"query {query_id} of {pairs.collection.name}: {error}") from error
+        return [self.pair_tokenizer.join(queries[pairs.query_ids[r]], documents[pairs.doc_ids[r]]) for r in rows]
+
+
+def pack_by_length(
+    rows: np.ndarray, sequences: list[np.ndarray], tokens_per_batch: int
+) -> list[tuple[np.ndarray, PackedBatch]]:
+    """Sort texts by length and pack neighbours until a batch holds ``tokens_per_batch`` tokens."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    order = np.argsort(lengths, kind="stable")
+    # A text longer than the budget is a batch of its own.
+    batches: list[list[int]] = []
+    current: list[int] = []
+    tokens = 0
+    for position in order:
+        if current and tokens + lengths[position] > tokens_per_batch:
+            batches.append(current)
+            current, tokens = [], 0
+        current.append(position)
+        tokens += lengths[position]
+    batches.append(current)
+    return [(rows[batch], PackedBatch.from_sequences([sequences[p] for p in batch])) for batch in batches]

@@ -1,0 +1,120 @@
+"""Batches without padding: the tokens of all texts in one row.
+
+Linear layers, layer norms and activations work on one token at a time, so they run over the row as it is. Only
+attention has to know where a text ends (see :mod:`backpack_rank.models.attention`); positions restart at 0 in
+every text. The scores are those of each text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """B texts of T tokens in all.
+
+    Attributes:
+        input_ids: token ids, one text after the other. [T]
+        position_ids: 0, 1, ... within each text. [T]
+        text_ids: which text a token belongs to. [T]
+        offsets: where each text starts, and T at the end. int32 [B + 1]
+        max_length: tokens of the longest text.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    text_ids: Tensor
+    offsets: Tensor
+    max_length: int
+
+    @classmethod
+    def from_sequences(cls, sequences: Sequence[Sequence[int] | np.ndarray]) -> PackedBatch:
+        """Pack token id sequences. Raises ``ValueError`` for no sequence or for an empty one."""
+        if not len(sequences):
+            raise ValueError("a batch needs at least one text")
+        lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+        if (empty := np.flatnonzero(lengths == 0)).size:
+            raise ValueError(f"text {empty[0]} of the batch has no token; a separator or end token is the least")
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        text_ids = np.repeat(np.arange(len(lengths)), lengths)
+        position_ids = np.arange(offsets[-1]) - offsets[:-1][text_ids]
+        input_ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
+        return cls(
+            torch.from_numpy(input_ids),
+            torch.from_numpy(position_ids),
+            torch.from_numpy(text_ids),
+            torch.from_numpy(offsets.astype(np.int32)),
+            int(lengths.max()),
+        )
+
+    def __len__(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text (moves the offsets to the CPU)."""
+        return (self.offsets[1:] - self.offsets[:-1]).tolist()
+
+    @property
+    def last_positions(self) -> Tensor:
+        """Row index of the last token of each text. [B]"""
+        return self.offsets[1:].long() - 1
+
+    @property
+    def padded_rows(self) -> Tensor:
+        """Row of each token in a padded batch laid flat, [B * max_length, ...]. [T]"""
+        return self.text_ids * self.max_length + self.position_ids
+
+    def pad(self, values: Tensor) -> Tensor:
+        """Spread token values [T, ...] into a zero-padded batch [B, max_length, ...]."""
+        flat = values.new_zeros((len(self) * self.max_length, *values.shape[1:]))
+        return flat.index_copy(0, self.padded_rows, values).unflatten(0, (len(self), self.max_length))
+
+    def select(self, kept: Tensor) -> PackedBatch:
+        """The same B texts with only the tokens where ``kept`` [T] is true; a text may end up empty."""
+        ends = F.pad(kept.long().cumsum(0), (1, 0))
+        offsets = ends[self.offsets.long()]
+        text_ids = self.text_ids[kept]
+        positions = torch.arange(len(text_ids), device=text_ids.device) - offsets[:-1][text_ids]
+        lengths = offsets[1:] - offsets[:-1]
+        return PackedBatch(self.input_ids[kept], positions, text_ids, offsets.int(), int(lengths.max()))
+
+    def padding_mask(self) -> Tensor:
+        """True where a text has a token. [B, max_length]"""
+        lengths = (self.offsets[1:] - self.offsets[:-1]).long()
+        return torch.arange(self.max_length, device=lengths.device)[None] < lengths[:, None]
+
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """The same batch on another device."""
+        return PackedBatch(
+            self.input_ids.to(device, non_blocking=True),
+            self.position_ids.to(device, non_blocking=True),
+            self.text_ids.to(device, non_blocking=True),
+            self.offsets.to(device, non_blocking=True),
+            self.max_length,
+        )
+
+    def pin_memory(self) -> PackedBatch:
+        """The same batch in page-locked memory (called by torch's data loader)."""
+        return PackedBatch(
+            self.input_ids.pin_memory(),
+            self.position_ids.pin_memory(),
+            self.text_ids.pin_memory(),
+            self.offsets.pin_memory(),
+            self.max_length,
+        )
+
+
+def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
+    """Which tokens stand behind the first separator of their text: those of the document. bool [T]"""
+    separators = (batch.input_ids == separator_id).long()
+    before = separators.cumsum(0) - separators  # separators in front of each token, of all texts
+    start = before[batch.offsets[:-1].long()][batch.text_ids]
+    return before > start

@@ -1,0 +1,89 @@
+"""Steps that the sources share: which queries are kept, and candidates from a run file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
+from backpack_rank.data.trec import line_of, read_run
+
+
+def has_relevant(judged: dict[str, int]) -> bool:
+    """Whether at least one document is relevant (above 0)."""
+    return any(relevance > 0 for relevance in judged.values())
+
+
+def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) -> list[str]:
+    """A random sample of at most ``max_queries`` ids, in their order; all of them when None.
+
+    Raises:
+        ValueError: ``max_queries`` is below 1.
+    """
+    ids = list(query_ids)
+    if max_queries is None:
+        return ids
+    if max_queries < 1:
+        raise ValueError(f"max_queries must be at least 1 or None for all queries, got {max_queries}")
+    if max_queries >= len(ids):
+        return ids
+    sample = set(random.Random(seed).sample(ids, max_queries))
+    return [query_id for query_id in ids if query_id in sample]
+
+
+def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path) -> None:
+    """Raise ``ValueError`` when a file names a query that the queries file does not have."""
+    for query_id in found:
+        if query_id not in queries:
+            line = line_of(path, query_id, 0)
+            raise ValueError(f"{path}, line {line}: query id {query_id!r} is not in {where}")
+
+
+def read_candidates(path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore) -> Run:
+    """Read a run whose queries and documents must all exist.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: as :func:`~backpack_rank.data.trec.read_run`, or an id that is in neither ``queries`` (read
+            from ``where``) nor ``documents``; file, line and id are named.
+    """
+    run = read_run(path, depth=depth)
+    require_known(path, run, queries, where)
+    known: set[str] = set()
+    for query_id, scores in run.items():
+        for doc_id in scores:
+            if doc_id in known:
+                continue
+            if doc_id not in documents:
+                line = line_of(path, doc_id, 2)
+                raise ValueError(
+                    f"{path}, line {line}: document id {doc_id!r} of query {query_id!r} is not in the collection"
+                )
+            known.add(doc_id)
+    return run
+
+
+def make_collection(
+    name: str,
+    documents: DocumentStore,
+    queries: Queries,
+    qrels: Qrels,
+    candidates: Run | None,
+    *,
+    answerable_only: bool,
+) -> Collection:
+    """The collection of these queries; judgements and candidates of other queries are left out.
+
+    Raises:
+        ValueError: no query is left.
+    """
+    kept = {
+        query_id: text
+        for query_id, text in queries.items()
+        if not answerable_only or has_relevant(qrels.get(query_id, {}))
+    }
+    if not kept:
+        what = "queries with a relevant document" if answerable_only else "queries"
+        raise ValueError(f"{name} has no {what}; look at the split, the qrels and the filters")
+    return Collection(name, documents, queries, qrels, candidates).only(kept)

@@ -1,0 +1,210 @@
+"""Putting sentences together: a draft is a document whose gendered words are still slots."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backpack_rank.data.synthetic.gender_slots import GENDERED_WORDS, TITLES, count_slots
+from backpack_rank.data.synthetic.resources import FOLDER, Occupation, Skill, read_lists
+
+MIN_WORDS, MAX_WORDS = 30, 120
+MIN_GENDERED, MAX_GENDERED = 2, 6
+
+PLACEHOLDERS = (
+    *("name", "place", "other", "an_other", "job", "a_job", "job2", "a_job2"),
+    *("field", "years", "age", "season", "do", "doing"),
+)
+WORDS = read_lists(FOLDER / "words.yaml")
+SENTENCES = read_lists(FOLDER / "sentences.yaml", PLACEHOLDERS, (*GENDERED_WORDS, *TITLES))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A document before its wording is chosen.
+
+    Attributes:
+        occupation: what the document is about, or None when it only mentions an occupation.
+        skills: the skills that it says the person (or a good one) has.
+        text: sentences with slots for ``gender_slots.render``.
+    """
+
+    occupation: Occupation | None
+    skills: tuple[Skill, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Which sentences a document is made of."""
+
+    openings: tuple[str, ...]
+    claims: tuple[str, ...]
+    about_job: tuple[str, ...]
+    fillers: tuple[str, ...]
+
+
+_PROFILE = _Kind(
+    SENTENCES["profile_openings"],
+    SENTENCES["profile_claims"],
+    SENTENCES["job_mentions"] + SENTENCES["job_remarks"],
+    SENTENCES["business"] + SENTENCES["private"] + SENTENCES["common_duties"],
+)
+_HIRING = _Kind(
+    SENTENCES["hiring_openings"], SENTENCES["hiring_claims"], SENTENCES["job_remarks"], SENTENCES["hiring_tips"]
+)
+_CAREER = _Kind(
+    SENTENCES["career_openings"], SENTENCES["career_claims"], SENTENCES["job_remarks"], SENTENCES["career_tips"]
+)
+_OUTSIDER = _Kind(
+    SENTENCES["outsider_openings"],
+    SENTENCES["outsider_mentions"] + SENTENCES["denials"],
+    SENTENCES["outsider_extras"],
+    SENTENCES["private"],
+)
+_DENIALS = SENTENCES["denials"]
+_DUTIES = SENTENCES["common_duties"] + SENTENCES["duties"]
+
+
+class Composer:
+    """Writes drafts; all choices come from the generator of random numbers that it is given."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def capable(self, occupation: Occupation, skills: Sequence[Skill]) -> Draft:
+        """A profile or an advice passage that claims the occupation and the skills."""
+        kind = self._rng.choices((_PROFILE, _HIRING, _CAREER), weights=(70, 18, 12))[0]
+        return self._compose(kind, occupation, skills, claims=True)
+
+    def lacking(self, occupation: Occupation, denied: Skill) -> Draft:
+        """A profile in the occupation that says the skill is missing."""
+        return self._compose(_PROFILE, occupation, (denied,), claims=False)
+
+    def busy(self, occupation: Occupation) -> Draft:
+        """A profile in the occupation that speaks of everyday duties and names no skill of the catalogue."""
+        return self._compose(_PROFILE, occupation, (), claims=False)
+
+    def outsider(self, occupation: Occupation, mentioned: Skill) -> Draft:
+        """A person outside the catalogue; the occupation and the skill are only mentioned."""
+        draft = self._compose(_OUTSIDER, occupation, (mentioned,), claims=False)
+        return Draft(None, (), draft.text)
+
+    def _compose(self, kind: _Kind, occupation: Occupation, skills: Sequence[Skill], claims: bool) -> Draft:
+        """Draw until the number of words and of gendered words is within the bounds."""
+        while True:
+            text = self._attempt(kind, occupation, skills, claims)
+            all_slots, word_slots = count_slots(text)
+            # titles add a word when they are rendered, so the bounds hold with one word to spare per slot
+            words = len(text.split())
+            if (
+                word_slots >= MIN_GENDERED
+                and all_slots <= MAX_GENDERED
+                and MIN_WORDS <= words <= MAX_WORDS - MAX_GENDERED
+            ):
+                return Draft(occupation, tuple(skills) if claims else (), text)
+
+    def _attempt(self, kind: _Kind, occupation: Occupation, skills: Sequence[Skill], claims: bool) -> str:
+        rng = self._rng
+        person = _Person(rng, occupation)
+        opening = person.fill(rng.choice(kind.openings))
+        sentences = kind.claims if claims or kind is _OUTSIDER else _DENIALS
+        again = _SECOND_MENTION if claims else _SECOND_MENTION_UNCLAIMED
+        spoken = [phrase for skill in skills for phrase in self._phrases(skill, again)]
+        body = [
+            person.fill(sentence, phrase)
+            for sentence, phrase in zip(rng.sample(sentences, len(spoken)), spoken, strict=True)
+        ]
+        if not skills:
+            body += [person.fill(sentence) for sentence in rng.sample(_DUTIES, 2)]
+        if rng.random() < _JOB_MENTION:
+            body.append(person.fill(rng.choice(kind.about_job)))
+        body += self._fillers(kind, person, [opening, *body])
+        rng.shuffle(body)
+        return " ".join([opening, *body])
+
+    def _phrases(self, skill: Skill, again: float) -> list[str]:
+        """One of the skill's phrases, with probability ``again`` two different ones."""
+        return self._rng.sample(skill, 2 if self._rng.random() < again else 1)
+
+    def _fillers(self, kind: _Kind, person: _Person, sentences: list[str]) -> list[str]:
+        """Sentences that name no skill, up to a length drawn for the document."""
+        wanted = min(MIN_WORDS + self._rng.expovariate(1 / _MEAN_EXTRA_WORDS), MAX_WORDS - 20)
+        words = sum(len(sentence.split()) for sentence in sentences)
+        slots = sum(count_slots(sentence)[0] for sentence in sentences)
+        chosen: list[str] = []
+        for template in self._rng.sample(kind.fillers, len(kind.fillers)):
+            if words >= wanted:
+                break
+            if slots + count_slots(template)[0] > MAX_GENDERED:
+                continue
+            sentence = person.fill(template)
+            if sentence in sentences:  # a profile's fillers share some sentences with its duties
+                continue
+            chosen.append(sentence)
+            words += len(sentence.split())
+            slots += count_slots(template)[0]
+        return chosen
+
+
+_MEAN_EXTRA_WORDS = 14
+_SECOND_MENTION = 0.35
+# Who only mentions a skill mentions it more often, so that matching words alone mislead.
+_SECOND_MENTION_UNCLAIMED = 1.0
+_JOB_MENTION = 0.9
+
+
+class _Person:
+    """Fills templates; surname, title, place and outside work stay the same within one document."""
+
+    def __init__(self, rng: random.Random, occupation: Occupation) -> None:
+        self._rng = rng
+        self._occupation = occupation
+        self._name = rng.choice(("", "[mr_ms]", "[mr_mrs]", "")) + rng.choice(WORDS["surnames"])
+        self._place = rng.choice(WORDS["places"])
+        self._other = rng.choice(WORDS["other_work"])
+
+    def fill(self, template: str, phrase: str = "") -> str:
+        """The template with this person's names, place and job, and a skill's phrase where it asks for one."""
+        rng = self._rng
+        job, job2 = rng.sample(self._occupation.names, 2)
+        return template.format(
+            name=self._name,
+            place=self._place,
+            other=self._other,
+            an_other=with_article(self._other),
+            job=job,
+            a_job=with_article(job),
+            job2=job2,
+            a_job2=with_article(job2),
+            field=self._occupation.field,
+            years=rng.choice(WORDS["numbers"]),
+            age=rng.choice(WORDS["ages"]),
+            season=rng.choice(WORDS["seasons"]),
+            do=phrase,
+            doing=gerund(phrase) if phrase else "",
+        )
+
+
+def with_article(noun: str) -> str:
+    """ "an electrician", "a plumber"; an "u" counts as a vowel ("usher", "upholsterer")."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def gerund(phrase: str) -> str:
+    """The phrase with its verbs in the -ing form: "cut hair" becomes "cutting hair"."""
+    verb, _, rest = phrase.partition(" ")
+    if rest.startswith("and smoke "):  # the one phrase with two verbs
+        rest = "and smoking " + rest.removeprefix("and smoke ")
+    return f"{_ing(verb)} {rest}"
+
+
+def _ing(verb: str) -> str:
+    if verb in WORDS["doubling_verbs"]:
+        return verb + verb[-1] + "ing"
+    if verb.endswith("ie"):
+        return verb[:-2] + "ying"
+    if verb.endswith("e") and not verb.endswith(("ee", "ye", "oe")):
+        return verb[:-1] + "ing"
+    return verb + "ing"

@@ -1,0 +1,339 @@
+"""Readers and writers of the files of the field: TREC runs, qrels, queries and BEIR's JSON lines.
+
+Every reader checks what it reads; an error names the file, the line and the id. Names that end in ``.gz`` are
+compressed, blank lines are skipped, a byte order mark is ignored.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NoReturn, TextIO, cast
+
+import numpy as np
+
+from backpack_rank.data.collection import Qrels, Queries, Run
+from backpack_rank.files import atomic_path
+
+BEIR_QRELS_HEADER = ("query-id", "corpus-id", "score")
+RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
+QRELS_COLUMNS = "query id, iteration, document id, relevance"
+
+
+def ranking(scores: Mapping[str, float]) -> list[str]:
+    """Document ids from best to worst: by score, equal scores by ascending document id."""
+    return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
+
+
+def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
+    """The same run with every query's documents in :func:`ranking` order, cut after ``depth`` documents.
+
+    Raises:
+        ValueError: ``depth`` is below 1.
+    """
+    if depth is not None and depth < 1:
+        raise ValueError(f"depth must be at least 1 or None for all documents, got {depth}")
+    return {
+        query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
+    }
+
+
+def read_run(path: str | Path, *, depth: int | None = None) -> Run:
+    """Read a TREC run: six columns separated by any white space.
+
+    The rank column and the order of the lines are ignored, as ``trec_eval`` does; documents are ordered by score.
+
+    Args:
+        path: the run file.
+        depth: keep only this many documents per query, the best ones.
+
+    Raises:
+        ValueError: wrong number of columns, a score that is no finite number, the same document twice for a
+            query (file, line and ids are named), or ``depth`` below 1.
+    """
+    run: Run = {}
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) != 6:
+            fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
+        query_id, _, doc_id, _, text, _ = fields
+        score = _score(text)
+        if score is None:
+            fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
+        scores = run.setdefault(query_id, {})
+        if doc_id in scores:
+            fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
+        scores[doc_id] = score
+    return sorted_run(run, depth=depth)
+
+
+def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
+    """Write a TREC run that every tool ranks in the same way.
+
+    Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so written scores are
+    strictly decreasing in float32: a score that is not below its predecessor is lowered to the next smaller
+    float32. Nine significant digits are written, so reading gives the same float32. Whole file or no file.
+
+    Raises:
+        ValueError: a score that is not finite in float32 (query and document are named), or an id or tag that is
+            empty or contains white space.
+    """
+    _check_token(tag, "the tag of a run")
+    with atomic_path(path) as temporary, _open_writer(temporary) as handle:
+        for query_id in sorted(run):
+            _check_token(query_id, "a query id in a run")
+            ranked = ranking(run[query_id])
+            values = _decreasing(query_id, ranked, [run[query_id][doc_id] for doc_id in ranked])
+            for rank, (doc_id, value) in enumerate(zip(ranked, values, strict=True), start=1):
+                _check_token(doc_id, f"a document id of query {query_id!r}")
+                handle.write(f"{query_id} Q0 {doc_id} {rank} {value:.9g} {tag}\n")
+
+
+def read_qrels(path: str | Path) -> Qrels:
+    """Read judgements: TREC (four columns) or BEIR (header ``query-id corpus-id score``, three columns).
+
+    The form is recognised by the header.
+
+    Raises:
+        ValueError: wrong number of columns, relevance that is no integer, or a document judged twice for a query.
+    """
+    qrels: Qrels = {}
+    beir = False
+    first = True
+    for number, line in numbered_lines(path):
+        if first:
+            first = False
+            beir = tuple(line.split()) == BEIR_QRELS_HEADER
+            if beir:
+                continue
+        query_id, doc_id, text = _qrels_fields(path, number, line, beir)
+        try:
+            relevance = int(text)
+        except ValueError:
+            fail(
+                path,
+                number,
+                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got {text!r}",
+            )
+        judged = qrels.setdefault(query_id, {})
+        if doc_id in judged:
+            fail(path, number, f"document {doc_id!r} is judged twice for query {query_id!r}")
+        judged[doc_id] = relevance
+    return qrels
+
+
+def read_queries(path: str | Path) -> Queries:
+    """Read queries by the file's name: ``.jsonl`` as JSON lines, anything else as two tab-separated columns."""
+    return read_queries_jsonl(path) if is_jsonl(path) else read_queries_tsv(path)
+
+
+def read_queries_tsv(path: str | Path) -> Queries:
+    """Read ``id<TAB>text``, one query per line.
+
+    Raises:
+        ValueError: not two columns, an empty text, an id with white space, or an id that stands twice.
+    """
+    return _unique_queries(path, _tsv_queries(path))
+
+
+def read_queries_jsonl(path: str | Path) -> Queries:
+    """Read BEIR's ``{"_id": ..., "text": ...}``, one query per line; other keys are ignored.
+
+    Raises:
+        ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that stands twice.
+    """
+    return _unique_queries(path, _jsonl_queries(path))
+
+
+def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON object per line, whole file or no file."""
+    with atomic_path(path) as temporary, _open_writer(temporary) as handle:
+        for record in records:
+            handle.write(json.dumps(dict(record), ensure_ascii=False) + "\n")
+
+
+def json_record(line: str | bytes) -> dict[str, Any]:
+    """The JSON object of one line with the strings ``_id`` and ``text``.
+
+    Raises:
+        ValueError: what is wrong with the line, without its place.
+    """
+    try:
+        record = json.loads(line)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f'expected a JSON object with "_id" and "text": {error}') from error
+    if not isinstance(record, dict):
+        raise ValueError(f'expected a JSON object with "_id" and "text", got {_shorten(repr(record))}')
+    identifier = record.get("_id")
+    if not isinstance(identifier, str):
+        raise ValueError(f'expected a string under "_id", got {_shorten(repr(identifier))}')
+    if not isinstance(record.get("text"), str):
+        raise ValueError(f'{identifier!r} needs a string under "text", got {_shorten(repr(record.get("text")))}')
+    check_id(identifier)
+    try:
+        record["text"].encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the text of {identifier!r} holds half of a surrogate pair: {error}") from error
+    return record
+
+
+def check_id(identifier: str) -> None:
+    """Raise ``ValueError`` for an id that is empty or contains white space, because no run file could hold it."""
+    if identifier.split() != [identifier]:
+        raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
+    if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
+        raise ValueError(f"an id must not hold half of a surrogate pair, got {identifier!r}")
+
+
+def is_jsonl(path: str | Path) -> bool:
+    """Whether the file's name says JSON lines (``.jsonl`` or ``.jsonl.gz``)."""
+    return Path(path).name.removesuffix(".gz").endswith((".jsonl", ".json"))
+
+
+def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Every line that is not blank with its number from 1, without its end; lines end at ``\\n`` only.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line that is not UTF-8, or a damaged gzip file.
+    """
+    for number, raw in numbered_bytes(path):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            fail(path, number, f"not UTF-8 text: {error}")
+        line = line.rstrip("\r\n")
+        if line.strip():
+            yield number, line
+
+
+def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """Every line as bytes, with its end and its number from 1.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a damaged gzip file.
+    """
+    path = Path(path)
+    number = 0
+    with cast("IO[bytes]", gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as handle:
+        try:
+            for number, raw in enumerate(handle, start=1):
+                yield number, raw
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path}: damaged or incomplete gzip file after line {number}: {error}") from error
+
+
+def line_of(path: str | Path, identifier: str, column: int) -> int | None:
+    """Number of the first line whose white-space-separated ``column`` (from 0) is this id; for error messages."""
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) > column and fields[column] == identifier:
+            return number
+    return None
+
+
+def _tsv_queries(path: str | Path) -> Iterator[tuple[int, str, str]]:
+    for number, line in numbered_lines(path):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            fail(path, number, f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
+        yield number, fields[0], fields[1]
+
+
+def _jsonl_queries(path: str | Path) -> Iterator[tuple[int, str, str]]:
+    for number, line in numbered_lines(path):
+        try:
+            record = json_record(line)
+        except ValueError as error:
+            fail(path, number, str(error))
+        yield number, record["_id"], record["text"]
+
+
+def _unique_queries(path: str | Path, rows: Iterable[tuple[int, str, str]]) -> Queries:
+    queries: Queries = {}
+    for number, query_id, text in rows:
+        try:
+            check_id(query_id)
+        except ValueError as error:
+            fail(path, number, str(error))
+        if query_id in queries:
+            fail(path, number, f"query id {query_id!r} stands twice")
+        if not text.strip():
+            fail(path, number, f"the text of query {query_id!r} is empty")
+        queries[query_id] = text
+    return queries
+
+
+def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple[str, str, str]:
+    fields = line.split()
+    if beir:
+        if len(fields) != 3:
+            fail(path, number, f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}")
+        return fields[0], fields[1], fields[2]
+    if len(fields) != 4:
+        fail(
+            path,
+            number,
+            f"expected 4 columns ({QRELS_COLUMNS}) or, below the header {' '.join(BEIR_QRELS_HEADER)!r}, 3; "
+            f"got {len(fields)}: {_shorten(line)!r}",
+        )
+    return fields[0], fields[2], fields[3]
+
+
+def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) -> list[float]:
+    with np.errstate(over="ignore"):
+        values = np.asarray(scores, dtype=np.float64).astype(np.float32) + np.float32(0)  # -0.0 becomes 0.0
+    if not (np.diff(values) < 0).all():
+        for index in range(1, len(values)):
+            if values[index] >= values[index - 1]:
+                values[index] = np.nextafter(values[index - 1], np.float32(-np.inf))
+    for bad in np.flatnonzero(~np.isfinite(values)).tolist():
+        raise ValueError(
+            f"the score of query {query_id!r}, document {doc_ids[bad]!r} is {scores[bad]}, "
+            "a run holds finite 32-bit numbers only"
+        )
+    return [float(value) for value in values]
+
+
+def _score(text: str) -> float | None:
+    try:
+        score = float(text)
+    except ValueError:
+        return None
+    return score if math.isfinite(score) else None
+
+
+def _check_token(token: str, what: str) -> None:
+    if token.split() != [token]:
+        raise ValueError(f"{what} must not be empty or contain white space, got {token!r}")
+
+
+@contextmanager
+def _open_writer(path: Path) -> Iterator[TextIO]:
+    with open(path, "wb") as raw:
+        if path.suffix != ".gz":
+            with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as handle:
+                yield handle
+            return
+        # Name and time stay out of the header, so equal content gives equal bytes.
+        with (
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+            io.TextIOWrapper(cast("IO[bytes]", packed), encoding="utf-8", newline="\n") as handle,
+        ):
+            yield handle
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def fail(path: str | Path, number: int, message: str) -> NoReturn:
+    """Raise ``ValueError`` that names the file and the line."""
+    raise ValueError(f"{path}, line {number}: {message}")

@@ -1,0 +1,215 @@
+"""Which measures of fairness are taken, and every choice that has to stand beside their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ir_measures import Measure
+
+from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
+from backpack_rank.data.collection import DocumentStore, Run
+from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.magnitudes import (
+    MAGNITUDES,
+    TOKENIZERS,
+    GroupMagnitudes,
+    default_sign,
+    document_groups,
+    parse_sign,
+    sign_in_words,
+)
+from backpack_rank.evaluation.measure_names import (
+    FAIRNESS_EXAMPLES,
+    ARaB,
+    Exposure,
+    FairnessMeasure,
+    FaiRR,
+    NFaiRR,
+    RaB,
+    parse_measures,
+)
+from backpack_rank.evaluation.ranked_documents import top_documents
+from backpack_rank.evaluation.results import PerQuery, RunInfo
+
+CUTOFFS = (5, 10, 20, 30, 40)
+KINDS = ("tf", "tf-paper", "bool")
+FAMILIES = ("RaB", "ARaB", "parts", "FaiRR", "NFaiRR", "Exposure")
+_RANK_BIAS = (RaB, ARaB)
+
+
+@dataclass(frozen=True)
+class FairnessMeasures:
+    """Measures of fairness with every choice that has to stand beside their values.
+
+    Presets are the files of ``conf/bias``: ``default`` counts 32 + 32 words on word tokens; ``rekabsaz2020`` and
+    ``rekabsaz2021`` are the published code of RaB / ARaB and of FaiRR / NFaiRR.
+
+    Attributes:
+        preset: name of these choices, as the report states it.
+        lexicon: word list, a name in ``lexicons/`` or a path; two or more groups.
+        tokenizer: ``word`` or ``whitespace``.
+        families: of ``RaB``, ``ARaB``, ``parts`` (RaB and ARaB of each group alone, if they are measured; both if not),
+            ``FaiRR``, ``NFaiRR``, ``Exposure``.
+        cutoffs: t of the formulas.
+        kinds: magnitudes of RaB and ARaB, of ``tf``, ``tf-paper``, ``bool``, ``tc``.
+        sign: ``x_minus_y`` for two groups of the lexicon; None: ``male_minus_female`` where there are these groups,
+            otherwise the second minus the first.
+        fairr_cutoffs: t of FaiRR and NFaiRR; None: ``cutoffs``.
+        threshold: a document with at most this many words of all groups together is neutral.
+        background_depth: number of documents at the head of a background list that NFaiRR's ideal is made of.
+        extra: further measures by name, such as ``RaB(tc,male)@100``.
+    """
+
+    preset: str = "default"
+    lexicon: str = "gender_words"
+    tokenizer: str = "word"
+    families: Sequence[str] = ("RaB", "ARaB", "NFaiRR")
+    cutoffs: Sequence[int] = CUTOFFS
+    kinds: Sequence[str] = KINDS
+    sign: str | None = None
+    fairr_cutoffs: Sequence[int] | None = None
+    threshold: int = 1
+    background_depth: int = 200
+    extra: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        _check_cutoffs(self.cutoffs)
+        _check_cutoffs(self._fairr_cutoffs)
+        _check_choices("families", self.families, FAMILIES)
+        _check_choices("kinds", self.kinds, MAGNITUDES)
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(f"unknown tokenizer {self.tokenizer!r}; choose from {', '.join(TOKENIZERS)}")
+        if self.threshold < 0 or self.background_depth < 1:
+            raise ValueError(
+                "threshold is a number of words from 0 and background_depth a number of documents from 1; "
+                f"got {self.threshold} and {self.background_depth}"
+            )
+        groups = self._lexicon.group_names
+        parse_sign(self._sign(groups), groups)
+        for name, measure in self.measures.items():
+            _check_measure(name, measure, groups)
+
+    @cached_property
+    def measures(self) -> dict[str, Measure]:
+        """Every measure by its name, those of one cut-off side by side."""
+        groups = self._lexicon.group_names
+        found: dict[str, Measure] = {}
+        for cutoff in dict.fromkeys([*self.cutoffs, *self._fairr_cutoffs]):
+            if cutoff in self.cutoffs:
+                found |= self._rank_bias(groups, cutoff)
+            if cutoff in self._fairr_cutoffs:
+                found |= {f"{m.NAME}@{cutoff}": m @ cutoff for m in (FaiRR, NFaiRR) if m.NAME in self.families}
+            if cutoff in self.cutoffs and "Exposure" in self.families:
+                for group in document_groups(groups):
+                    found[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
+        return found | (parse_measures(self.extra) if self.extra else {})
+
+    @property
+    def needs_background(self) -> bool:
+        """Whether :meth:`measure` needs a background run, because NFaiRR is among the measures."""
+        return any(measure.NAME == NFaiRR.NAME for measure in self.measures.values())
+
+    def documents(self, runs: Iterable[Run], background: Run | None = None) -> list[str]:
+        """Distinct ids of the documents that magnitudes are needed of, to measure these runs."""
+        found = top_documents(runs, max(measure["cutoff"] for measure in self.measures.values()))
+        if background is not None and self.needs_background:
+            found += top_documents([background], self.background_depth)
+        return list(dict.fromkeys(found))
+
+    def magnitudes(self, doc_ids: Iterable[str], documents: DocumentStore) -> GroupMagnitudes:
+        """Magnitudes of these documents, see :meth:`GroupMagnitudes.of`."""
+        return GroupMagnitudes.of(doc_ids, documents, self._lexicon, TOKENIZERS[self.tokenizer])
+
+    def context(
+        self, magnitudes: GroupMagnitudes, background: Run | None = None, query_ids: Iterable[str] | None = None
+    ) -> FairnessContext:
+        """These choices with magnitudes: what measures of fairness are computed from."""
+        return FairnessContext(
+            magnitudes,
+            self._sign(magnitudes.groups),
+            background,
+            self.background_depth,
+            self.threshold,
+            query_ids,
+        )
+
+    def measure(
+        self,
+        run: Run,
+        magnitudes: GroupMagnitudes,
+        background: Run | None = None,
+        query_ids: Iterable[str] | None = None,
+    ) -> PerQuery:
+        """Values of a run, see :meth:`FairnessContext.measure`."""
+        return self.context(magnitudes, background, query_ids).measure(run, self.measures)
+
+    def describe(self, about: RunInfo, background: str = "") -> RunInfo:
+        """The same with these choices, and a note on NFaiRR if it is measured.
+
+        Args:
+            about: what is known about the report already.
+            background: name of the background run, such as ``BM25``.
+        """
+        lexicon = self._lexicon
+        words = " + ".join(f"{len(words)} {group}" for group, words in lexicon.groups.items())
+        sign = self._sign(lexicon.group_names)
+        source = f"the documents of {background or 'the background run'}, {self.background_depth} at most"
+        note = (
+            f"NFaiRR: best is 1; its ideal is made of {source}; a document with at most {self.threshold} words of all "
+            "groups is neutral"
+        )
+        return replace(
+            about,
+            preset=self.preset,
+            lexicon=f"{lexicon.name} ({words} words)",
+            tokenizer=self.tokenizer,
+            sign=sign,
+            sign_in_words=sign_in_words(sign, lexicon.group_names),
+            notes=(*about.notes, note) if self.needs_background else about.notes,
+        )
+
+    def _rank_bias(self, groups: Sequence[str], cutoff: int) -> dict[str, Measure]:
+        whole = [measure for measure in _RANK_BIAS if measure.NAME in self.families]
+        found = {f"{m.NAME}({kind})@{cutoff}": m(magnitude=kind) @ cutoff for kind in self.kinds for m in whole}
+        if "parts" in self.families:
+            for kind in self.kinds:
+                for group in groups:
+                    for m in whole or _RANK_BIAS:
+                        found[f"{m.NAME}({kind},{group})@{cutoff}"] = m(magnitude=kind, of=group) @ cutoff
+        return found
+
+    @cached_property
+    def _lexicon(self) -> Lexicon:
+        return load_lexicon(self.lexicon)
+
+    def _sign(self, groups: Sequence[str]) -> str:
+        return default_sign(groups) if self.sign is None else self.sign
+
+    @property
+    def _fairr_cutoffs(self) -> Sequence[int]:
+        return self.cutoffs if self.fairr_cutoffs is None else self.fairr_cutoffs
+
+
+def _check_measure(name: str, measure: Measure, groups: Sequence[str]) -> None:
+    """What the parser cannot know: whether the lexicon has the groups of a measure."""
+    if not isinstance(measure, FairnessMeasure):
+        raise ValueError(f"{name} is no measure of fairness; examples: {FAIRNESS_EXAMPLES}")
+    of, group = measure.params.get("of"), measure.params.get("group")
+    if of is not None and of not in groups:
+        parse_sign(of, groups)
+    if group is not None and group not in document_groups(groups):
+        raise ValueError(f"{name}: unknown group {group!r}; choose from {', '.join(document_groups(groups))}")
+
+
+def _check_choices(what: str, chosen: Sequence[str], choices: Sequence[str]) -> None:
+    unknown = [name for name in chosen if name not in choices]
+    if unknown or not chosen or isinstance(chosen, str):
+        raise ValueError(f"{what} are of {', '.join(choices)}, as a list; got {chosen!r}")
+
+
+def _check_cutoffs(cutoffs: Sequence[int]) -> None:
+    wrong = [cutoff for cutoff in cutoffs if isinstance(cutoff, bool) or not isinstance(cutoff, int) or cutoff < 1]
+    if wrong or not cutoffs:
+        raise ValueError(f"cut-offs are whole numbers from 1, such as {list(CUTOFFS)}; got {list(cutoffs)}")

@@ -1,0 +1,122 @@
+"""Saved rankers with what they were trained on, read from the configurations of their runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.rotation import Rotation
+from backpack_rank.files import RANKER
+from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
+from backpack_rank.pipelines.settings import dataset_of, rotation_of
+
+log = logging.getLogger(__name__)
+_LONGEST = 10  # runs that begin with one another
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training: name of the data, and whether (and how) its passages were rotated."""
+
+    data: str
+    rotation: str | None = None  # None, word or sentence
+
+
+Stages: TypeAlias = tuple[Stage, ...]
+"""What a ranker was trained on, the last training last."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved ranker.
+
+    Attributes:
+        ranker: its folder.
+        model: name of the model, such as ``tk``; the class of the ranker where the run does not say.
+        stages: what it was trained on, the last training last.
+        seed: of the last training.
+    """
+
+    ranker: Path
+    model: str
+    stages: Stages
+    seed: int
+
+    def dataset(self) -> Dataset:
+        """Of the last training. Raises ``ValueError`` where the run does not name it."""
+        return dataset_of(run_config(self.ranker.parent, only=("data",)).data)
+
+
+def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
+    """Every saved ranker below these folders whose run's configuration lies beside it, the oldest first.
+
+    Of rankers that differ in nothing that is known (model, stages, seed) only the newest is kept.
+
+    Raises:
+        FileNotFoundError: a folder that does not exist, or that holds no such ranker.
+    """
+    found: dict[Path, float] = {}
+    for folder in folders:
+        root = Path(folder).expanduser()
+        if not root.is_dir():
+            raise FileNotFoundError(f"task.runs: there is no folder {root}")
+        here = [path for path in root.glob(f"**/{RANKER}/config.json") if (path.parents[1] / CONFIG).is_file()]
+        if not here:
+            raise FileNotFoundError(f"task.runs: no run of train.py with a saved ranker lies in {root}")
+        found |= {path.parent.resolve(): path.stat().st_mtime for path in here}
+    newest: dict[tuple[str, Stages, int], Checkpoint] = {}
+    for ranker in sorted(found, key=lambda path: found[path]):
+        run = trained_run(ranker)
+        key = (run.model, run.stages, run.seed)
+        if key in newest:
+            log.warning("%s is left out: %s is newer and differs in no option that counts", newest[key].ranker, ranker)
+        newest[key] = run
+    return list(newest.values())
+
+
+def trained_run(ranker: Path) -> Checkpoint:
+    """What the run of a saved ranker says about it, and what the runs say that it goes on from."""
+    run = plain_values(ranker.parent)
+    if "data" not in run or "seed" not in run:
+        raise ValueError(f"{ranker.parent / CONFIG} does not say what the ranker was trained on")
+    return Checkpoint(ranker, _model(ranker, run), tuple(_stages(run)), int(run["seed"]))
+
+
+def group_by_seed(runs: Iterable[Checkpoint]) -> dict[tuple[str, Stages], list[Checkpoint]]:
+    """Runs that differ in their seeds only, by model and stages."""
+    groups: dict[tuple[str, Stages], list[Checkpoint]] = {}
+    for run in runs:
+        groups.setdefault((run.model, run.stages), []).append(run)
+    return groups
+
+
+def _stages(run: dict[str, Any]) -> list[Stage]:
+    stages: list[Stage] = []
+    current: dict[str, Any] | None = run
+    while current is not None and len(stages) < _LONGEST:
+        rotation = _rotation(current["data"])
+        stages.insert(0, Stage(str(current["data"]["name"]), None if rotation is None else rotation.level))
+        before = current.get("checkpoint")
+        folder = None if before is None else Path(before).parent
+        if folder is not None and not (folder / CONFIG).is_file():
+            log.warning("%s is missing: what %s was trained on before is not known", folder / CONFIG, before)
+            stages.insert(0, Stage("unknown"))
+            break
+        current = None if folder is None else plain_values(folder)
+    return stages
+
+
+def _rotation(data: dict[str, Any]) -> Rotation | None:
+    """How the passages of the train split were rotated."""
+    return rotation_of(data) if (data.get("rotation") or "none") in ("train", "both") else None
+
+
+def _model(ranker: Path, run: dict[str, Any]) -> str:
+    if name := run.get("model", {}).get("name"):
+        return str(name)
+    return str(json.loads((ranker / "config.json").read_text(encoding="utf-8"))["architectures"][0])

@@ -1,0 +1,79 @@
+"""Tables 1 and 2 and Figure 2 of the Backpack paper (004): measured here, beside the published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backpack_rank.evaluation.results import Report
+from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.models.factory import find_ranker
+from backpack_rank.pipelines.evaluate import evaluation_loader, read_runs
+from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.reporting.fair_retrieval_tables import figure2, is_bias, measured_of, paper_table
+from backpack_rank.reporting.measure_files import write_report
+from backpack_rank.reporting.published import published
+from backpack_rank.reporting.table import Table
+from backpack_rank.reporting.tradeoff import tradeoff_plot
+from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker, SavedRun
+
+
+@dataclass(frozen=True)
+class PaperFigures:
+    """``task`` of ``evaluate.py experiment=fair_retrieval/table2``.
+
+    Attributes:
+        published: name of the published table (``conf/published``), or path of a file like those. Without rows, it is
+            Figure 2: effectiveness against bias for every alpha.
+        alphas: positions of the dial.
+        gpt2: folder of a trained GPT-2 ranker for the first row of Table 1, or None.
+        runs: ``{row of the table: TREC run}`` of further systems, such as KNRM.
+    """
+
+    published: str
+    alphas: Sequence[float] = (1.0, 0.5)
+    gpt2: str | None = None
+    runs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        paper_table(published(self.published), {}, "")  # before anything is ranked
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
+        """Rank, measure, and write the table as Markdown, CSV and LaTeX."""
+        refuse_alpha(settings)
+        checkpoint = settings.find_ranker()
+        dataset = settings.dataset(checkpoint)
+        metrics = settings.metrics(dataset)
+        work = evaluation_loader(settings, dataset, metrics)("test")
+        rerankers: list[Reranker] = [FirstStageOrder(work.stage)]
+        for name, path in self.runs.items():
+            (saved,) = read_runs([path], work)
+            rerankers.append(SavedRun(name, saved.run))
+        if self.gpt2 is not None:
+            rerankers.append(settings.reranker(find_ranker(self.gpt2, settings.output)))
+        plain = settings.reranker(checkpoint)
+        rerankers += [plain.with_policy(settings.policy, float(alpha)) for alpha in self.alphas]
+        report = metrics.evaluate(rerankers, work).report()
+        rows = report.rows
+        settings.save(folder, checkpoint)
+        write_report(folder, report)
+        table = self._table(report, work)
+        written = write_table(folder, table)
+        if not published(self.published).rows:
+            written += tradeoff_plot(folder / "figure2.png", rows)
+        if not quiet:
+            print_table(table)
+            print("Written: " + ", ".join(str(path) for path in written))
+
+    def _table(self, report: Report, work: EvaluationData) -> Table:
+        table, about = published(self.published), report.about
+        measured, sign = measured_of(report.rows), about.sign_in_words
+        if not table.rows:
+            return figure2(measured, f"{about.effectiveness_set}; {about.bias_set}", sign)
+        sets = {f"{work.test.name} ({len(work.test.queries)} queries)": False, about.bias_set: True}
+        kinds = set(map(is_bias, table.columns))
+        measured_on = "; ".join(name for name, bias in sets.items() if bias in kinds)
+        return paper_table(table, measured, measured_on, sign, {name: name for name in self.runs})

@@ -1,0 +1,1 @@
+"""Listwise language models and remedies against position bias in lists."""

@@ -1,0 +1,132 @@
+"""Content-free calibration of a listwise ranker's identifier probabilities (CapCal, paper 002)."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from backpack_rank.data.passages import PassageList
+from backpack_rank.listwise.placeholders import placeholders
+
+ContentFreePrompt = tuple[str, tuple[str, ...]]
+"""A query and the placeholders of its passages: all that a prior depends on."""
+
+
+def normalised(log_probabilities: np.ndarray) -> np.ndarray:
+    """Probabilities of the candidates among themselves. [m] -> [m], sum 1"""
+    weights = np.exp(log_probabilities - log_probabilities.max())
+    return weights / weights.sum()
+
+
+def entropy(probabilities: np.ndarray) -> float:
+    """Shannon entropy in nats of probabilities [m]; 0 ln 0 = 0."""
+    some = probabilities[probabilities > 0]
+    return float(-(some * np.log(some)).sum())
+
+
+def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np.ndarray:
+    """S = P - alpha (P_empty - 1 / |C|) (eq. 3). [m], [m] -> [m]"""
+    return probabilities - alpha * (prior - 1 / len(prior))
+
+
+class ContentFreeCalibration:
+    """Subtracts what a model prefers without having seen any content (paper 002 section 3, METHODS.md section 8).
+
+    P and P_empty are probabilities of whole identifiers (eq. 2), normalised over the candidates that remain. P_empty is
+    that behind the same prompt with every passage replaced, the same query and the same identifiers generated so far.
+    The weight is alpha = beta H(P) (eq. 4): the less sure the model, the more is subtracted.
+
+    A ranker in ``first_token`` mode needs one extra forward pass, with short passages, for each distinct content-free
+    prompt. Priors are remembered: with ``fixed_string``, ``space``, ``spaces_20`` and ``random_20`` there is one for
+    each query and number of passages, however often its passages are shuffled; with ``first_passage``, ``spaces_first``
+    and ``random_first`` it returns only with the same (length of the) first passage, with ``spaces_each`` only with the
+    same lengths in the same order. In ``generate`` mode priors of later steps depend on what has been generated; the
+    content-free prompt is read once per batch for all lists that share it, and its keys and values serve all steps.
+
+    Attributes:
+        beta: 0 leaves the ranker as it is, without the extra pass. The paper prints no value. Of a model that prefers
+            by position alone (P = P_empty), 1 - alpha of the preference is left: nothing at alpha = 1, and the
+            opposite preference above it. The default, about 1 / ln 20, gives at most 0.9 for the paper's lists of 20.
+        relative: whether the entropy is divided by ln |C|, its largest value.
+        limit: largest alpha, or None. The code that the authors released takes beta 5, relative, limit 2; the equation
+            has neither.
+        placeholder: a name of :data:`~backpack_rank.listwise.placeholders.PLACEHOLDERS`.
+        seed: of random placeholders.
+        remembered: priors kept for each ranker, the latest used ones.
+    """
+
+    label = "CapCal"
+
+    def __init__(
+        self,
+        beta: float = 0.3,
+        relative: bool = False,
+        limit: float | None = None,
+        placeholder: str = "fixed_string",
+        seed: int = 0,
+        remembered: int = 10_000,
+    ) -> None:
+        """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown placeholder."""
+        if not (math.isfinite(beta) and beta >= 0):
+            raise ValueError(f"calibration.beta={beta} must be 0 or a positive number")
+        if limit is not None and not limit > 0:
+            raise ValueError(f"calibration.limit={limit} must be a positive number, or null for none")
+        if remembered < 0:
+            raise ValueError(f"calibration.remembered={remembered} must be 0 or a positive number of priors")
+        placeholders(placeholder, ["a"])
+        self.beta, self.relative, self.limit = beta, relative, limit
+        self.placeholder, self.seed, self.remembered = placeholder, seed, remembered
+        # By ranker, because priors are those of one model and one prompt; they go when the ranker goes.
+        self._priors: WeakKeyDictionary[object, OrderedDict[ContentFreePrompt, np.ndarray]] = WeakKeyDictionary()
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is changed."""
+        return self.beta > 0
+
+    def content_free(self, shown: PassageList) -> PassageList:
+        """The list with its passages replaced."""
+        return PassageList(
+            shown.query, placeholders(self.placeholder, shown.passages, self.seed), query_id=shown.query_id
+        )
+
+    def priors(
+        self,
+        lists: Sequence[PassageList],
+        compute: Callable[[list[PassageList]], list[np.ndarray]],
+        owner: object,
+    ) -> list[np.ndarray]:
+        """Log-probabilities of the identifiers of each list without content; each distinct prompt is computed once.
+
+        Args:
+            compute: gives them for content-free lists.
+            owner: the ranker that computes them; it gets only its own back.
+        """
+        known = self._priors.setdefault(owner, OrderedDict())
+        free = [self.content_free(shown) for shown in lists]
+        keys = [(one.query, one.passages) for one in free]
+        missing = {key: one for key, one in zip(keys, free, strict=True) if key not in known}
+        found = {key: known[key] for key in keys if key in known}
+        found.update(zip(missing, compute(list(missing.values())) if missing else [], strict=True))
+        for key, prior in found.items():
+            known[key] = prior
+            known.move_to_end(key)
+        while len(known) > self.remembered:
+            known.popitem(last=False)
+        return [found[key] for key in keys]
+
+    def alpha(self, probabilities: np.ndarray) -> float:
+        """The weight of the prior: beta H(P) (eq. 4), with the options above. [m] -> number"""
+        weight = self.beta * entropy(probabilities)
+        if self.relative:
+            weight = weight / math.log(len(probabilities)) if len(probabilities) > 1 else 0.0
+        return weight if self.limit is None else min(weight, self.limit)
+
+    def scores(self, log_probabilities: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
+        """Calibrated scores of the remaining candidates from log-probabilities with and without content. [m]"""
+        probabilities = normalised(log_probabilities)
+        return calibrated(probabilities, normalised(log_prior), self.alpha(probabilities))

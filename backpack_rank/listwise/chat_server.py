@@ -1,0 +1,259 @@
+"""Chat completions from a server that speaks OpenAI's protocol: one request at a time, sent again when it fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from http.cookiejar import DefaultCookiePolicy
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from backpack_rank.listwise.responses import Answer
+
+log = logging.getLogger(__name__)
+_PASSING = {408, 409, 425, 429}
+"""Statuses that may pass, as may all from 500 on."""
+_OF_THE_LIST = {400, 413, 422}
+"""Statuses that are about one request (too long, refused by a filter), unless they come for every request."""
+_SECRET = 8
+"""A key that is shorter (``EMPTY``, as local servers take it) is no secret."""
+
+
+class ServerError(OSError):
+    """A server that gave no answer.
+
+    Attributes:
+        of_list: it refused this one request; it may answer others.
+    """
+
+    def __init__(self, message: str, of_list: bool = False) -> None:
+        super().__init__(message)
+        self.of_list = of_list
+
+
+class StoppedError(Exception):
+    """A request that was not sent again, because another one failed for good."""
+
+
+class _PassingError(Exception):
+    """A trouble that may pass; ``wait`` is how many seconds the server asked for."""
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long a request is tried.
+
+    Attributes:
+        timeout: seconds without a byte from the server, above 0.
+        retries: how often a request is sent again, at least 0.
+        backoff: seconds before it is sent again for the first time, doubled each time; at random between half of it
+            and all of it, so that requests that failed together do not come back together.
+        longest_wait: seconds; a server that asks for more (Retry-After) is given up, at least 0.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+
+    timeout: float = 120.0
+    retries: int = 5
+    backoff: float = 1.0
+    longest_wait: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not self.timeout > 0:
+            raise ValueError(f"timeout={self.timeout} must be above 0 seconds")
+        for name in ("retries", "backoff", "longest_wait"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 0")
+
+    def pause(self, attempt: int, asked: float | None, rng: random.Random) -> float:
+        """Seconds to wait after a failed attempt (from 0); never fewer than the server asked for."""
+        own = min(self.backoff * 2.0**attempt, self.longest_wait) * rng.uniform(0.5, 1.0)
+        return own if asked is None else max(asked + own * 0.1, own)
+
+
+class ChatServer:
+    """Where chat completions come from; safe with several threads.
+
+    The key is read from the environment when a request is sent, and goes nowhere but into its header.
+
+    Attributes:
+        url: of the chat completions.
+    """
+
+    def __init__(self, base_url: str, key_variable: str | None, patience: RetryPolicy, connections: int) -> None:
+        """
+        Args:
+            base_url: up to and with ``/v1``.
+            key_variable: name of the environment variable with the key; None for a server without keys.
+            patience: with requests that fail.
+            connections: that are kept open.
+
+        Raises:
+            ValueError: a URL that is none, or that holds a user or a query; a variable that has no possible name.
+        """
+        self.url = _checked_url(base_url) + "/chat/completions"
+        if key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable):
+            # What was given is not repeated: it may be the key itself.
+            raise ValueError("key_variable must be the name of an environment variable, such as OPENAI_API_KEY")
+        self._key_variable, self._patience = key_variable, patience
+        self._chance = random.Random()  # own numbers: waiting must not change what a seeded experiment draws
+        self._session = requests.Session()
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
+
+    def ask(self, body: Mapping[str, Any], stop: Event) -> Answer:
+        """Send a request until it is answered.
+
+        Args:
+            body: as the protocol has it.
+            stop: when set, the request is not sent again.
+
+        Raises:
+            ServerError: refused, or no answer after all attempts; it says what failed last.
+            StoppedError: ``stop`` was set.
+            ValueError: there is no key, or none that a header can hold.
+        """
+        key = self._key()
+        for attempt in range(self._patience.retries + 1):
+            if stop.is_set():
+                raise StoppedError
+            try:
+                return self._once(body, key)
+            except _PassingError as trouble:
+                what, asked = str(trouble), trouble.wait
+            if asked is not None and asked > self._patience.longest_wait:
+                raise ServerError(f"{what}; it asks to wait {asked:.0f} s, more than longest_wait")
+            if attempt < self._patience.retries:
+                pause = self._patience.pause(attempt, asked, self._chance)
+                log.info("%s: %s; asking again in %.1f s", self.url, what, pause)
+                stop.wait(pause)
+        raise ServerError(f"{what} ({self._patience.retries + 1} attempts)")
+
+    def _once(self, body: Mapping[str, Any], key: str | None) -> Answer:
+        try:
+            response = self._session.post(
+                self.url,
+                json=body,
+                timeout=self._patience.timeout,
+                allow_redirects=False,
+                # A function, also without a key: else requests would look for a password in ~/.netrc.
+                auth=lambda request: _signed(request, key),
+            )
+        except requests.Timeout as error:
+            raise _PassingError(f"no answer within {self._patience.timeout:g} s") from error
+        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
+            raise _PassingError(f"no connection, or lost: {_hidden(_innermost(error), key)}") from error
+        except requests.RequestException as error:
+            raise ServerError(f"{type(error).__name__}: {_hidden(str(error), key)}") from error
+        if response.status_code == 200:
+            return _answer(response, key)
+        message, code = _complaint(response)
+        what = f"status {response.status_code}: {_hidden(message, key)}"
+        passing = response.status_code in _PASSING or response.status_code >= 500
+        if passing and code != "insufficient_quota":  # comes with 429, but does not pass
+            raise _PassingError(what, _retry_after(response.headers.get("Retry-After")))
+        raise ServerError(what, of_list=response.status_code in _OF_THE_LIST)
+
+    def _key(self) -> str | None:
+        if self._key_variable is None:
+            return None
+        key = os.environ.get(self._key_variable, "").strip()
+        if not key:
+            raise ValueError(
+                f"{self.url} needs a key: set the environment variable {self._key_variable} "
+                "(key_variable=null for a server without keys)"
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError(f"the key in {self._key_variable} holds a character that no header can hold")
+        return key
+
+
+def _checked_url(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("base_url must not hold a user, a password or a query; keys belong into key_variable")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"base_url={base_url!r} must be like http://localhost:8000/v1")
+    return base_url.rstrip("/")
+
+
+def _signed(request: requests.PreparedRequest, key: str | None) -> requests.PreparedRequest:
+    if key is not None:
+        request.headers["Authorization"] = f"Bearer {key}"
+    return request
+
+
+def _answer(response: requests.Response, key: str | None) -> Answer:
+    """Raises ``_PassingError`` for a body that is no chat completion: servers under load send such with status 200."""
+    try:
+        record = response.json()
+        choice = record["choices"][0]
+        text = choice["message"].get("content") or ""
+        if isinstance(text, list):  # parts, as multimodal servers give them
+            text = "".join(part.get("text") or "" for part in text)
+        usage = record.get("usage") or {}
+        tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        return Answer(_hidden(text, key), str(choice.get("finish_reason") or ""), *tokens)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        begin = _hidden(response.text[:200], key)
+        raise _PassingError(f"an answer that is no chat completion: {begin!r}") from error
+
+
+def _complaint(response: requests.Response) -> tuple[str, str]:
+    """What a server says about an error, and its code; the servers that speak this protocol say it in many forms."""
+    try:
+        record = response.json()
+    except ValueError:
+        record = None
+    found = record.get("error", record) if isinstance(record, dict) else record
+    if isinstance(found, dict):
+        message = found.get("message") or found.get("detail") or found
+        return str(message)[:500], str(found.get("code") or "")
+    return (str(found) if found else response.text.strip() or response.reason or "")[:500], ""
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds, given as such or as a date."""
+    if not value:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", value.strip()):
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return max((moment - datetime.now(timezone.utc)).total_seconds(), 0.0)
+
+
+def _innermost(error: BaseException) -> str:
+    """The cause in few words: requests wraps what urllib3 wraps."""
+    inner: object = error
+    while isinstance(inner, BaseException):
+        deeper = getattr(inner, "reason", None) or next((arg for arg in inner.args if isinstance(arg, Exception)), None)
+        if not isinstance(deeper, BaseException):
+            break
+        inner = deeper
+    return f"{type(inner).__name__}: {inner}"
+
+
+def _hidden(text: str, key: str | None) -> str:
+    """The text without the key: some servers repeat it when they complain about it."""
+    return text.replace(key, "***") if key is not None and len(key) >= _SECRET else text

@@ -1,0 +1,83 @@
+"""Making causal language models to train as listwise rankers: new ones of a given size, and any pretrained one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from backpack_rank.files import hub_or_folder
+from backpack_rank.models.utils import backbone_dtype
+
+_MASKED = "ForMaskedLM"
+
+
+def new_causal_lm(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: int = 3,
+    hidden_size: int = 64,
+    heads: int = 4,
+    positions: int = 2048,
+    initializer_range: float = 0.06,
+) -> LlamaForCausalLM:
+    """A language model of Llama's kind with random weights for the tokenizer's vocabulary, in training mode.
+
+    Positions are rotary and the output embeddings are the input embeddings. The inner layers are three times as wide.
+
+    Raises:
+        ValueError: ``heads`` does not divide ``hidden_size`` into parts of even size.
+    """
+    if heads < 1 or hidden_size % (2 * heads):
+        raise ValueError(f"model.ranker.hidden_size={hidden_size} must be a multiple of 2 x heads={heads}")
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=positions,
+        initializer_range=initializer_range,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config).train()
+
+
+def pretrained_causal_lm(
+    tokenizer: PreTrainedTokenizerBase, *, name: str, dtype: str = "float32", attention: str | None = None
+) -> PreTrainedModel:
+    """Any causal language model, in training mode; an encoder such as BERT reads from left to right from here on.
+
+    Args:
+        name: hub id or folder.
+        dtype: number format of the weights, ``float32`` or ``bfloat16``; the latter with ``adapter=lora`` only.
+        attention: implementation of attention; None takes the default of transformers.
+
+    Raises:
+        ValueError: it is no language model, or the tokenizer has more tokens than it.
+    """
+    source = hub_or_folder(name)
+    config = AutoConfig.from_pretrained(source)
+    if any(str(own).endswith(_MASKED) for own in config.architectures or ()):
+        config.is_decoder = True
+    options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        source, config=config, dtype=backbone_dtype(dtype), **options
+    )
+    size = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+    if len(tokenizer) > size:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}: give the tokenizer "
+            "that belongs to these weights (model.tokenizer.name)"
+        )
+    return model.train()

@@ -1,0 +1,129 @@
+"""Identifiers of passages: their names in prompts and answers, and the token ids that a model reads and writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from transformers import PreTrainedTokenizerBase
+
+from backpack_rank.listwise.segments import continued
+
+IdentifierKind = Literal["numeric", "alphabetic"]
+KINDS = ("numeric", "alphabetic")
+OPENING, CLOSING, BETWEEN = "[", "]", " > ["
+"""An answer reads ``[2] > [1] > [3]``; the first bracket belongs to the prompt."""
+
+_CHECKED = 20
+"""Identifiers that are tried when an encoder is made; 20 is the window of all three papers."""
+_IN_BRACKETS = {"numeric": re.compile(r"\[(\s*\d+\s*)\]"), "alphabetic": re.compile(r"\[(\s*[A-Za-z]{1,2}\s*)\]")}
+
+
+def identifier_names(kind: str, count: int) -> list[str]:
+    """Names of the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ..."""
+    return [str(number) if kind == "numeric" else _letters(number) for number in range(1, count + 1)]
+
+
+def without_identifiers(text: str, kind: str) -> str:
+    """A text in which nothing looks like an identifier: ``[3]`` becomes ``(3)``, as in rank_llm."""
+    return _IN_BRACKETS[kind].sub(r"(\1)", text)
+
+
+class IdentifierTokens:
+    """Token ids of identifiers behind an opening bracket, of the closing one, and of what stands between two.
+
+    An answer is always written from these pieces, in training and in ranking. They are the tokens that the tokenizer
+    itself gives to ``[1] > [2]``, read off the growing text. Where it would merge an identifier with a bracket (some
+    vocabularies have ``[A`` or ``1]``), the pieces are the vocabulary's own tokens for the identifier and the bracket.
+
+    Attributes:
+        closing: ids of ``]``.
+        between: ids of `` > [``, behind a ``]``.
+        merged: identifiers that the tokenizer would merge with a bracket.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: IdentifierKind) -> None:
+        """Raises ``ValueError`` when the tokenizer cannot write identifiers in brackets."""
+        if kind not in KINDS:
+            raise ValueError(f"identifiers={kind!r}: use {' or '.join(KINDS)}")
+        self.tokenizer, self.kind = tokenizer, kind
+        self.merged: set[str] = set()
+        self._known: list[list[int]] = []
+        self._opening = self._plain(OPENING)
+        first = identifier_names(kind, 1)[0]
+        behind = self._behind(OPENING, first) or self._spelled(first)
+        self.closing = self._behind(OPENING + first, CLOSING) or self._spelled(CLOSING)
+        written = OPENING + first + CLOSING
+        self.between = self._behind(written, BETWEEN) or continued(tokenizer, [BETWEEN], special=False)[0]
+        self._check(self._opening + behind + self.closing + self.between, written + BETWEEN)
+        self.of(_CHECKED)
+
+    def of(self, count: int) -> list[list[int]]:
+        """Token ids of the first ``count`` identifiers, without brackets.
+
+        Raises:
+            ValueError: the tokenizer has no exact tokens for one of them, or the same tokens for two.
+        """
+        if count > len(self._known):
+            self._learn(count)
+        return [list(ids) for ids in self._known[:count]]
+
+    def _learn(self, count: int) -> None:
+        for name in identifier_names(self.kind, count)[len(self._known) :]:
+            ids = self._behind(OPENING, name)
+            if ids is None or self._behind(OPENING + name, CLOSING) != self.closing:
+                self.merged.add(name)
+                ids = ids if ids is not None else self._spelled(name)
+            self._check(self._opening + ids + self.closing, OPENING + name + CLOSING)
+            if ids in self._known:
+                other = identifier_names(self.kind, len(self._known))[self._known.index(ids)]
+                raise ValueError(f"the tokenizer writes the identifiers {other} and {name} with the same tokens {ids}")
+            self._known.append(ids)
+
+    def _plain(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    def _behind(self, start: str, text: str) -> list[int] | None:
+        """The tokens of ``text`` where it follows ``start``; None when a token covers parts of both."""
+        before, whole = self._plain(start), self._plain(start + text)
+        return whole[len(before) :] if whole[: len(before)] == before and len(whole) > len(before) else None
+
+    def _spelled(self, text: str) -> list[int]:
+        """The vocabulary's token for this very text, or its tokens for the single characters."""
+        vocabulary = self.tokenizer.get_vocab()
+        for parts in ([text], list(text)):
+            if all(part in vocabulary for part in parts):
+                return [vocabulary[part] for part in parts]
+        raise ValueError(
+            f"the tokenizer merges {text!r} with its neighbours and has no token for it alone, so answers like "
+            f"{OPENING}{text}{CLOSING} cannot be written exactly; choose the other kind of prompt.identifiers "
+            f"({' or '.join(KINDS)}) or another tokenizer"
+        )
+
+    def _check(self, ids: Sequence[int], text: str) -> None:
+        """Decoded, the pieces must give the text again; some tokenizers drop spaces or capitals."""
+        decoded = str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
+        if self._is_unknown(ids) or _squeezed(decoded) != _squeezed(text):
+            raise ValueError(
+                f"the tokenizer reads {text!r} as {decoded!r}: it cannot write identifiers of kind {self.kind}; "
+                f"choose the other kind of prompt.identifiers ({' or '.join(KINDS)}) or another tokenizer"
+            )
+
+    def _is_unknown(self, ids: Sequence[int]) -> bool:
+        unknown = self.tokenizer.unk_token_id
+        # GPT-2 names its end of text as the unknown token, but every byte is known to it.
+        return unknown is not None and unknown != self.tokenizer.eos_token_id and unknown in ids
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split()).casefold()
+
+
+def _letters(number: int) -> str:
+    """1 -> A, 26 -> Z, 27 -> AA: numbers in base 26 without a zero."""
+    name = ""
+    while number:
+        number, digit = divmod(number - 1, 26)
+        name = chr(ord("A") + digit) + name
+    return name

@@ -1,0 +1,128 @@
+"""Reading texts with any backbone of transformers: hidden states of a packed row, and where a text is pooled.
+
+Backbones whose attention knows packed rows (:mod:`backpack_rank.models.attention`) read them as they are; all others
+read a padded batch with their own attention, and the padding is dropped from what they give.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+
+from backpack_rank.data.packing import PackedBatch, behind_separator
+from backpack_rank.models.attention import BACKEND, packed_hidden, use_fast_gelu
+from backpack_rank.models.configuration import BackboneConfig
+from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
+from backpack_rank.models.utils import input_embeddings
+
+if TYPE_CHECKING:
+    Mixin = PreTrainedModel
+else:
+    Mixin = object  # what is mixed in stands before the model class and overrides none of its attributes
+
+# Tested against the library's own padded hidden states; positions come from position_ids, attention from the interface.
+PACKED_TYPES = ("bert", "electra", "distilbert", "albert", "gpt2", "llama", "qwen2", "qwen3")
+
+
+class BackboneMixin(Mixin):
+    """A model with a ``backbone`` that reads texts."""
+
+    config: Any
+    backbone: PreTrainedModel
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The backbone's word embeddings."""
+        return self.backbone.get_input_embeddings()  # type: ignore[return-value]
+
+    def hidden_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
+        """The backbone's last hidden states. [T, d]
+
+        Args:
+            batch: the texts.
+            token_shift: what it reads in place of the embeddings of some tokens.
+
+        Raises:
+            ValueError: a text is longer than the backbone's positions.
+        """
+        config: BackboneConfig = self.config
+        if batch.max_length > config.n_positions:
+            raise ValueError(
+                f"a text of {batch.max_length} tokens is longer than the backbone's {config.n_positions} positions; "
+                "lower max_length"
+            )
+        options: dict[str, Any] = {}
+        types = None
+        if getattr(config.text_config, "type_vocab_size", 0) > 1 and config.separator_id is not None:
+            types = behind_separator(batch, config.separator_id).long()
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            if not supports_packing(config):
+                return self._padded(batch, types)
+            if types is not None:
+                options["token_type_ids"] = types[None]
+            if config.pooling == "last":
+                options["use_cache"] = False
+            return packed_hidden(self.backbone, batch, **options)
+
+    def pooled_positions(self, batch: PackedBatch) -> Tensor:
+        """Row index of the token that each text is read at: the first of encoders, the last of decoders. [B]"""
+        return batch.offsets[:-1].long() if self.config.pooling == "first" else batch.last_positions
+
+    def _padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
+        mask = batch.padding_mask()
+        options: dict[str, Any] = {} if types is None else {"token_type_ids": batch.pad(types)}
+        if self.config.pooling == "last" and _takes(self.backbone, "use_cache"):
+            options["use_cache"] = False
+        output = self.backbone(input_ids=batch.pad(batch.input_ids), attention_mask=mask.long(), **options)
+        return output.last_hidden_state[mask]
+
+
+def new_backbone(config: BackboneConfig) -> PreTrainedModel:
+    """The backbone of a configuration, without weights of its own yet.
+
+    Raises:
+        ValueError: it is an encoder-decoder, or has no word embeddings that the senses could start from.
+    """
+    own = config.backbone_config
+    if own.is_encoder_decoder:
+        raise ValueError(
+            f"backbones of type {own.model_type!r} have an encoder and a decoder; give a model with one of both"
+        )
+    if config.attention is not None:
+        own._attn_implementation = config.attention
+    backbone = AutoModel.from_config(own)
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = None  # of no use here
+    check_embeddings(backbone, own.model_type)
+    if supports_packing(config):
+        backbone.set_attn_implementation(BACKEND)
+    if own.model_type == "gpt2":
+        use_fast_gelu(backbone)
+    return backbone
+
+
+def check_embeddings(backbone: nn.Module, name: str) -> nn.Embedding:
+    """The word embeddings of a backbone. Raises ``ValueError`` when they cannot be reached."""
+    found = input_embeddings(backbone)
+    if not isinstance(found, nn.Embedding):
+        what = "none" if found is None else type(found).__name__
+        raise ValueError(
+            f"a backbone of type {name!r} gives no word embeddings (get_input_embeddings() gives {what}); "
+            "senses start from them, so a text model with a table of word embeddings is needed"
+        )
+    return found
+
+
+def supports_packing(config: BackboneConfig) -> bool:
+    """Whether the backbone reads texts without padding."""
+    own = config.text_config
+    if config.attention is not None or own.model_type not in PACKED_TYPES:
+        return False
+    # Attention to a window of tokens is not what packed attention computes.
+    return "sliding_attention" not in (getattr(own, "layer_types", None) or ())
+
+
+def _takes(model: nn.Module, option: str) -> bool:
+    return option in inspect.signature(model.forward).parameters

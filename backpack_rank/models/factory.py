@@ -1,0 +1,333 @@
+"""Making rankers: new ones of a given size, and ones that start from published weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
+
+from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
+from backpack_rank.files import RANKER, atomic_path, hub_or_folder
+from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.rankers import (
+    BackpackForRanking,
+    CrossEncoderForRanking,
+    DualEncoderForRanking,
+    GPT2ForRanking,
+    Ranker,
+)
+from backpack_rank.models.utils import backbone_dtype, cast_parameters
+from backpack_rank.models.word_ranker import InteractionForRanking
+
+LISTWISE_FILE = "listwise.json"
+"""In the folder of a listwise ranker, beside the weights."""
+RANKERS: tuple[type[Ranker], ...] = (
+    BackpackForRanking,
+    CrossEncoderForRanking,
+    DualEncoderForRanking,
+    GPT2ForRanking,
+    InteractionForRanking,
+)
+# What the families call the dropout of attention weights.
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
+
+
+def new_backpack(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: int = 12,
+    hidden_size: int = 768,
+    heads: int = 12,
+    senses: int = 16,
+    positions: int = 512,
+    dropout: float = 0.1,
+    initializer_range: float = 0.02,
+    sense_intermediate_scale: int = 4,
+) -> BackpackForRanking:
+    """A Backpack ranker with random weights for the tokenizer's vocabulary."""
+    shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
+    return BackpackForRanking(
+        BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **shape)
+    )
+
+
+def new_gpt2(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: int = 12,
+    hidden_size: int = 768,
+    heads: int = 12,
+    positions: int = 512,
+    dropout: float = 0.1,
+    initializer_range: float = 0.02,
+) -> GPT2ForRanking:
+    """A GPT-2 ranker with random weights for the tokenizer's vocabulary."""
+    shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
+    return GPT2ForRanking(GPT2Config(**shape))
+
+
+def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: str) -> BackpackForRanking:
+    """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
+
+    In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
+    """
+    ranker = BackpackForRanking.from_pretrained(name, new_head=True)
+    _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
+    return ranker.train()
+
+
+def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2ForRanking:
+    """A GPT-2 ranker from a hub id or folder, with a new head if it has none; in training mode."""
+    ranker = GPT2ForRanking.from_pretrained(name, new_head=True)
+    _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
+    return ranker.train()
+
+
+def backpack_on_backbone(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    senses: int = 16,
+    sense_intermediate_scale: int = 4,
+    dropout: float = 0.1,
+    pooling: str | None = None,
+    attention: str | None = None,
+    dtype: str = "float32",
+) -> BackpackForRanking:
+    """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.
+
+    Args:
+        name: hub id or folder that ``AutoModel`` loads.
+        senses: k; must divide the backbone's hidden size.
+        dropout: in the new parts.
+        pooling: ``first`` or ``last`` token; None takes what fits the backbone.
+        attention: attention implementation of the backbone; None reads texts without padding where that is possible.
+        dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are in float32.
+
+    Raises:
+        ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word embeddings, has an
+            encoder and a decoder, or ``senses`` does not divide its hidden size.
+    """
+    backbone_dtype(dtype)
+    backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
+    config = BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **options)
+    ranker = BackpackForRanking(config)
+    _take_weights(ranker.backpack.backbone, backbone)
+    cast_parameters(ranker.backpack.backbone, dtype)
+    return ranker.train()
+
+
+def cross_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    dropout: float = 0.1,
+    pooling: str | None = None,
+    attention: str | None = None,
+    dtype: str = "float32",
+) -> CrossEncoderForRanking:
+    """A plain cross-encoder over any pretrained encoder or decoder: new head; in training mode.
+
+    Arguments and errors as of :func:`backpack_on_backbone`.
+    """
+    backbone_dtype(dtype)
+    backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
+    ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
+    _take_weights(ranker.backbone, backbone)
+    cast_parameters(ranker.backbone, dtype)
+    return ranker.train()
+
+
+def dual_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    pooling: str | None = None,
+    attention: str | None = None,
+    dtype: str = "float32",
+) -> DualEncoderForRanking:
+    """A dual encoder over any pretrained encoder or decoder, with no part of its own; in training mode.
+
+    Arguments and errors as of :func:`backpack_on_backbone`.
+    """
+    backbone_dtype(dtype)
+    backbone, options = _backbone(tokenizer, name, 0.0, pooling, attention)
+    # Decoders may have no separator, but the model has to find the end of a query.
+    options["separator_id"] = PairTokenizer(tokenizer, 0).separator_id
+    ranker = DualEncoderForRanking(DualEncoderConfig(**options))
+    _take_weights(ranker.backbone, backbone)
+    cast_parameters(ranker.backbone, dtype)
+    return ranker.train()
+
+
+def make_pair_tokenizer(tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_length: int) -> PairTokenizer:
+    """The encoder of a ranker's input. Raises ``ValueError`` when ``max_length`` exceeds the ranker's positions."""
+    if max_length > ranker.config.n_positions:
+        raise ValueError(
+            f"max_length={max_length} exceeds the ranker's {ranker.config.n_positions} positions; "
+            "lower max_length or give the model more positions"
+        )
+    return ranker.pair_tokenizer_class(tokenizer, max_length, _start_id(tokenizer, ranker))
+
+
+def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
+    """Write a folder that :func:`load_ranker` and ``from_pretrained`` read: weights, configuration, tokenizer.
+
+    The folder is complete or absent; a previous one stays until the new one is whole.
+    """
+    with atomic_path(folder) as temporary:
+        temporary.mkdir()
+        ranker.config.max_pair_length = pair_tokenizer.max_length
+        ranker.save_pretrained(temporary)
+        pair_tokenizer.tokenizer.save_pretrained(temporary)
+
+
+def ranker_folder(folder: str | Path, option: str) -> Path:
+    """The folder of a saved ranker: the one given, or ``ranker`` in the folder of a run.
+
+    Args:
+        folder: of a run or of a ranker.
+        option: where it was given, for the error.
+
+    Raises:
+        FileNotFoundError: it is neither.
+    """
+    given = Path(folder).expanduser()
+    for candidate in (given / RANKER, given):
+        if (candidate / "config.json").is_file():
+            return candidate
+    raise FileNotFoundError(f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)")
+
+
+def is_listwise(folder: str | Path) -> bool:
+    """Whether this is the folder of a listwise ranker."""
+    return (Path(folder) / LISTWISE_FILE).is_file()
+
+
+def find_ranker(checkpoint: str | None, output: str) -> Path:
+    """The folder of a saved ranker: the one given (a run or its ranker folder), or the last trained pointwise one.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if checkpoint is not None:
+        return ranker_folder(checkpoint, "checkpoint")
+    saved = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
+    found = [path for path in saved if not is_listwise(path.parent)]
+    if saved and not found:
+        raise FileNotFoundError(
+            f"all rankers below {Path(output, 'train')} are listwise: add listwise=trained, or train another one"
+        )
+    if not found:
+        raise FileNotFoundError(
+            f"no trained ranker below {Path(output, 'train')}: run `python train.py` first, "
+            "or give checkpoint=FOLDER, or measure a run with run=FILE"
+        )
+    return max(found, key=lambda path: path.stat().st_mtime).parent
+
+
+def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
+    """Ranker and encoder from a folder that :func:`save_ranker` wrote.
+
+    Raises:
+        FileNotFoundError: no ``config.json`` in the folder.
+        ValueError: the checkpoint is of another architecture.
+    """
+    config_file = Path(folder) / "config.json"
+    if not config_file.is_file():
+        raise FileNotFoundError(f"{config_file} is missing: {folder} is not the folder of a saved ranker")
+    if is_listwise(folder):
+        raise ValueError(f"{folder} is a listwise ranker: add listwise=trained, which ranks lists with it")
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    names = config.get("architectures") or ["(none named)"]
+    classes = {ranker.__name__: ranker for ranker in RANKERS}
+    if names[0] not in classes:
+        raise ValueError(
+            f"{config_file}: architecture {names[0]} is not a ranker; known are {', '.join(classes)}. "
+            "To start from such weights, give the folder to train.py as model.ranker.name"
+        )
+    ranker = classes[names[0]].from_pretrained(str(folder))
+    tokenizer = load_tokenizer(folder)
+    return ranker, make_pair_tokenizer(tokenizer, ranker, config.get("max_pair_length", ranker.config.n_positions))
+
+
+def _gpt2_options(
+    tokenizer: PreTrainedTokenizerBase,
+    layers: int,
+    hidden_size: int,
+    heads: int,
+    positions: int,
+    dropout: float,
+    initializer_range: float,
+) -> dict:
+    if heads < 1 or hidden_size % heads:
+        raise ValueError(f"heads={heads} must divide hidden_size={hidden_size}")
+    return {
+        "vocab_size": len(tokenizer),
+        "n_positions": positions,
+        "n_embd": hidden_size,
+        "n_layer": layers,
+        "n_head": heads,
+        "resid_pdrop": dropout,
+        "embd_pdrop": dropout,
+        # Dropout of attention weights would rule out torch's fast kernels.
+        "attn_pdrop": 0.0,
+        "initializer_range": initializer_range,
+        "scale_attn_by_inverse_layer_idx": True,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+
+
+def _backbone(
+    tokenizer: PreTrainedTokenizerBase, name: str, dropout: float, pooling: str | None, attention: str | None
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The pretrained backbone in fp32, and the options of a configuration over it."""
+    source = hub_or_folder(name)
+    own = AutoConfig.from_pretrained(source)
+    for option in _ATTENTION_DROPOUT:
+        if hasattr(own, option):
+            setattr(own, option, 0.0)  # it would rule out torch's fast kernels
+    options = {
+        "backbone_config": own,
+        "pooling": pooling,
+        "attention": attention,
+        "dropout": dropout,
+        "separator_id": tokenizer.sep_token_id,
+    }
+    _check_vocabulary(tokenizer, own.get_text_config().vocab_size, name)
+    if CrossEncoderConfig(**options).pooling == "first" and tokenizer.cls_token_id is None:
+        raise ValueError(f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at")
+    backbone = AutoModel.from_pretrained(source, config=own, dtype=torch.float32)
+    own.dtype = None
+    return backbone, options
+
+
+def _take_weights(own: PreTrainedModel, pretrained: PreTrainedModel) -> None:
+    weights = {key: value for key, value in pretrained.state_dict().items() if not key.startswith("pooler.")}
+    own.load_state_dict(weights)
+
+
+def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:
+    """The token before the query: [CLS] of encoders; of decoders what their tokenizer puts first, if anything."""
+    if getattr(ranker.config, "pooling", "last") == "first":
+        return tokenizer.cls_token_id
+    start = tokenizer.bos_token_id
+    if isinstance(ranker, GPT2ForRanking) or start is None:
+        return None
+    return start if list(tokenizer("a")["input_ids"][:1]) == [start] else None
+
+
+def _check_vocabulary(tokenizer: PreTrainedTokenizerBase, size: int, name: str) -> None:
+    """Embedding tables may be padded by some rows; far more rows than tokens are another model's."""
+    if len(tokenizer) > size:
+        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}")
+    if len(tokenizer) < 0.9 * size:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}: "
+            "give the tokenizer that belongs to these weights (model.tokenizer.name)"
+        )

@@ -1,0 +1,240 @@
+"""Paired tokens: words of a class moved towards the mean of their class as a ranker reads them (this project's own).
+
+The words of a class, such as {he, she}, differ in nothing but the attribute. For a token x of a class with mean
+v_bar, every place where the token enters the network is moved towards the class:
+
+    v_alpha(x) = v_bar + alpha (v(x) - v_bar)
+
+``senses``: v is h(x), the hidden layer that the sense vectors are linear in, so C(x)_l moves in the same way for every
+sense l. ``weights``: v is the embedding that the contextual network reads. ``both``: both. Only whole words move: the
+token " she" does in "she saw", not in "sheets" (" she", "ets"). No other token changes, nothing is trained, and
+alpha = 1 is the ranker unchanged.
+
+**Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping tokens within their
+classes leaves the score unchanged, bit for bit, when the swapped text has the same number of tokens and every token
+that differs has its partner in the same token class (same case, same leading space), and both texts are scored in
+batches of the same composition by an arithmetic that repeats itself: on a CPU, or on a GPU with
+``torch.use_deterministic_algorithms(True)``, because a GPU otherwise adds the weights of equal tokens in any order and
+even one text twice may differ in the last bits. Proof: v_0(x) = v_bar depends on the class alone, so at every position
+both texts give both networks the same vector at the same position. Nothing else of a text enters the score.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from backpack_rank.attributes.word_classes import WordClasses
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.utils import eval_mode, input_embeddings
+from backpack_rank.models.word_boundaries import WordBoundaries
+
+SCOPES = ("senses", "weights", "both")
+"""Where tokens are moved: in the sense network, in the contextual network that gives the weights, or in both."""
+_CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenClasses:
+    """Classes of token ids; a token is in one class at most.
+
+    Attributes:
+        names: what each class is, such as ``" He"`` of class ``subject pronoun``.
+        members: token ids of each class, two or more.
+        boundaries: tells words from pieces of words.
+        several_tokens: words of the lexicon that are no single token in any variant: they are left as they are.
+        unpaired: words with a token but without a partner of the same case and spacing: left as they are too.
+    """
+
+    names: tuple[str, ...]
+    members: tuple[tuple[int, ...], ...]
+    boundaries: WordBoundaries
+    several_tokens: tuple[str, ...] = ()
+    unpaired: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> TokenClasses:
+        """One-token variants of the words of each class: with and without leading space, lower, Capitalised, UPPER.
+
+        Raises:
+            ValueError: no class has two words that are one token each in the same variant.
+        """
+        found: dict[tuple[int, ...], str] = {}
+        used: set[int] = set()
+        known: set[str] = set()
+        for word_class in words.classes:
+            for space in (" ", ""):
+                for case in _CASES:
+                    single = {word: _one_token(tokenizer, space + case(word)) for word in word_class.words}
+                    known |= {word for word, token in single.items() if token is not None}
+                    ids = tuple(sorted({token for token in single.values() if token is not None} - used))
+                    if len(ids) > 1:
+                        used |= set(ids)
+                        found[ids] = f"{word_class.name}: {space}{case(word_class.words[0])}"
+        if not found:
+            raise ValueError(
+                f"word classes {words.name!r}: the tokenizer has no two words of a class as single tokens, "
+                f"for example {words.classes[0].words[:4]}; nothing could be moved"
+            )
+        every = [word for word_class in words.classes for word in word_class.words]
+        several = tuple(word for word in every if word not in known)
+        unpaired = tuple(word for word in every if word in known and not _variants(tokenizer, word) & used)
+        return cls(tuple(found.values()), tuple(found), WordBoundaries.of(tokenizer), several, unpaired)
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of the members."""
+        return hashlib.blake2b(repr(self.members).encode(), digest_size=6).hexdigest()
+
+    @cached_property
+    def class_of(self) -> Tensor:
+        """Class of every token id up to the largest in a class, -1 for none. [largest + 1]"""
+        table = torch.full((max(map(max, self.members)) + 1,), -1, dtype=torch.long)
+        for index, ids in enumerate(self.members):
+            table[list(ids)] = index
+        return table
+
+    @cached_property
+    def first_of(self) -> Tensor:
+        """Every token id up to the largest in a class, of members the first of their class. [largest + 1]"""
+        table = torch.arange(len(self.class_of))
+        for ids in self.members:
+            table[list(ids)] = ids[0]
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class TokenShift:
+    """Tokens moved towards the mean of their class; an argument of a ranker's forward pass.
+
+    Class means are those of the weights that the ranker had when the shift was made.
+
+    Attributes:
+        classes: which tokens.
+        scope: where they are moved, one of :data:`SCOPES`.
+        alpha: how much of a token's difference from its class is kept.
+        embedding_means: of the embeddings that the contextual network reads [C, e]; None where the scope leaves it out.
+        hidden_means: of h(x) [C, f], likewise.
+    """
+
+    classes: TokenClasses
+    scope: str
+    alpha: float
+    embedding_means: Tensor | None = None
+    hidden_means: Tensor | None = None
+
+    @property
+    def key(self) -> str:
+        """Differs when the moved vectors differ; part of the keys of cached sense vectors."""
+        return f"{self.classes.key}-words-{self.scope}-{self.alpha!r}"
+
+    def embeddings(self, vectors: Tensor, ids: Tensor) -> Tensor:
+        """Embeddings [..., e] of token ids [...] as the contextual network reads them."""
+        if self.embedding_means is None:
+            return vectors
+        whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
+        return self._moved(vectors, ids, whole, self.embedding_means)
+
+    def hidden(self, hidden: Tensor, ids: Tensor, whole: Tensor | None) -> Tensor:
+        """h(x) [..., f] of token ids [...]; ``whole`` says which are words by themselves, None: all."""
+        if self.hidden_means is None:
+            return hidden
+        whole = torch.ones_like(ids, dtype=torch.bool) if whole is None else whole
+        return self._moved(hidden, ids, whole, self.hidden_means)
+
+    def whole_words(self, ids: Tensor) -> Tensor | None:
+        """Which tokens of a row are words, where h(x) depends on it. [T] -> bool [T], or None"""
+        return None if self.hidden_means is None else self.classes.boundaries.whole_words(ids)
+
+    def merge_ids(self, batch: PackedBatch) -> PackedBatch:
+        """At alpha = 0 in both networks, all words of a class with the id of its first.
+
+        They have the same vectors anyway, but sums over distinct ids would be taken in another order, which shows in
+        the last bits.
+        """
+        if self.scope != "both" or self.alpha != 0:
+            return batch
+        ids = batch.input_ids
+        merged = self.classes.boundaries.whole_words(ids) & (self._class_of(ids) >= 0)
+        first = self.classes.first_of.to(ids.device)
+        return replace(batch, input_ids=torch.where(merged, first[ids.clamp(max=len(first) - 1)], ids))
+
+    def _moved(self, vectors: Tensor, ids: Tensor, whole: Tensor, means: Tensor) -> Tensor:
+        classes = self._class_of(ids)
+        centre = means.to(vectors.dtype)[classes.clamp(min=0)]
+        moved = centre + self.alpha * (vectors - centre)
+        return torch.where(((classes >= 0) & whole)[..., None], moved, vectors)
+
+    def _class_of(self, ids: Tensor) -> Tensor:
+        table = self.classes.class_of.to(ids.device)
+        return torch.where(ids < len(table), table[ids.clamp(max=len(table) - 1)], -1)
+
+
+def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alpha: float) -> TokenShift:
+    """The shift of a ranker's tokens, with the class means of its present weights.
+
+    Raises:
+        ValueError: the scope is not one of :data:`SCOPES`.
+        TypeError: ``senses`` or ``both`` for a ranker without senses, or a ranker without word embeddings.
+    """
+    if scope not in SCOPES:
+        raise ValueError(f"policy.scope={scope!r}: use one of {', '.join(SCOPES)}")
+    name, has_senses = type(ranker).__name__, getattr(ranker, "has_senses", False)
+    if scope != "weights" and not has_senses:
+        raise TypeError(
+            f"{name} has no sense vectors; policy.scope=weights moves what it reads, policy.scope={scope} needs a "
+            "Backpack ranker"
+        )
+    embeddings = input_embeddings(ranker)
+    if not isinstance(embeddings, nn.Embedding):
+        raise TypeError(f"{name} has no word vectors that could be moved, so it takes alpha=1 alone")
+    table = embeddings.weight
+    read = hidden = None
+    if scope in ("weights", "both"):
+        read = _class_means(classes, lambda ids: table[ids], table.device)
+    if scope in ("senses", "both"):
+        network: Any = ranker.backpack
+        with eval_mode(ranker):  # the mean of a class is no place for dropout
+            hidden = _class_means(classes, network.token_hidden, table.device)
+    return TokenShift(classes, scope, alpha, read, hidden)
+
+
+@contextmanager
+def shifted_embeddings(embeddings: nn.Module, shift: TokenShift | None) -> Iterator[None]:
+    """A backbone that reads shifted embeddings, for the length of a ``with`` block.
+
+    A forward hook, because a backbone of transformers looks its embeddings up by itself.
+    """
+    if shift is None or shift.embedding_means is None:
+        yield
+        return
+    handle = embeddings.register_forward_hook(lambda _, inputs, output: shift.embeddings(output, inputs[0]))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@torch.no_grad()
+def _class_means(classes: TokenClasses, vectors_of: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
+    """Mean vector of each class. [C, w]"""
+    return torch.stack([vectors_of(torch.tensor(ids, device=device)).mean(dim=0) for ids in classes.members])
+
+
+def _one_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
+    """The token of a text, or None when it is several or unknown."""
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None
+
+
+def _variants(tokenizer: PreTrainedTokenizerBase, word: str) -> set[int]:
+    texts = (space + case(word) for space in (" ", "") for case in _CASES)
+    return {token for text in texts if (token := _one_token(tokenizer, text)) is not None}

@@ -1,0 +1,67 @@
+"""Modes, devices and number formats of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Without dropout for the length of a ``with`` block; the model's mode is put back."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+def pick_device(name: str, option: str) -> torch.device:
+    """The device of that name; ``auto`` is a GPU where there is one.
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` ...
+        option: where it was given, for the error.
+
+    Raises:
+        ValueError: it asks for a GPU that torch does not see.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"{option}={name}, but torch sees no GPU; use {option}=cpu")
+    return device
+
+
+def backbone_dtype(name: str) -> torch.dtype:
+    """The number format of that name. Raises ``ValueError`` for any but ``float32`` and ``bfloat16``."""
+    if name not in DTYPES:
+        raise ValueError(f"dtype={name}: a backbone is loaded in {' or '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def cast_parameters(backbone: PreTrainedModel, name: str) -> None:
+    """Convert a backbone's parameters, in place.
+
+    Buffers stay in fp32, unlike in ``backbone.to(dtype)``: rotary positions have to be computed from frequencies that
+    bf16 cannot hold. Everything above a backbone computes in fp32: hidden states and embeddings are converted there.
+    """
+    wanted = backbone_dtype(name)
+    for parameter in backbone.parameters():
+        parameter.data = parameter.data.to(wanted)
+
+
+def input_embeddings(model: nn.Module) -> nn.Module | None:
+    """What a model says its input embeddings are, or None: transformers' models without any raise one of two errors."""
+    try:
+        return model.get_input_embeddings()  # type: ignore[operator]
+    except (AttributeError, NotImplementedError):
+        return None

@@ -1,0 +1,109 @@
+"""Where words begin and end in a row of tokens: " she" is a word in "she saw", a piece in "sheets" (" she", "ets")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+_SPACES = ("Ġ", "▁")
+_PIECE = "##"
+
+
+@dataclass(frozen=True, eq=False)
+class WordBoundaries:
+    """What a token does to the word that it stands in, by token id.
+
+    Attributes:
+        continues: it goes on with the word before it, if that ends in a letter or digit. bool [vocabulary]
+        ends_inside_word: it ends in a letter or digit, so a continuing token after it is of the same word. bool
+            [vocabulary]
+    """
+
+    continues: Tensor
+    ends_inside_word: Tensor
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> WordBoundaries:
+        """Read off the vocabulary: leading spaces (byte-level BPE, SentencePiece), "##" (WordPiece), or whole words."""
+        pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        special = set(tokenizer.all_special_ids)
+        spaced = any(piece.startswith(_SPACES) for piece in pieces)
+        continues, inside = [], []
+        for index, piece in enumerate(pieces):
+            text = "" if index in special else str(tokenizer.decode([index])) if spaced else piece
+            starts = piece.startswith(_SPACES)
+            continues.append(not starts and text[:1].isalnum() if spaced else piece.startswith(_PIECE))
+            inside.append(text[-1:].isalnum())
+        return cls(torch.tensor(continues), torch.tensor(inside))
+
+    def whole_words(self, ids: Tensor) -> Tensor:
+        """Which tokens of a row are words by themselves, neither begun before nor continued after. [T] -> bool [T]"""
+        size = int(ids.max()) + 1
+        continues, inside = _on(self.continues, size, ids), _on(self.ends_inside_word, size, ids)
+        joined = continues[1:] & inside[:-1]  # this token and the one before it are parts of one word
+        edge = joined.new_zeros(1)
+        return ~torch.cat([edge, joined]) & ~torch.cat([joined, edge])
+
+
+class MergedEmbeddings(nn.Module):
+    """Gives whole words of a class the mean of the class's embeddings, as part of a model and saved with it.
+
+    The contextual network of a Backpack says how much each token's senses count. Where it reads "he" and "she" as one
+    word it cannot tell them apart at any alpha: what sets them apart passes through their sense vectors alone.
+
+    Attributes:
+        class_of: class of every token id, -1 for none. int32 [vocabulary]
+        continues, ends_inside_word: see :class:`WordBoundaries`. bool [vocabulary]
+    """
+
+    class_of: Tensor
+    continues: Tensor
+    ends_inside_word: Tensor
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.register_buffer("class_of", torch.full((vocabulary,), -1, dtype=torch.int32))
+        self.register_buffer("continues", torch.zeros(vocabulary, dtype=torch.bool))
+        self.register_buffer("ends_inside_word", torch.zeros(vocabulary, dtype=torch.bool))
+
+    def set_classes(self, members: Sequence[Sequence[int]], boundaries: WordBoundaries) -> None:
+        """Merge the token ids of each class, a token being in one class at most."""
+        self.class_of.fill_(-1)
+        for index, ids in enumerate(members):
+            self.class_of[list(ids)] = index
+        known = len(boundaries.continues)
+        self.continues[:known], self.ends_inside_word[:known] = boundaries.continues, boundaries.ends_inside_word
+
+    def means(self, table: Tensor) -> Tensor:
+        """Mean embedding of each class. [vocabulary, e] -> [C, e]"""
+        members = (self.class_of >= 0).nonzero().squeeze(-1)
+        classes = self.class_of[members].long()
+        sums = table.new_zeros((int(classes.max()) + 1, table.shape[-1])).index_add(0, classes, table[members])
+        return sums / classes.bincount()[:, None]
+
+    def forward(self, vectors: Tensor, ids: Tensor, table: Tensor) -> Tensor:
+        """Embeddings [..., e] of token ids [...], with those of whole words of a class replaced.
+
+        Args:
+            table: the embedding matrix. [vocabulary, e]
+        """
+        whole = WordBoundaries(self.continues, self.ends_inside_word).whole_words(ids.flatten()).view_as(ids)
+        classes = self.class_of[ids].long()
+        means = self.means(table).to(vectors.dtype)
+        return torch.where((whole & (classes >= 0))[..., None], means[classes.clamp(min=0)], vectors)
+
+    def replace(self, embeddings: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """As a forward hook of the embeddings, whose module is the backbone's own."""
+        assert isinstance(embeddings, nn.Embedding)
+        return self(output, inputs[0], embeddings.weight)
+
+
+def _on(table: Tensor, size: int, ids: Tensor) -> Tensor:
+    """Values of ids; ids beyond the tokenizer's (rows that pad an embedding matrix) are no part of any word."""
+    if size > len(table):
+        table = torch.cat([table, table.new_zeros(size - len(table))])
+    return table.to(ids.device)[ids]

@@ -1,0 +1,58 @@
+"""``alpha=auto``: the smallest change that keeps measures within a budget, found on the dev split."""
+
+from __future__ import annotations
+
+import logging
+
+from backpack_rank.evaluation.alpha_search import (
+    EXAMPLES,
+    check_budgets,
+    largest_change,
+    mean_values,
+    parse_budgets,
+    smallest_change,
+)
+from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.metrics import MetricSuite
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.reranking.pointwise import PointwiseReranker
+
+log = logging.getLogger(__name__)
+
+
+def choose_alpha(
+    settings: EvaluationSettings, reranker: PointwiseReranker, dev: EvaluationData, metrics: MetricSuite
+) -> tuple[float, list[str]]:
+    """The alpha, and sentences about how it was found.
+
+    Raises:
+        ValueError: no budget or one that cannot be read; or no alpha is within it, with the best that can be reached.
+    """
+    if settings.budget is None:
+        raise ValueError(f"alpha=auto needs budget=..., for example one of {EXAMPLES}")
+    budgets = parse_budgets(settings.budget)
+    try:
+        check_budgets(budgets, metrics.names(dev))
+    except ValueError as error:
+        raise ValueError(f"{error}. {_how_to_measure_more(settings)}") from error
+
+    def measure_at(alpha: float) -> dict[str, float]:
+        (system,) = metrics.evaluate([reranker.with_policy(settings.policy, alpha)], dev).systems
+        log.info("alpha=%g measured on %s", alpha, dev.test.name)
+        return mean_values(*system.values.values())
+
+    losses = all(budget.kind == "loss" for budget in budgets)
+    found = largest_change(measure_at, budgets) if losses else smallest_change(measure_at, budgets)
+    met = ", ".join(f"{budget} ({budget.value(found.values, found.tried[1.0]):.4g})" for budget in budgets)
+    which = "largest" if losses else "smallest"
+    note = f"alpha=auto: {found.alpha:g} is the {which} change within {met} on {dev.test.name}"
+    return found.alpha, [note + f"; alphas tried: {len(found.tried)}; everything else here is of the test split"]
+
+
+def _how_to_measure_more(settings: EvaluationSettings) -> str:
+    more = ["others by measures=[nDCG@20] and bias.extra=['RaB(tf)@7']"]
+    if settings.variants is None:
+        more.append("score gaps by variants=grep_biasir")
+    if not settings.swap:
+        more.append("changes under swaps by swap=true")
+    return f"More can be measured: {', '.join(more)}"

@@ -1,0 +1,194 @@
+"""What an evaluation ranks: queries and candidates, and the same documents in other wordings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.lexicon import load_lexicon
+from backpack_rank.attributes.neutral_queries import load_neutral_queries, neutral_by_lexicon
+from backpack_rank.attributes.wording_variants import WordingVariants
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, Run, select_queries
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.evaluation.swap_stability import SwapCounts, swapped_collection
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.counterfactual import SwappedSenses
+
+_FIT_DOCUMENTS = 2000
+
+
+@dataclass(frozen=True)
+class CounterfactualSet:
+    """The candidates of the bias set that a lexicon swap changes.
+
+    Attributes:
+        collection: texts of all candidates, swapped, under the ids of the originals.
+        candidates: the changed documents of each query; queries without any are left out.
+        counts: how much was swapped.
+    """
+
+    collection: Collection
+    candidates: Run
+    counts: SwapCounts
+
+
+@dataclass(frozen=True)
+class VariantSet:
+    """A collection that holds every document in a wording for each group (Grep-BiasIR)."""
+
+    collection: Collection
+    candidates: Run
+    variants: WordingVariants
+
+
+@dataclass(frozen=True)
+class EvaluationData:
+    """Everything that a system ranks.
+
+    Attributes:
+        test: queries with judgements.
+        bias: neutral queries; part of ``test`` unless the data has a bias collection of its own.
+        separate: whether the bias set is of another collection than ``test``.
+        stage: name of the first stage.
+        candidates: of ``test``.
+        bias_candidates: of ``bias``.
+        swapped: for the stability under swaps, or None.
+        variants: for score gaps between wordings, or None.
+    """
+
+    test: Collection
+    bias: Collection
+    separate: bool
+    stage: str
+    candidates: Run
+    bias_candidates: Run
+    swapped: CounterfactualSet | None = None
+    variants: VariantSet | None = None
+
+    @property
+    def bias_set(self) -> str:
+        """Name and size of the bias set, such as ``dl19/test: 30 gender-neutral queries``."""
+        number = len(self.bias.queries)
+        return f"{self.bias.name}: {number} {self.neutral}neutral {'query' if number == 1 else 'queries'}"
+
+    neutral: str = ""
+
+
+def load_evaluation_data(
+    dataset: Dataset,
+    attribute: Attribute,
+    lexicon: str,
+    split: str = "test",
+    *,
+    swap: bool = True,
+    variants: Dataset | None = None,
+    halve_variants: bool = False,
+    needs_candidates: bool = True,
+) -> EvaluationData:
+    """Queries and candidates of a split, its bias set, and their counterparts.
+
+    Args:
+        dataset: splits and first stage.
+        attribute: whose words are swapped.
+        lexicon: queries with one of its words are not neutral.
+        split: ``test`` or ``dev``.
+        swap: also swap the words of the attribute in the bias set's candidates.
+        variants: documents in a wording for each group; None takes those of the dataset, if it has some.
+        halve_variants: only half of the variants' queries, chosen by a hash: one half belongs to ``dev``.
+        needs_candidates: whether anything is to be ranked; else there are no candidates.
+
+    Raises:
+        ValueError: the data has no such split, or no query of it is neutral.
+    """
+    test = dataset.split(split)
+    separate = split == "test" and dataset.has("bias")
+    bias = _bias_set(dataset, attribute, dataset.split("bias") if separate else test, lexicon, split)
+    stage, candidates, bias_candidates = "", Run(), Run()
+    if needs_candidates:
+        stage, candidates = dataset.candidates(split, test)
+        own = separate and dataset.candidates("bias", bias)[1]
+        bias_candidates = own or select_queries(candidates, bias)
+    data = EvaluationData(test, bias, separate, stage, candidates, bias_candidates, neutral=f"{attribute.name}-")
+    if swap:
+        data = replace(data, swapped=_swapped(attribute, bias, bias_candidates))
+    variants = variants or (dataset if dataset.variants is not None else None)
+    if variants is not None:
+        data = replace(data, variants=_variants(variants, split if halve_variants else None))
+    return data
+
+
+def swapped_senses(scorer: Scorer, data: EvaluationData, policy: str) -> SwappedSenses:
+    """Sense vectors of the bias set's first candidates, and of the swapped wordings of those that a swap changes.
+
+    Raises:
+        ValueError: the data has no swapped candidates.
+    """
+    if data.swapped is None or not data.swapped.candidates:
+        raise ValueError(
+            f"policy {policy} is fitted on documents of the dev split that a lexicon swap changes: "
+            "it needs swap=true, data with a dev split, and gendered words in its candidates"
+        )
+    candidates = _first_documents(data.bias_candidates, _FIT_DOCUMENTS)
+    original = Pairs.from_run(candidates, data.bias)
+    changed = data.swapped.counts.changed
+    rows = np.array([row for row, doc_id in enumerate(original.doc_ids) if doc_id in changed], dtype=np.int64)
+    ids = (tuple(of[row] for row in rows) for of in (original.query_ids, original.doc_ids))
+    groups = np.repeat(np.arange(len(candidates)), [len(documents) for documents in candidates.values()])
+    return SwappedSenses(scorer.senses(original), scorer.senses(Pairs(data.swapped.collection, *ids)), groups, rows)
+
+
+def _first_documents(run: Run, count: int) -> Run:
+    """Whole lists from the start of a run, up to that many documents (one list at least)."""
+    kept: Run = {}
+    for query_id, documents in run.items():
+        if kept and sum(map(len, kept.values())) + len(documents) > count:
+            break
+        kept[query_id] = documents
+    return kept
+
+
+def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, lexicon: str, split: str) -> Collection:
+    # The published sets are of test collections, and neutral as to gender alone.
+    if split == "test" and dataset.bias_queries is not None and attribute.name == "gender":
+        wanted: Iterable[str] = load_neutral_queries(dataset.bias_queries)
+        why = f"none of the queries of {dataset.bias_queries} is in {collection.name}"
+    else:
+        wanted = neutral_by_lexicon(collection.queries, load_lexicon(lexicon))
+        why = f"every query of {collection.name} has a word of {lexicon}"
+    chosen = collection.only(wanted)
+    if not chosen.queries:
+        raise ValueError(f"the bias set is empty: {why}; set data.bias and data.bias_queries")
+    return chosen
+
+
+def _swapped(attribute: Attribute, bias: Collection, candidates: Run) -> CounterfactualSet | None:
+    ids = list(dict.fromkeys(doc_id for documents in candidates.values() for doc_id in documents))
+    if not ids:
+        return None
+    collection, counts = swapped_collection(bias, attribute.swap(), ids)
+    changed = {
+        query_id: {doc_id: score for doc_id, score in documents.items() if doc_id in counts.changed}
+        for query_id, documents in candidates.items()
+    }
+    return CounterfactualSet(
+        collection, {query_id: documents for query_id, documents in changed.items() if documents}, counts
+    )
+
+
+def _variants(dataset: Dataset, half: str | None) -> VariantSet:
+    load: Callable[[], WordingVariants] | None = dataset.variants
+    assert load is not None
+    # Never rotated: each wording would be cut at another place.
+    collection = dataset.with_rotation("none").split("test")
+    if half is not None:
+        collection = collection.only(q for q in collection.queries if (_hash(q) % 2 == 0) == (half == "dev"))
+    return VariantSet(collection, dataset.candidates("test", collection)[1], load())
+
+
+def _hash(text: str) -> int:
+    return hashlib.blake2b(text.encode(), digest_size=4).digest()[0]

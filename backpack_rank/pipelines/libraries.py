@@ -1,0 +1,16 @@
+"""Keeps other libraries quiet."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+
+def quiet_libraries() -> None:
+    """Keep progress bars of loading, and advice that does not concern a user, out of the terminal."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()

@@ -1,0 +1,345 @@
+"""What an evaluation writes beside its averages: aggregation, gaps by topic, words of a policy, the report page."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from markupsafe import Markup
+
+from backpack_rank.aggregation.runs import FusedQuery
+from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
+from backpack_rank.attributes.word_classes import count_class_words
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.trec import ranking
+from backpack_rank.evaluation.result_table import VARIANTS, ResultTable
+from backpack_rank.evaluation.results import Report
+from backpack_rank.evaluation.score_gaps import summaries_by
+from backpack_rank.evaluation.significance import Comparison
+from backpack_rank.files import write_text
+from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.metrics import SystemRuns
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.reporting.answer import sentence
+from backpack_rank.reporting.comparison import describe_comparison, grids
+from backpack_rank.reporting.explanation import explanation_html, write_profiles
+from backpack_rank.reporting.page.build import comparison_table, page_of_rows, sense_panel
+from backpack_rank.reporting.page.data import (
+    Answer,
+    Attribution,
+    ChangedQuery,
+    Changes,
+    Gallery,
+    Missing,
+    Page,
+    RankedDocument,
+    SensePanel,
+    Table,
+)
+from backpack_rank.reporting.page.pictures import write_pictures
+from backpack_rank.reporting.page.provenance import provenance
+from backpack_rank.reporting.page.render import write_page
+from backpack_rank.reporting.page.text import mark_words
+from backpack_rank.reporting.writers import csv_text
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rerankers import AggregatedRuns
+from backpack_rank.senses.policies import PairedTokens, Policy
+from backpack_rank.senses.profiles import sense_profiles
+
+AGGREGATION_FILE = "aggregation.csv"
+
+
+def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
+    """``aggregation.csv``, a line per query: runs, documents, cost, bound, whether it is optimal; and notes.
+
+    Raises:
+        ValueError: no query is in two of the runs.
+    """
+    if not any(query.runs > 1 for of_set in fused.queries.values() for query in of_set):
+        raise ValueError(
+            f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is nothing to aggregate"
+        )
+    lines = [
+        (name, q.query_id, q.runs, q.documents, q.cost, q.bound, "yes" if q.optimal else "no", f"{q.seconds:.3f}")
+        for name, of_set in fused.queries.items()
+        for q in of_set
+    ]
+    columns = ("set", "query", "runs", "documents", "cost", "bound", "optimal", "seconds")
+    write_text(folder / AGGREGATION_FILE, csv_text(columns, lines))
+    notes = [_aggregation_notes(fused, of_set) for of_set in fused.queries.values() if of_set]
+    return [note for of_set in notes for note in of_set]
+
+
+def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> list[str]:
+    label, runs, exact = fused.name, len(fused.rerankers), fused.aggregator.exact
+    sizes = [query.documents for query in queries]
+    unsolved = [query for query in queries if exact and not query.optimal]
+    solved = ", all solved to optimality" if exact and not unsolved else ""
+    notes = [f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents each{solved}"]
+    if fewer := sum(query.runs < runs for query in queries):
+        notes.append(f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over fewer")
+    if unsolved:
+        shown = ", ".join(query.query_id for query in unsolved[:5]) + (", ..." if len(unsolved) > 5 else "")
+        above = max((query.cost - query.bound) / query.bound if query.bound else math.inf for query in unsolved)
+        notes.append(
+            f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within aggregate.time_limit "
+            f"and aggregate.largest ({shown}); their cost is at most {above:.1%} above the least one"
+        )
+    return notes
+
+
+def write_gaps_by(folder: Path, table: ResultTable, data: EvaluationData) -> None:
+    """``gaps_by.csv``: the measures of variants for every topic and every expected stereotype of the queries."""
+    if data.variants is None:
+        return
+    variants = data.variants.variants
+    lines = []
+    for system in table.systems:
+        if VARIANTS not in system.values:
+            continue
+        for attribute, labels in (("stereotype", variants.stereotypes), ("topic", variants.topics)):
+            for label, summary in summaries_by(system.values[VARIANTS], labels).items():
+                for measure, estimate in summary.figures.items():
+                    numbers = (estimate.mean, estimate.low, estimate.high, summary.queries)
+                    lines.append((system.label, attribute, label, measure, *numbers))
+    header = ("system", "attribute", "label", "measure", "mean", "low", "high", "queries")
+    write_text(folder / "gaps_by.csv", csv_text(header, lines))
+
+
+def write_class_counts(folder: Path, reranker: PointwiseReranker, policy: Policy, data: EvaluationData) -> None:
+    """``word_classes.csv``: how often each word of the policy's classes stands in the bias set's candidates.
+
+    ``token`` says whether the word is one: ``yes``, ``no`` (several tokens) or ``alone`` (no partner of its kind).
+    """
+    if not isinstance(policy, PairedTokens):
+        return
+    words = policy.words()
+    ids = dict.fromkeys(doc_id for documents in data.bias_candidates.values() for doc_id in documents)
+    counts = count_class_words(data.bias.documents.get_many(ids).values(), words)
+    shift = reranker.hook.views[0].token_shift
+    several = set() if shift is None else set(shift.classes.several_tokens)
+    unpaired = set() if shift is None else set(shift.classes.unpaired)
+    lines = [
+        (one.name, word, counts[word], "no" if word in several else "alone" if word in unpaired else "yes")
+        for one in words.classes
+        for word in one.words
+    ]
+    write_text(folder / "word_classes.csv", csv_text(("class", "word", "count", "token"), lines))
+
+
+def swap_notes(data: EvaluationData) -> list[str]:
+    """A sentence that says how much a swap changes."""
+    if data.swapped is None:
+        return []
+    counts = data.swapped.counts
+    return [
+        f"Swap: {len(counts.changed)} of {counts.documents} candidates change, {counts.words} words; "
+        f"{counts.names} first names are left alone"
+    ]
+
+
+log = logging.getLogger(__name__)
+QUERIES, FURTHER, DOCUMENTS, PAIRS, SAMPLE = 10, 3, 10, 3, 128
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Two rankings of the same queries to show side by side.
+
+    Attributes:
+        before: label of the first.
+        after: label of the second.
+        runs: both rankings.
+        collection: queries and texts.
+    """
+
+    before: str
+    after: str
+    runs: tuple[Run, Run]
+    collection: Collection
+
+
+def write_evaluation_page(
+    folder: Path,
+    settings: EvaluationSettings,
+    report: Report,
+    systems: Sequence[SystemRuns],
+    data: EvaluationData,
+    tests: Sequence[Comparison],
+    reranker: PointwiseReranker | None,
+) -> Path:
+    """``report.html`` of one evaluation, with its figures as PNG and SVG in ``figures/``."""
+    page = page_of_rows("Evaluation", {"": report.rows}, report.about)
+    page = replace(page, answer=answer_of(report, tests))
+    first, last = systems[0 if len(systems) < 3 or reranker is None else -2], systems[-1]
+    turn = Turn(first.label, last.label, (first.bias, last.bias), data.bias) if first is not last else None
+    page = replace(page, comparison=comparison_tables(tests))
+    turns = [] if turn is None else [turn]
+    return write_with_texts(folder, page, settings, report, turns, reranker if last.alpha is not None else None)
+
+
+def answer_of(report: Report, tests: Sequence[Comparison]) -> Answer | None:
+    """What the dial does, from the ranker as it is and the last position of the dial; None without both."""
+    dial = [row for row in report.rows if row.alpha is not None]
+    if len(dial) < 2 or dial[0].alpha != 1:
+        return None
+    base, row = dial[0], dial[-1]
+
+    def significant(measure: str) -> bool | None:
+        for comparison in tests:
+            for compared in comparison.measures:
+                for test in compared.tests if compared.measure == measure else ():
+                    if {test.first, test.second} == {base.label, row.label} and test.average == compared.average:
+                        return test.p_holm < comparison.level
+        return None
+
+    return Answer(sentence(report.about.policy, base, row, significant))
+
+
+def write_with_texts(
+    folder: Path,
+    page: Page,
+    settings: EvaluationSettings,
+    report: Report,
+    turns: Sequence[Turn],
+    reranker: PointwiseReranker | None,
+) -> Path:
+    """Add what needs documents and the ranker to a page, and write it.
+
+    Args:
+        folder: of the page.
+        page: what is there already.
+        settings: configuration that is shown.
+        report: systems and how they were measured.
+        turns: rankings to show side by side, the one of ``reranker`` first.
+        reranker: at the alpha and under the policy whose senses are shown.
+    """
+    lexicon = load_lexicon(settings.config.bias.lexicon)
+    page = replace(page, groups=lexicon.group_names)
+    if turns:
+        changed = [changed_queries(turn, lexicon, QUERIES if turn is turns[0] else FURTHER) for turn in turns]
+        known = tuple(one for one in changed if isinstance(one, Changes))
+        page = replace(page, changes=known or next(one for one in changed if isinstance(one, Missing)))
+    if reranker is not None and reranker.sensitivity is not None and turns:
+        turn = turns[0]
+        page = replace(
+            page,
+            senses=senses_of(folder, reranker, turn.collection, turn.runs[0], lexicon),
+            attribution=attributions(reranker, turn, lexicon),
+        )
+    page = replace(
+        page,
+        configuration=settings.text,
+        provenance=provenance(report.about, [note for note in report.about.notes if note.startswith("Ranker: ")]),
+    )
+    path = write_page(folder / "report.html", page)
+    write_pictures(folder / "figures", replace(page, tradeoff=_at_ten(page.tradeoff), cutoffs=_at_ten(page.cutoffs)))
+    return path
+
+
+def comparison_tables(tests: Sequence[Comparison]) -> tuple[Table, ...]:
+    """The tables with significance letters as the page takes them; what they mean stands below the last."""
+    tables = [comparison_table(grid) for grid in grids(tests, width=8)]
+    if not tables:
+        return ()
+    return (*tables[:-1], replace(tables[-1], notes=tuple(describe_comparison(tests))))
+
+
+def changed_queries(turn: Turn, lexicon: Lexicon, count: int = QUERIES) -> Changes | Missing:
+    """The ``count`` queries whose first documents change most, with texts.
+
+    Change is the sum over documents of |1/log2(1 + rank before) - 1/log2(1 + rank after)|, 0 past the first ten.
+    """
+    before, after = turn.runs
+    moved = {query_id: _moved(before[query_id], after[query_id]) for query_id in before if query_id in after}
+    chosen = [query_id for query_id in sorted(moved, key=lambda q: -moved[q]) if moved[query_id] > 0][:count]
+    if not chosen:
+        return Missing(f"No query has other documents, or another order, in its first {DOCUMENTS} places.")
+    tops = {q: [ranking(run[q])[:DOCUMENTS] for run in turn.runs] for q in chosen}
+    ids = {doc_id for lists in tops.values() for top in lists for doc_id in top}
+    known = [doc_id for doc_id in ids if doc_id in turn.collection.documents]
+    texts = turn.collection.documents.get_many(known)
+
+    def documents(query_id: str, run: Run, top: list[str]) -> tuple[RankedDocument, ...]:
+        spans = {doc_id: mark_words(texts[doc_id], lexicon) for doc_id in top if doc_id in texts}
+        return tuple(RankedDocument(doc_id, spans.get(doc_id), run[query_id][doc_id]) for doc_id in top)
+
+    queries = tuple(
+        ChangedQuery(
+            query_id,
+            turn.collection.queries[query_id],
+            documents(query_id, before, tops[query_id][0]),
+            documents(query_id, after, tops[query_id][1]),
+        )
+        for query_id in chosen
+    )
+    order = f"Chosen by how far documents move in the first {DOCUMENTS} places, high ranks counting more."
+    return Changes(turn.before, turn.after, queries, order)
+
+
+def senses_of(
+    folder: Path, reranker: PointwiseReranker, collection: Collection, run: Run, lexicon: Lexicon
+) -> SensePanel | Missing:
+    """What each sense is about, over the first documents of the rankings; all of it goes to ``senses.json``."""
+    pairs = _sample(collection, run)
+    found, scorer = reranker.sensitivity, reranker.scorer
+    assert found is not None
+    try:
+        profiles = sense_profiles(
+            scorer.ranker, scorer.pair_tokenizer, pairs, lexicon, sensitivity=found.values, count=6
+        )
+    except ValueError as error:
+        return Missing(f"Senses could not be looked at: {error}.")
+    counts = ", ".join(f"{count} {group}" for group, count in profiles.documents.items())
+    write_profiles(folder / "senses.json", profiles.senses)
+    weights = reranker.hook.views[0].sense_weights
+    caption = f"Contributions at alpha=1 over {len(pairs)} documents of the rankings ({counts})."
+    return sense_panel(profiles.senses, None if weights is None else weights.tolist(), caption)
+
+
+def attributions(reranker: PointwiseReranker, turn: Turn, lexicon: Lexicon) -> tuple[Attribution, ...]:
+    """The pairs whose score the control changes most; without a control the first documents."""
+    before, after = turn.runs
+    changes = [
+        (abs(after[query_id][doc_id] - score), query_id, doc_id)
+        for query_id, scores in before.items()
+        for doc_id, score in scores.items()
+        if doc_id in after.get(query_id, {})
+    ]
+    found, seen = [], set()
+    for _, query_id, doc_id in sorted(changes, key=lambda change: -change[0]):
+        if query_id in seen:
+            continue
+        seen.add(query_id)
+        text = turn.collection.documents.get_many([doc_id])[doc_id]
+        row = reranker.explain(turn.collection.queries[query_id], text, lexicon)
+        title = f"{turn.collection.queries[query_id]} ({query_id}): document {doc_id}"
+        found.append(Attribution(title, Markup(explanation_html(row))))
+        if len(found) == PAIRS:
+            break
+    return tuple(found)
+
+
+def _at_ten(gallery: Gallery | None) -> Gallery | None:
+    """The gallery's charts at cut-off 10, if it has cut-offs: files of every cut-off would be dozens."""
+    if gallery is None:
+        return None
+    at_ten = tuple(panel for panel in gallery.panels if "10" in panel.choice)
+    return replace(gallery, panels=at_ten, first=0) if at_ten else gallery
+
+
+def _moved(before: dict[str, float], after: dict[str, float]) -> float:
+    places = [{doc: rank for rank, doc in enumerate(ranking(run)[:DOCUMENTS], start=1)} for run in (before, after)]
+    shares = [{doc: 1 / math.log2(1 + rank) for doc, rank in place.items()} for place in places]
+    return sum(abs(shares[0].get(doc, 0.0) - shares[1].get(doc, 0.0)) for doc in {**shares[0], **shares[1]})
+
+
+def _sample(collection: Collection, run: Run) -> list[tuple[str, str]]:
+    """(query, document) texts of first documents, rank by rank, until there are enough."""
+    tops = {query_id: ranking(scores)[:DOCUMENTS] for query_id, scores in run.items()}
+    rows = [(query_id, top[rank]) for rank in range(DOCUMENTS) for query_id, top in tops.items() if rank < len(top)]
+    texts = collection.documents.get_many(doc_id for _, doc_id in rows[:SAMPLE])
+    return [(collection.queries[query_id], texts[doc_id]) for query_id, doc_id in rows[:SAMPLE]]

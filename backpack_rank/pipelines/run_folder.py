@@ -1,0 +1,134 @@
+"""What a run's folder says of the run: names of config groups and plain values, which are composed anew from conf/.
+
+A folder with weights may come from anybody. Nothing found in it is instantiated or interpolated: of
+``overrides.yaml`` only names that conf/ has and plain values are taken, of ``config.yaml`` only plain values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from backpack_rank.files import resource_folder, write_text
+
+CONFIG = "config.yaml"
+OVERRIDES = "overrides.yaml"
+_KEY = re.compile(r"[A-Za-z][\w-]*(?:[./][A-Za-z][\w-]*)*")
+_CHOICE = re.compile(r"\w[\w-]*(?:/\w[\w-]*)*")
+
+
+def save_overrides(folder: Path, overrides: Sequence[str]) -> None:
+    """Write the options that a run was started with; Hydra's own file is written again when a run is resumed."""
+    write_text(folder / OVERRIDES, yaml.safe_dump(list(overrides), allow_unicode=True))
+
+
+def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
+    """The configuration of a training run, composed from conf/ with the options that its folder names.
+
+    Args:
+        folder: of the run.
+        only: first parts of the names of options that count, such as ``data``; empty: all.
+
+    Raises:
+        ValueError: the folder does not name its options, or one of them is no name of conf/ and no plain value.
+    """
+    overrides = _overrides(folder / OVERRIDES, only)
+    running = GlobalHydra.instance().hydra  # of the script that is running
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+            return compose("train", overrides=overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(f"{folder / OVERRIDES}: {str(error).splitlines()[0]}") from error
+    finally:
+        GlobalHydra.instance().hydra = running
+
+
+def plain_values(folder: Path) -> dict[str, Any]:
+    """The plain values of a run's ``config.yaml`` (numbers, texts, null, lists of them); empty without that file.
+
+    Nodes that name code (``_target_``) and texts with an interpolation are left out.
+
+    Raises:
+        ValueError: the file is not YAML, or no mapping.
+    """
+    file = folder / CONFIG
+    if not file.is_file():
+        return {}
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} is not the configuration of a run")
+    return _plain_part(found)
+
+
+def _plain_part(node: dict) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in node.items():
+        if isinstance(value, dict):
+            kept[str(name)] = _plain_part(value)
+        elif _is_plain(value) and not str(name).startswith("_"):
+            kept[str(name)] = value
+    return kept
+
+
+def _overrides(file: Path, only: Sequence[str]) -> list[str]:
+    if not file.is_file():
+        raise ValueError(f"{file} is missing")
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(given, list) or not all(isinstance(option, str) for option in given):
+        raise ValueError(f"{file} is no list of options")
+    try:
+        parsed = OverridesParser.create().parse_overrides(given)
+    except HydraException as error:
+        raise ValueError(f"{file}: {str(error).splitlines()[0]}") from error
+    kept = []
+    for option in parsed:
+        first = re.split(r"[./@]", option.key_or_group, maxsplit=1)[0]
+        if only and first not in only:
+            continue
+        if not _is_safe(option):
+            raise ValueError(f"{file}: {option.input_line} is neither a name of conf/ nor a plain value")
+        kept.append(str(option.input_line))
+    return kept
+
+
+def _is_safe(option: Override) -> bool:
+    """Whether an option only chooses a file of conf/ or sets a plain value."""
+    keys = [key for key in (option.key_or_group, option.package) if key is not None]
+    if any(_KEY.fullmatch(key) is None or key.partition(".")[0] == "hydra" for key in keys):
+        return False
+    value = None if option.is_delete() else option.value()
+    group = resource_folder("conf") / option.key_or_group
+    if value is None or not group.is_dir():
+        return _is_plain(value)
+    return isinstance(value, str) and _CHOICE.fullmatch(value) is not None and (group / f"{value}.yaml").is_file()
+
+
+def _is_plain(value: Any) -> bool:
+    """Numbers, texts without an interpolation, null, lists and mappings of them that name no code."""
+    if isinstance(value, QuotedString):
+        value = value.text
+    if isinstance(value, list):
+        return all(_is_plain(one) for one in value)
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and not name.startswith("_") and _is_plain(one) for name, one in value.items())
+    if isinstance(value, str):
+        return "${" not in value
+    return value is None or isinstance(value, (bool, int, float))

@@ -1,1 +1,0 @@
-"""One ranking from several rankings of the same items: exact Kemeny, Borda, reciprocal rank fusion."""

@@ -1,0 +1,222 @@
+"""Measures as files: ``measures.json``, ``measures.csv``, ``per_query.csv``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult, Values
+from backpack_rank.files import open_text, write_text
+from backpack_rank.reporting.writers import csv_text, dump_json, finite
+
+FORMAT = "backpack_rank measures 1"
+PER_QUERY_COLUMNS = ("system", "measure", "query_id", "value")
+MEASURE_COLUMNS = (
+    "system",
+    "alpha",
+    "kind",
+    "measure",
+    "mean",
+    "absolute_mean",
+    "mean_absolute",
+    "low",
+    "high",
+    "absolute_mean_low",
+    "absolute_mean_high",
+    "mean_absolute_low",
+    "mean_absolute_high",
+    "queries",
+    "left_out",
+    "missing",
+)
+
+
+def write_report(folder: str | Path, report: Report) -> tuple[Path, Path]:
+    """Write ``measures.json`` and ``measures.csv`` into a folder; returns their paths."""
+    json_path, csv_path = Path(folder) / "measures.json", Path(folder) / "measures.csv"
+    write_json(json_path, report)
+    write_csv(csv_path, report)
+    return json_path, csv_path
+
+
+def write_json(path: str | Path, report: Report) -> None:
+    """Write a report as JSON with all digits, whole file or no file.
+
+    Layout; a block is null where nothing was computed, a number is null where it is not finite::
+
+        {"format": "backpack_rank measures 1",
+         "about": {"effectiveness_set": "wikiqa/test", "bias_set": ..., "alpha": 0.5, "policy": ..., "preset": ...,
+                   "lexicon": ..., "tokenizer": ..., "sign": "male_minus_female", "sign_in_words": ..., "notes": []},
+         "systems": [{"label": "alpha=0.5", "alpha": 0.5,
+                      "effectiveness": {"queries": 243, "left_out": 390, "missing": 0,
+                                        "figures": {"nDCG@10": {"mean": 0.4, "absolute_mean": 0.4,
+                                                                "mean_absolute": 0.4, "low": 0.38, "high": 0.42,
+                                                                "absolute_mean_low": 0.38, ...}}},
+                      "bias": {..., "figures": {"RaB(tf)@10": {...}}},
+                      "further": {"swap": {...}, "swapped documents": {...}, "wordings": {...}}}]}
+    """
+    payload = {
+        "format": FORMAT,
+        "about": asdict(report.about),
+        "systems": [system_payload(row) for row in report.rows],
+    }
+    write_text(path, dump_json(payload))
+
+
+def read_json(path: str | Path) -> Report:
+    """Read what :func:`write_json` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or of another layout; names it.
+    """
+    with open_text(path) as handle:
+        try:
+            payload = json.load(handle)
+            if payload["format"] != FORMAT:
+                raise ValueError(f"its format is {payload['format']!r}")
+            about = RunInfo(**{**payload["about"], "notes": tuple(payload["about"]["notes"])})
+            return Report(tuple(_read_row(system) for system in payload["systems"]), about)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is no file of measures in the layout {FORMAT!r}: {error}") from error
+
+
+def write_csv(path: str | Path, report: Report) -> None:
+    """Write one line per system and measure, all digits, columns :data:`MEASURE_COLUMNS`.
+
+    ``kind`` is ``effectiveness``, ``bias`` or one of ``further``; a cell is empty where there is no number.
+    """
+    write_text(path, csv_text(MEASURE_COLUMNS, (line for row in report.rows for line in measure_lines(row))))
+
+
+def write_per_query(path: str | Path, systems: Iterable[tuple[str, Values]]) -> None:
+    """Write one line ``system,measure,query_id,value`` per system, measure and query, all digits.
+
+    Args:
+        path: a name that ends in ``.gz`` is compressed.
+        systems: (label, ``{measure: {query id: value}}``); a label may come more than once.
+    """
+    lines = (
+        (label, measure, query_id, value)
+        for label, values in systems
+        for measure, by_query in values.items()
+        for query_id, value in by_query.items()
+    )
+    write_text(path, csv_text(PER_QUERY_COLUMNS, lines))
+
+
+def read_per_query(path: str | Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Read what :func:`write_per_query` wrote: ``{system: {measure: {query id: value}}}``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: another header, a line with other than four cells, a value that is no finite number, or a second
+            value for a system, measure and query; names file and line.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    with open_text(path) as handle:
+        lines = csv.reader(handle)
+        try:
+            if tuple(next(lines, ())) != PER_QUERY_COLUMNS:
+                raise ValueError(f"the header must be {','.join(PER_QUERY_COLUMNS)}")
+            for cells in lines:
+                _read_value(cells, found)
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{path}, line {max(1, lines.line_num)}: {error}") from error
+    return found
+
+
+def measure_lines(row: SystemResult) -> list[tuple[Any, ...]]:
+    """Cells of :data:`MEASURE_COLUMNS` for every measure of a system."""
+    lines: list[tuple[Any, ...]] = []
+    for kind, summary in row.blocks.items():
+        counts = (summary.queries, summary.left_out, summary.missing)
+        for measure, figure in summary.figures.items():
+            lines.append((row.label, row.alpha, kind, measure, *_numbers(figure).values(), *counts))
+    return lines
+
+
+def system_payload(row: SystemResult) -> dict[str, Any]:
+    """A system in the layout of :func:`write_json`."""
+    return {
+        "label": row.label,
+        "alpha": row.alpha,
+        "effectiveness": _summary_payload(row.effectiveness),
+        "bias": _summary_payload(row.bias),
+        "further": {kind: _summary_payload(block) for kind, block in row.further.items()},
+    }
+
+
+def _summary_payload(summary: Summary | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    figures = {
+        measure: {name: finite(number) for name, number in _numbers(figure).items()}
+        for measure, figure in summary.figures.items()
+    }
+    return {
+        "queries": summary.queries,
+        "left_out": summary.left_out,
+        "missing": summary.missing,
+        "figures": figures,
+    }
+
+
+def _read_value(cells: Sequence[str], found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Put one line of per-query values where it belongs."""
+    if len(cells) != len(PER_QUERY_COLUMNS):
+        raise ValueError(f"{','.join(PER_QUERY_COLUMNS)} are needed, but there are {len(cells)} cells")
+    system, measure, query_id, value = cells
+    by_query = found.setdefault(system, {}).setdefault(measure, {})
+    if query_id in by_query:
+        raise ValueError(f"a second value of {measure} for system {system!r}, query {query_id!r}")
+    try:
+        by_query[query_id] = float(value)
+    except ValueError:
+        raise ValueError(f"the value {value!r} is not a number") from None
+    if not math.isfinite(by_query[query_id]):
+        raise ValueError(f"the value {value!r} is not finite")
+
+
+def _numbers(figure: Estimate) -> dict[str, float | None]:
+    """Every number of a figure, named as in the files and in their order."""
+    absolute_low, absolute_high = figure.absolute_mean_interval or (None, None)
+    return {
+        "mean": figure.mean,
+        "absolute_mean": figure.absolute_mean,
+        "mean_absolute": figure.mean_absolute,
+        "low": figure.low,
+        "high": figure.high,
+        "absolute_mean_low": absolute_low,
+        "absolute_mean_high": absolute_high,
+        "mean_absolute_low": figure.mean_absolute_low,
+        "mean_absolute_high": figure.mean_absolute_high,
+    }
+
+
+def _read_row(system: dict[str, Any]) -> SystemResult:
+    blocks = (_read_summary(system["effectiveness"]), _read_summary(system["bias"]))
+    further = {kind: block for kind, own in system.get("further", {}).items() if (block := _read_summary(own))}
+    return SystemResult(system["label"], system["alpha"], *blocks, further)
+
+
+def _read_summary(payload: dict[str, Any] | None) -> Summary | None:
+    if payload is None:
+        return None
+    figures = {
+        measure: Estimate(
+            math.nan if numbers["mean"] is None else float(numbers["mean"]),
+            math.nan if numbers["mean_absolute"] is None else float(numbers["mean_absolute"]),
+            numbers["low"],
+            numbers["high"],
+            numbers.get("mean_absolute_low"),  # files of version 0.1 do not have it
+            numbers.get("mean_absolute_high"),
+        )
+        for measure, numbers in payload["figures"].items()
+    }
+    return Summary(figures, payload["queries"], payload["left_out"], payload["missing"])

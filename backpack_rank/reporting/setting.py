@@ -1,0 +1,46 @@
+"""What a setting of a sweep is called, and which policies are controls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_CONTROLS = ("uniform", "random_")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Overrides that tell the jobs of a sweep apart, beside alpha.
+
+    Attributes:
+        name: all of them, as they were given, such as ``policy=uniform,data=dl19``; empty where only alpha varies.
+        policy: what the policy is called, such as ``paired_tokens``; empty where it does not vary.
+        rest: the other overrides. Settings with equal ones share the ranker as it is, alpha 1.
+    """
+
+    name: str
+    policy: str
+    rest: str
+
+    @classmethod
+    def of(cls, name: str) -> Setting:
+        """From the overrides joined by commas."""
+        words = [word.lstrip("+") for word in re.split(r",(?=[\w.@/+~-]+=)", name) if word]
+        own = [word for word in words if re.match(r"policy[=.@]", word)]
+        policy = " ".join(word.removeprefix("policy=").removeprefix("policy.") for word in own)
+        return cls(name, policy, ",".join(word for word in words if word not in own))
+
+    @property
+    def title(self) -> str:
+        """The setting as a heading."""
+        return ", ".join(part for part in (self.policy, self.rest) if part)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether its policy changes no sense against another, or whichever senses were drawn."""
+        return is_control(self.policy)
+
+
+def is_control(policy: str) -> bool:
+    """Whether a policy of this name is a control."""
+    return policy.startswith(_CONTROLS)

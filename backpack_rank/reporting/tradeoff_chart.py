@@ -1,0 +1,181 @@
+"""Effectiveness against bias along alpha: the chart of the dial."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from backpack_rank.reporting.vega import COLOURS, GREY, INK, Spec, filled, padded, vega_lite
+
+
+@dataclass(frozen=True)
+class Position:
+    """One position of the dial, or a system without one, in a chart of effectiveness against bias.
+
+    Attributes:
+        name: said in the tooltip, such as ``paired_tokens, alpha 0.5``.
+        alpha: None for a reference.
+        x: bias.
+        y: effectiveness.
+        x_range, y_range: ends of their intervals, or None.
+        told: what a tooltip says beside the name, by measure; every position has the same measures.
+    """
+
+    name: str
+    alpha: float | None
+    x: float
+    y: float
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    told: Mapping[str, str] | None = None
+
+
+def tradeoff(
+    lines: Mapping[str, Sequence[Position]],
+    references: Sequence[Position],
+    x: str,
+    y: str,
+    *,
+    control: str | None = None,
+    colour: str = COLOURS[0],
+    domains: tuple[tuple[float, float], tuple[float, float]],
+    zero: bool = True,
+) -> Spec:
+    """Effectiveness against bias: a line for each setting along alpha, from alpha 1 (the ranker as it is).
+
+    Alpha 1 and the smallest alpha are labelled and have their intervals; everything else is in tooltips.
+
+    Args:
+        lines: positions by name of the setting, in the order of alpha, largest first.
+        references: systems without a dial, as diamonds.
+        x: what bias is.
+        y: what effectiveness is.
+        control: name of the line that is drawn grey.
+        colour: of the other line.
+        domains: what the axes show; see :func:`frame`. Positions outside are cut off.
+        zero: whether a line marks x = 0.
+    """
+    # What is drawn later lies above: the control, then the policy, then the ranker as it is.
+    drawn = sorted(lines.items(), key=lambda item: item[0] != control)
+    main = [one for name, positions in lines.items() if name != control for one in positions]
+    ends = _ends(main)
+    measures = next((one.told for one in (*references, *itertools.chain(*lines.values())) if one.told), {})
+    data: dict[str, list[dict[str, Any]]] = {
+        "rows": [{"line": name, **_row(one)} for name, positions in drawn for one in positions],
+        "base": [_row(one) for one in main if one.alpha == 1],
+        "references": [_row(one) for one in references],
+        "zero": [{"x": 0}] if zero else [],
+    }
+    for number, one in enumerate(ends):
+        data[f"label{number}"] = [{**_row(one), "label": f"alpha {one.alpha:g}"}]
+        for across, low_high in (("x", one.x_range), ("y", one.y_range)):
+            if low_high is not None:
+                cross = {"x": one.x, "y": one.y, across: low_high[0], f"{across}2": low_high[1]}
+                data[f"{across}{number}"] = [cross]
+    data = {name: rows for name, rows in data.items() if rows}
+    tones = tuple(GREY if one.alpha == 1 else colour for one in ends)
+    colours = tuple(GREY if name == control else colour for name in lines)
+    shape = _tradeoff_shape(tuple(lines), colours, tuple(data), tones, tuple(_sides(ends)), len(measures))
+    words = {"@x": x, "@y": y, **{f"@told{number}": name for number, name in enumerate(measures)}}
+    (left, right), (low, high) = domains
+    return filled(shape, {**words, "@left": left, "@right": right, "@low": low, "@high": high}, data)
+
+
+@cache
+def _tradeoff_shape(
+    names: tuple[str, ...],
+    colours: tuple[str, ...],
+    data: tuple[str, ...],
+    tones: tuple[str, ...],
+    sides: tuple[bool, ...],
+    told: int,
+) -> Spec:
+    """A trade-off without its numbers and titles, which many charts share: Altair takes a tenth of a second for one."""
+    import altair as alt
+
+    ends = (["@left", "@right"], ["@low", "@high"])
+    scales = [alt.Scale(domain=of, nice=False, zero=False) for of in ends]
+    shown: dict[str, Any] = {
+        "x": alt.X("x:Q", title="@x", scale=scales[0], axis=alt.Axis(tickCount=5)),
+        "y": alt.Y("y:Q", title="@y", scale=scales[1], axis=alt.Axis(tickCount=5)),
+    }
+    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3) if len(names) > 1 else None
+    tint = alt.Color("line:N", scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
+    tips = [alt.Tooltip("name:N", title=" ")]
+    tips += [alt.Tooltip(f"told{number}:N", title=f"@told{number}") for number in range(told)]
+
+    def of(name: str) -> Any:
+        return alt.Chart(alt.NamedData(name))
+
+    layers: list[Any] = []
+    if "zero" in data:
+        layers.append(of("zero").mark_rule(color=GREY, strokeWidth=1).encode(x=shown["x"]))
+    for number, tone in enumerate(tones):
+        for across in ("x", "y"):
+            if f"{across}{number}" in data:
+                rule = of(f"{across}{number}").mark_rule(strokeWidth=1.5, opacity=0.35, clip=True, color=tone)
+                layers.append(rule.encode(**shown, **{f"{across}2": f"{across}2:Q"}))
+    if "rows" in data:
+        path = of("rows").mark_line(strokeWidth=2, clip=True)
+        order = alt.Order("alpha:Q", sort="descending")
+        layers.append(path.encode(**shown, color=tint, detail="line:N", order=order))
+        dots = of("rows").mark_point(size=70, filled=True, opacity=1, clip=True)
+        layers.append(dots.encode(**shown, color=tint, tooltip=tips))
+    if "base" in data:
+        as_it_is = of("base").mark_point(size=80, filled=True, opacity=1, color=INK)
+        layers.append(as_it_is.encode(**shown, tooltip=tips))
+    if "references" in data:
+        marks = of("references").mark_point(shape="diamond", size=110, filled=True, color=GREY, opacity=1, clip=True)
+        layers.append(marks.encode(**shown, tooltip=tips))
+    for number, above in enumerate(sides):
+        text = of(f"label{number}").mark_text(dy=-13 if above else 14, fontSize=12, fontWeight="bold", color=INK)
+        layers.append(text.encode(**shown, text="label:N"))
+    return vega_lite(alt.layer(*layers).properties(height=260))
+
+
+def frame(
+    base: Position | None, positions: Iterable[Position], control: Iterable[Position] = (), zero: bool = True
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """What the axes of a trade-off show: positions that are usable, and the interval of the ranker as it is.
+
+    The interval of the base keeps differences that are small for it small to the eye. A position that has lost more
+    than a quarter of the base's effectiveness, such as one whose scores are all equal, stretches no axis.
+    """
+    own, grey = list(positions), list(control)
+    floor = 0.75 * base.y if base is not None and base.y > 0 else float("-inf")
+    kept = [one for one in (*own, *grey) if one.y >= floor] or own
+    last = min((one.alpha for one in own if one.alpha is not None), default=None)
+    ranged = [*([base] if base is not None else []), *(one for one in own if one in kept and one.alpha == last)]
+    across = [*(one.x for one in kept), *(end for one in ranged for end in one.x_range or ())]
+    upright = [*(one.y for one in kept), *(end for one in ranged for end in one.y_range or ())]
+    return padded([*across, *([0.0] if zero else [])]), padded(upright)
+
+
+def outside(position: Position, domains: tuple[tuple[float, float], tuple[float, float]]) -> bool:
+    """Whether a position lies outside what the axes show."""
+    (left, right), (low, high) = domains
+    return not (left <= position.x <= right and low <= position.y <= high)
+
+
+def _row(one: Position) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": one.name, "alpha": one.alpha, "x": one.x, "y": one.y}
+    for axis, ends in (("x", one.x_range), ("y", one.y_range)):
+        if ends is not None:
+            row |= {f"{axis}_low": ends[0], f"{axis}_high": ends[1]}
+    return row | {f"told{number}": text for number, text in enumerate((one.told or {}).values())}
+
+
+def _ends(positions: Sequence[Position]) -> list[Position]:
+    """The first and the last position of a dial."""
+    dial = [one for one in positions if one.alpha is not None]
+    return [dial[0], dial[-1]] if len(dial) > 1 else list(dial)
+
+
+def _sides(ends: Sequence[Position]) -> list[bool]:
+    """Whether each label stands above its mark: that of the upper mark does, so that two labels never meet."""
+    if len(ends) < 2:
+        return [True] * len(ends)
+    return [ends[0].y >= ends[1].y, ends[0].y < ends[1].y]

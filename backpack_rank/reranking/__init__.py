@@ -1,0 +1,1 @@
+"""Rankers over candidates: scores, dense retrieval, fused and recalibrated runs."""

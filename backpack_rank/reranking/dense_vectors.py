@@ -1,0 +1,176 @@
+"""The vectors of a collection's documents: encoded once, kept on disk in half precision, read memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from backpack_rank.data.batching import pack_by_length
+from backpack_rank.data.collection import DocumentStore, Queries
+from backpack_rank.files import reserve_space, write_text
+from backpack_rank.models.rankers import DualEncoderForRanking, DualPairTokenizer
+from backpack_rank.progress import Progress
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.cache import weights_fingerprint
+
+log = logging.getLogger(__name__)
+_FORMAT = 1
+_CHUNK = 4096
+_VECTORS, _IDS, _SETTINGS, _DONE = "vectors.npy", "doc_ids.npy", "settings.json", "encoded.txt"
+
+
+@dataclass(frozen=True)
+class DocumentVectors:
+    """Vectors of all documents of a store, in its order.
+
+    Attributes:
+        doc_ids: UTF-8 bytes. [N]
+        vectors: fp16, mapped from disk. [N, d]
+    """
+
+    doc_ids: np.ndarray
+    vectors: np.ndarray
+
+    @classmethod
+    def of(cls, documents: DocumentStore, encoding: Encoding, folder: Path) -> DocumentVectors:
+        """The vectors of these documents, from the folder or encoded now.
+
+        They lie in a subfolder named after weights, tokenizer, settings and documents. It is there when it is
+        complete; an encoding that is stopped goes on where it was, from the last 4,096 documents on. Jobs that need
+        the same vectors at the same time wait for the one that encodes.
+
+        Raises:
+            ValueError: a vector does not fit into half precision; the document is named.
+        """
+        settings = encoding.settings(documents)
+        key = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+        final, partial = folder / key, folder / f"{key}.partial"
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f"{key}.lock"):
+            if not final.is_dir():
+                _encode(documents, encoding, partial)
+                write_text(partial / _SETTINGS, json.dumps(settings, indent=2) + "\n")
+                os.replace(partial, final)
+            else:
+                log.info("vectors of %d documents taken from %s", len(documents), final)
+        return cls(np.load(final / _IDS, mmap_mode="r"), np.load(final / _VECTORS, mmap_mode="r"))
+
+
+class Encoding:
+    """A dual encoder that turns texts into vectors."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        """Raises ``ValueError`` when the scorer's ranker does not read queries and documents apart."""
+        if not isinstance(scorer.ranker, DualEncoderForRanking) or not isinstance(
+            scorer.pair_tokenizer, DualPairTokenizer
+        ):
+            raise ValueError(
+                f"{type(scorer.ranker).__name__} reads query and document together, so documents have no vectors of "
+                "their own; train a dual encoder with model=bert_dot"
+            )
+        self.ranker = scorer.ranker
+        self.pair_tokenizer = scorer.pair_tokenizer
+        self.device = scorer.device
+        self._tokens_per_batch = scorer.tokens_per_batch
+
+    @property
+    def size(self) -> int:
+        """Dimensions d of a vector."""
+        return self.ranker.config.hidden_size
+
+    def settings(self, documents: DocumentStore) -> dict[str, Any]:
+        """Everything that the vectors of documents depend on."""
+        return {
+            "format": _FORMAT,
+            "weights": weights_fingerprint(self.ranker),
+            "configuration": self.ranker.config.to_json_string(),
+            "tokens": self.pair_tokenizer.fingerprint,
+            "documents": documents.fingerprint,
+        }
+
+    def documents(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of documents. [N, d] float32"""
+        return self._vectors(self.pair_tokenizer.documents(texts), queries=False)
+
+    def queries(self, queries: Queries) -> np.ndarray:
+        """Vectors of queries. [Q, d] float32. Raises ``ValueError`` for one that is empty or too long."""
+        sequences = []
+        for query_id, text in queries.items():
+            try:
+                sequences += self.pair_tokenizer.queries([text])
+            except ValueError as error:
+                raise ValueError(f"query {query_id}: {error}") from error
+        return self._vectors(sequences, queries=True)
+
+    def _vectors(self, sequences: list[np.ndarray], queries: bool) -> np.ndarray:
+        out = np.empty((len(sequences), self.size), dtype=np.float32)
+        if not sequences:
+            return out
+        encode = self.ranker.encode_queries if queries else self.ranker.encode_documents
+        with torch.inference_mode():
+            for rows, batch in pack_by_length(np.arange(len(sequences)), sequences, self._tokens_per_batch):
+                out[rows] = encode(batch.to(self.device)).float().cpu().numpy()
+        return out
+
+
+def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:
+    """Fill a folder with the vectors and ids of all documents, from where an earlier attempt stopped."""
+    vectors, done = _started(folder, (len(documents), encoding.size))
+    if done:
+        log.info("encoding goes on behind the first %d of %d documents", done, len(documents))
+    doc_ids: list[bytes] = []
+    with Progress(total=len(documents), initial=done, desc="encoding documents", unit="doc") as bar:
+        for chunk in _chunks(documents):
+            start = len(doc_ids)
+            doc_ids += [doc_id.encode("utf-8") for doc_id, _ in chunk]
+            if start < done:
+                continue
+            vectors[start : start + len(chunk)] = _halved(encoding.documents([text for _, text in chunk]), chunk)
+            vectors.flush()
+            write_text(folder / _DONE, f"{len(doc_ids)}\n")
+            bar.update(len(chunk))
+    np.save(folder / _IDS, np.array(doc_ids, dtype=np.bytes_))
+    (folder / _DONE).unlink(missing_ok=True)
+
+
+def _started(folder: Path, shape: tuple[int, int]) -> tuple[np.memmap, int]:
+    """The array to fill, and how many of its rows are filled already."""
+    done = folder / _DONE
+    if done.is_file():
+        return np.lib.format.open_memmap(folder / _VECTORS, mode="r+"), int(done.read_text())
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    vectors = np.lib.format.open_memmap(folder / _VECTORS, mode="w+", dtype=np.float16, shape=shape)
+    reserve_space(folder / _VECTORS)
+    return vectors, 0
+
+
+def _chunks(documents: DocumentStore) -> Iterator[list[tuple[str, str]]]:
+    every = iter(documents)
+    while chunk := list(islice(every, _CHUNK)):
+        yield chunk
+
+
+def _halved(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        halved = vectors.astype(np.float16)
+    bad = np.flatnonzero(~np.isfinite(halved).all(axis=1))
+    if bad.size:
+        largest = float(np.abs(vectors[bad[0]]).max())
+        raise ValueError(
+            f"the vector of document {chunk[bad[0]][0]} has a value of {largest:g}, which half precision cannot hold "
+            "(65504 at most); the weights may have diverged in training"
+        )
+    return halved

@@ -1,0 +1,109 @@
+"""The Reranker: anything that turns candidates into a ranking."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from backpack_rank.aggregation.aggregate import Aggregator
+from backpack_rank.aggregation.runs import FusedQuery, fuse
+from backpack_rank.data.collection import Collection, Run, select_queries
+from backpack_rank.data.trec import read_run
+from backpack_rank.reranking.recalibration import deltas, recalibrate
+
+
+class Reranker(ABC):
+    """Anything that turns the candidates of a collection's queries into a ranking.
+
+    Attributes:
+        name: row label in tables.
+        alpha: position of the dial; None for a reranker without one.
+        compares_texts: whether scores of two texts can be compared, so that swapped wordings can be measured.
+    """
+
+    name: str
+    alpha: float | None = None
+    compares_texts: bool = False
+
+    @abstractmethod
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        """Scores of documents for the queries of the run.
+
+        Args:
+            run: candidates of the collection's queries.
+            collection: texts of queries and documents.
+        """
+
+
+class FirstStageOrder(Reranker):
+    """The candidates as the first stage ranks them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        return run
+
+
+class SavedRun(Reranker):
+    """A finished run, whatever the candidates are."""
+
+    def __init__(self, name: str, run: Run) -> None:
+        self.name, self.run = name, run
+
+    @classmethod
+    def read(cls, path: str | Path, name: str | None = None) -> SavedRun:
+        """From a TREC run file, named after it.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is malformed (file and line are named) or empty.
+        """
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"run={path}: there is no such file")
+        if not (run := read_run(path)):
+            raise ValueError(f"{path} is empty: it ranks nothing")
+        return cls(name or Path(path).name, run)
+
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        return select_queries(self.run, collection)
+
+
+class AggregatedRuns(Reranker):
+    """Several rankings of each query made into one (paper 003): Kemeny, Borda, reciprocal rank fusion.
+
+    Attributes:
+        queries: how the aggregation of each query went, by name of the collection.
+    """
+
+    def __init__(self, rerankers: Sequence[Reranker], aggregator: Aggregator, depth: int | None = None) -> None:
+        """``depth``: documents of each ranking that are aggregated; None for all."""
+        self.rerankers, self.aggregator, self.depth = tuple(rerankers), aggregator, depth
+        self.name = aggregator.name if depth is None else f"{aggregator.name} depth {depth}"
+        self.queries: dict[str, tuple[FusedQuery, ...]] = {}
+
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        fused = fuse([one.rerank(run, collection) for one in self.rerankers], self.aggregator, self.depth)
+        self.queries[collection.name] = fused.queries
+        return fused.run
+
+
+class RecalibratedRun(Reranker):
+    """Another system's run, moved by what alpha changes about a ranker's scores (paper 004, appendix D)."""
+
+    def __init__(self, saved: SavedRun, plain: Reranker, controlled: Reranker, weight: float = 1.0) -> None:
+        """
+        Args:
+            saved: the other system's run.
+            plain: the ranker at alpha = 1.
+            controlled: the same ranker under alpha.
+            weight: lambda, in standard deviations of the other system's scores.
+        """
+        self.saved, self.plain, self.controlled, self.weight = saved, plain, controlled, weight
+        self.name = f"{Path(saved.name).name} + {weight:g} x change at {controlled.name}"
+
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        own = self.saved.rerank(run, collection)
+        change = deltas(self.plain.rerank(own, collection), self.controlled.rerank(own, collection))
+        return recalibrate(own, change, self.weight)

@@ -1,0 +1,236 @@
+"""Pairs of texts in, scores out: batching by length, devices, number formats, and the cache of sense vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length, start_worker
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.models.token_states import TokenStateCache
+from backpack_rank.models.utils import pick_device
+from backpack_rank.progress import Progress
+from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
+from backpack_rank.senses.hook import linear_components
+from backpack_rank.senses.views import View
+
+_MIXED_ROWS = 1024
+_SHOWN = 1000
+"""Pairs from which on progress is shown."""
+PLAIN = View()
+
+
+@dataclass(frozen=True)
+class ScoringSettings:
+    """How scores are computed (``conf/evaluate.yaml``, ``scoring``).
+
+    Attributes:
+        device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
+        dtype: ``float32``, ``bfloat16`` or ``float16`` for weights and activations.
+        tokens_per_batch: tokens of a packed batch; None chooses by device.
+        workers: processes that read and tokenise.
+        cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as float32).
+    """
+
+    device: str = "auto"
+    dtype: str = "float32"
+    tokens_per_batch: int | None = None
+    workers: int = 0
+    cache_dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "bfloat16", "float16"):
+            raise ValueError(f"scoring.dtype={self.dtype}: use float32, bfloat16 or float16")
+        if self.cache_dtype not in (None, "float32", "float16"):
+            raise ValueError(f"scoring.cache_dtype={self.cache_dtype}: use float32 or float16")
+
+
+class Scorer:
+    """A ranker with its tokenizer, ready to score texts."""
+
+    def __init__(self, ranker: Ranker, pair_tokenizer: PairTokenizer, settings: ScoringSettings | None = None) -> None:
+        self.settings = settings or ScoringSettings()
+        self.device = pick_device(self.settings.device, "scoring.device")
+        ranker.to(device=self.device, dtype=getattr(torch, self.settings.dtype))  # type: ignore[call-arg]
+        self.ranker = ranker.eval()
+        self.pair_tokenizer = pair_tokenizer
+        default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
+        self.tokens_per_batch = self.settings.tokens_per_batch or default
+
+    def score(self, query: str, documents: Sequence[str], view: View = PLAIN) -> np.ndarray:
+        """Raw logits of one query's documents. [m] float32
+
+        Raises:
+            ValueError: the query is empty or too long, or a score is not finite.
+        """
+        if view.rewrite is not None:
+            return np.concatenate([self._score_rewritten(query, document, view) for document in documents])
+        sequences = self.pair_tokenizer.pairs(query, documents)
+        scores = np.empty(len(sequences), dtype=np.float32)
+        if sequences:
+            batches = pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
+            self._run(iter(batches), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"the score of document {int(np.argmin(np.isfinite(scores)))} is not finite: {query[:80]!r}"
+            )
+        return scores
+
+    def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
+        """Raw logits of all rows under a view. [N] float32
+
+        With a cache the network runs once for all weights per sense, twice for all alphas of a shift that moves the
+        sense vectors of tokens alone (they are linear in alpha), and once for each alpha of a shift that moves what
+        the contextual network reads. Without one, or when the sense vectors do not fit into it, every view is a pass
+        of its own.
+        """
+        if view.rewrite is not None:
+            return self._scores_of_rewritten(pairs, view, cache)
+        if cache is not None and self.ranker.has_senses:
+            components = linear_components(view.token_shift)
+            parts = [(factor, self._cached_senses(pairs, shift, cache)) for factor, shift in components]
+            if not any(senses is None for _, senses in parts):
+                known = [(factor, senses) for factor, senses in parts if senses is not None]
+                return self.score_senses(known, view.sense_weights)
+        scores = np.empty(len(pairs), dtype=np.float32)
+        self._run(self._batches(pairs), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
+        return scores
+
+    def fill_senses(self, pairs: Pairs, out: np.ndarray, token_shift: TokenShift | None = None) -> None:
+        """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per sense."""
+        self._backpack()
+        view = View(token_shift=token_shift)
+
+        def put(rows: np.ndarray, batch: PackedBatch) -> None:
+            _put(out, rows, self._forward(batch, view, return_senses=True).senses)
+
+        self._run(self._batches(pairs), put)
+
+    def senses(self, pairs: Pairs) -> np.ndarray:
+        """The sense vectors of all rows. float32 [N, k, d]"""
+        config = self._backpack().config
+        out = np.empty((len(pairs), config.num_senses, config.hidden_size), dtype=np.float32)
+        self.fill_senses(pairs, out)
+        return out
+
+    def score_senses(self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None) -> np.ndarray:
+        """Scores from sense vectors under weights per sense [k] (None: as they are). [N] float32
+
+        Args:
+            parts: (factor, sense vectors [N, k, d]); the vectors scored are the sum of factor times vectors. One
+                part with factor 1 is scored as it is.
+            weights: M_s. [k]
+        """
+        ranker = self._backpack()
+        scores = np.empty(len(parts[0][1]), dtype=np.float32)
+        dtype = getattr(torch, self.settings.dtype)
+        with torch.inference_mode():
+            for start in range(0, len(scores), _MIXED_ROWS):
+                rows = slice(start, start + _MIXED_ROWS)
+                mixed = torch.from_numpy(_mixed([(factor, senses[rows]) for factor, senses in parts]))
+                scores[rows] = ranker.score_senses(mixed.to(self.device, dtype), weights).float().cpu().numpy()
+        return scores
+
+    def _forward(self, batch: PackedBatch, view: View, return_senses: bool = False) -> Any:
+        options: dict[str, Any] = {} if self._token_states is None else {"token_states": self._token_states}
+        return self.ranker(
+            batch,
+            sense_weights=view.sense_weights,
+            token_shift=view.token_shift,
+            return_senses=return_senses,
+            **options,
+        )
+
+    _token_states: TokenStateCache | None = None
+
+    def _run(
+        self, batches: Iterator[tuple[np.ndarray, PackedBatch]], work: Callable[[np.ndarray, PackedBatch], None]
+    ) -> None:
+        if isinstance(self.ranker, BackpackForRanking) and self.device.type == "cpu":
+            self._token_states = TokenStateCache(len(self.ranker.backpack.get_input_embeddings().weight))
+        try:
+            with torch.inference_mode():
+                for rows, batch in batches:
+                    work(np.asarray(rows), batch.to(self.device))
+        finally:
+            self._token_states = None
+
+    def _batches(self, pairs: Pairs) -> Iterator[tuple[np.ndarray, PackedBatch]]:
+        chunks = PairChunks(pairs, self.pair_tokenizer, self.tokens_per_batch)
+        workers = self.settings.workers
+        loader = DataLoader(chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker)
+        few = len(pairs) < _SHOWN
+        with Progress(total=len(pairs), desc=f"scoring {pairs.collection.name}", unit="doc", disable=few) as bar:
+            for chunk in loader:
+                for rows, batch in chunk:
+                    yield rows, batch
+                    bar.update(len(batch))
+
+    def _score_rewritten(self, query: str, document: str, view: View) -> np.ndarray:
+        assert view.rewrite is not None
+        query, document = view.rewrite(query, document)
+        return self.score(query, [document], replace(view, rewrite=None))
+
+    def _scores_of_rewritten(self, pairs: Pairs, view: View, cache: SenseCache | None) -> np.ndarray:
+        """Texts that a rewriting leaves alone keep the score (and the cached sense vectors) of the pair."""
+        assert view.rewrite is not None
+        plain = replace(view, rewrite=None)
+        texts = {row: view.rewrite(*pair) for row, pair in enumerate(pairs.texts()) if view.rewrite(*pair) != pair}
+        scores = np.empty(len(pairs), dtype=np.float32)
+        if len(texts) < len(pairs):
+            scores = self.scores(pairs, plain, cache)
+        if texts:
+            ids = tuple(map(str, texts))
+            documents = MemoryStore({str(row): document for row, (_, document) in texts.items()})
+            queries = {str(row): query for row, (query, _) in texts.items()}
+            rewritten = Collection(f"{pairs.collection.name} (rewritten)", documents, queries, {})
+            scores[list(texts)] = self.scores(Pairs(rewritten, ids, ids), plain)
+        return scores
+
+    @cached_property
+    def _weights_key(self) -> str:
+        """Digest of the ranker's weights, taken once: a scorer is made for a ranker that is trained."""
+        return weights_fingerprint(self.ranker)[:16]
+
+    def _cached_senses(self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache) -> np.ndarray | None:
+        config = self._backpack().config
+        dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
+        # The configuration is part of the key, because it decides what the same weights do (scales, heads).
+        texts = texts_fingerprint(pairs.texts(), self.pair_tokenizer.fingerprint, config.to_json_string())
+        shifted = f"-{shift.key}" if shift is not None else ""
+        key = f"{self._weights_key}-{texts}{shifted}-{dtype}"
+        shape = (len(pairs), config.num_senses, config.hidden_size)
+        return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift))
+
+    def _backpack(self) -> BackpackForRanking:
+        if not isinstance(self.ranker, BackpackForRanking):
+            raise TypeError(f"{self.ranker.label} has no sense vectors; alpha other than 1 needs a Backpack ranker")
+        return self.ranker
+
+
+def _mixed(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
+    """Sum of factor times array, as a new array (mapped files are read-only)."""
+    ((factor, first), *others) = parts
+    if not others and factor == 1:
+        return np.array(first)
+    # In float32 whatever the cache's format: numpy before 2 would multiply float16 arrays in float16.
+    mixed = factor * first.astype(np.float32)
+    for factor, senses in others:
+        mixed += factor * senses.astype(np.float32)
+    return mixed
+
+
+def _put(out: np.ndarray, rows: np.ndarray, values: Tensor | None) -> None:
+    assert values is not None
+    out[rows] = values.float().cpu().numpy()

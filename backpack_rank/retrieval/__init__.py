@@ -1,1 +1,0 @@
-"""Searching a collection with vectors of its documents."""

@@ -1,0 +1,467 @@
+"""Policies: from the senses' sensitivities and alpha to what a ranker does differently (paper 004 section 3, eq. 5).
+
+A policy is asked for views of a (query, document) pair. The score of the pair is the sum over the views of coefficient
+times score, so weights per sense and shifted tokens are one view with coefficient 1, and an average over rewritten
+texts is several views. At alpha = 1 no policy is asked: the ranker is unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.lexicon import load_lexicon
+from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
+from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
+from backpack_rank.senses.counterfactual import CounterfactualFit, SwappedSenses, check_strength, fit_weights
+from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
+from backpack_rank.senses.specialised import KEY, specialised_senses
+from backpack_rank.senses.views import View
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyContext:
+    """A ranker and what policies need to know of it; one for all alphas, so that it is computed once.
+
+    Attributes:
+        ranker: any ranker; one without senses takes only policies that move tokens where it reads them.
+        tokenizer: the ranker's.
+        pairs: words that differ in the attribute alone, such as (she, he).
+        swapped: gives sense vectors of texts and of their swapped wordings, for policies that are fitted.
+    """
+
+    ranker: Ranker
+    tokenizer: PreTrainedTokenizerBase
+    pairs: Sequence[tuple[str, str]] = ()
+    swapped: Callable[[], SwappedSenses] | None = None
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity | None:
+        """s_l of the senses (eq. 4); None for a ranker without senses."""
+        if not isinstance(self.ranker, BackpackForRanking):
+            return None
+        return sensitivity(self.ranker.backpack, self.tokenizer, self.pairs)
+
+    def needed_sensitivity(self, policy: str) -> Tensor:
+        """s_l [k]. Raises ``TypeError`` for a ranker without senses."""
+        if self.sensitivity is None:
+            raise TypeError(f"{self.ranker.label} has no sense vectors, and this policy, {policy}, needs them")
+        return self.sensitivity.values
+
+
+class Policy(ABC):
+    """From alpha to views."""
+
+    is_control: bool = False
+    """Whether it moves no sense for its sensitivity: every claim about another policy needs one beside it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short name for tables and files."""
+
+    @abstractmethod
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        """What is done to the ranker at an alpha other than 1.
+
+        Raises:
+            TypeError: the policy needs senses, and the ranker has none.
+            ValueError: the policy does not fit the ranker.
+        """
+
+    def needs_senses(self) -> bool:
+        """Whether alpha does nothing to rankers without senses under this policy."""
+        return True
+
+
+class SensePolicy(Policy):
+    """M_s: sense -> weight. Every policy gives weights of 1 at alpha = 1."""
+
+    @abstractmethod
+    def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
+        """Weights [k], >= 0, from sensitivities s_l [k] and the dial.
+
+        Raises:
+            ValueError: the policy does not fit the senses.
+        """
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        return (View(sense_weights=self.weights(context.needed_sensitivity(self.name), alpha)),)
+
+
+class ScaledSenses(SensePolicy):
+    """Some senses times alpha, the others times 1."""
+
+    @abstractmethod
+    def chosen(self, sensitivity: Tensor) -> Tensor:
+        """Indices of the scaled senses."""
+
+    def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
+        weights = torch.ones_like(sensitivity)
+        weights[self.chosen(sensitivity)] = alpha
+        return weights
+
+
+@dataclass(frozen=True)
+class LowestSenses(ScaledSenses):
+    """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times alpha."""
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+
+    @property
+    def name(self) -> str:
+        return f"lowest_{self.count}_senses"
+
+    def chosen(self, sensitivity: Tensor) -> Tensor:
+        """Indices of the scaled senses, the most sensitive first; equal values by index. [count]
+
+        Raises:
+            ValueError: there are fewer senses than ``count``.
+        """
+        _check_enough(self.count, sensitivity)
+        return sensitivity.argsort(stable=True)[: self.count]
+
+
+@dataclass(frozen=True)
+class ThresholdSenses(ScaledSenses):
+    """Every sense whose s_l lies below a value, times alpha.
+
+    Attributes:
+        threshold: the value itself, or None.
+        quantile: the value as a quantile of the senses' s_l, above 0 and up to 1 (linear interpolation), or None.
+            One of the two is given.
+    """
+
+    threshold: float | None = None
+    quantile: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.threshold is None) == (self.quantile is None):
+            raise ValueError("give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and not both")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise ValueError(f"policy.threshold={self.threshold} is not a finite number")
+        if self.quantile is not None and not 0 < self.quantile <= 1:
+            raise ValueError(f"policy.quantile={self.quantile}: it must be above 0 and at most 1")
+
+    @property
+    def name(self) -> str:
+        if self.quantile is not None:
+            return f"below_quantile_{self.quantile:g}"
+        return f"below_{self.threshold:g}"
+
+    def chosen(self, sensitivity: Tensor) -> Tensor:
+        """Indices of the scaled senses, ascending.
+
+        Raises:
+            ValueError: no sense lies below the threshold; says between which values s_l lies.
+        """
+        threshold = self.threshold
+        if threshold is None:
+            assert self.quantile is not None
+            threshold = float(sensitivity.double().quantile(self.quantile))
+        chosen = (sensitivity < threshold).nonzero().flatten()
+        if len(chosen) == 0:
+            low, high = float(sensitivity.min()), float(sensitivity.max())
+            raise ValueError(
+                f"policy {self.name} selects no sense: s_l of the {len(sensitivity)} senses lies between {low:.4f} "
+                f"and {high:.4f}, and none is below {threshold:.4f}"
+            )
+        return chosen
+
+
+@dataclass(frozen=True)
+class RandomSenses(ScaledSenses):
+    """Control: ``count`` senses drawn with ``seed``, whatever their s_l, times alpha."""
+
+    count: int = 2
+    seed: int = 0
+    is_control = True
+
+    def __post_init__(self) -> None:
+        _check_count(self.count)
+
+    @property
+    def name(self) -> str:
+        return f"random_{self.count}_senses_seed_{self.seed}"
+
+    def chosen(self, sensitivity: Tensor) -> Tensor:
+        """Indices of the scaled senses, the same for every alpha. [count]
+
+        Raises:
+            ValueError: there are fewer senses than ``count``.
+        """
+        _check_enough(self.count, sensitivity)
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randperm(len(sensitivity), generator=generator)[: self.count]
+
+
+@dataclass(frozen=True)
+class UniformSenses(SensePolicy):
+    """Control: every sense times alpha.
+
+    It moves no sense against another, so what it does to a measure is what a mere change of the scores' scale does.
+    """
+
+    is_control = True
+
+    @property
+    def name(self) -> str:
+        return "uniform"
+
+    def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
+        return torch.full_like(sensitivity, alpha)
+
+
+@dataclass(frozen=True)
+class SoftSenses(SensePolicy):
+    """Weights that rise with s_l: alpha + (1 - alpha) g(s_l), so between alpha (sensitive) and 1 (not sensitive).
+
+    g(s_l) = 1 / (1 + exp(-z_l / temperature)), with z_l = (s_l - mean) / standard deviation over the senses, rises with
+    s_l; a sense of mean sensitivity gets g = 1/2. A temperature near 0 is a step at the mean, a high one is
+    :class:`UniformSenses` at (1 + alpha) / 2.
+
+    Attributes:
+        temperature: above 0.
+    """
+
+    temperature: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(f"policy.temperature={self.temperature} must be a finite number above 0")
+
+    @property
+    def name(self) -> str:
+        return f"soft_{self.temperature:g}"
+
+    def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
+        """Weights [k]. Raises ``ValueError`` where all senses have the same s_l."""
+        values = sensitivity.double()
+        if values.min() == values.max():
+            raise ValueError(
+                f"s_l is {float(values[0]):.4f} for each of the {len(values)} senses: policy {self.name} cannot tell "
+                "them apart; policy=uniform scales all of them"
+            )
+        standardised = (values - values.mean()) / values.std(correction=0)
+        kept = torch.sigmoid(standardised / self.temperature)
+        return (alpha + (1 - alpha) * kept).to(sensitivity)
+
+
+@dataclass(frozen=True)
+class ExplicitWeights(SensePolicy):
+    """Weights w_l given by hand: 1 + (1 - alpha) (w_l - 1), 0 where that is negative (alpha above 1).
+
+    Attributes:
+        values: w_l, the weights at alpha = 0, one number >= 0 per sense.
+    """
+
+    values: Sequence[float]
+
+    def __post_init__(self) -> None:
+        numbers = tuple(float(value) for value in self.values)
+        if not numbers or not all(math.isfinite(number) and number >= 0 for number in numbers):
+            raise ValueError(f"policy.values={list(numbers)}: give one finite number >= 0 per sense")
+        object.__setattr__(self, "values", numbers)
+
+    @property
+    def name(self) -> str:
+        return "explicit"
+
+    def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
+        """Weights [k]. Raises ``ValueError`` where there is not one value per sense."""
+        if len(self.values) != len(sensitivity):
+            raise ValueError(
+                f"policy.values has {len(self.values)} weights, but the model has {len(sensitivity)} senses"
+            )
+        return _towards(torch.tensor(self.values, dtype=torch.float64), alpha).to(sensitivity)
+
+
+@dataclass(frozen=True)
+class SpecialisedSenses(Policy):
+    """The senses that training has set apart for an attribute, times alpha, the others times 1.
+
+    Attributes:
+        attribute: what the senses must have been set apart for; None takes any.
+    """
+
+    attribute: str | None = None
+
+    @property
+    def name(self) -> str:
+        return KEY
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        if not isinstance(context.ranker, BackpackForRanking):
+            raise TypeError(f"{context.ranker.label} has no sense vectors; policy {self.name} needs a Backpack ranker")
+        weights = torch.ones(context.ranker.config.num_senses)
+        weights[list(self.chosen(context.ranker))] = alpha
+        return (View(sense_weights=weights),)
+
+    def chosen(self, ranker: Ranker) -> tuple[int, ...]:
+        """S of the ranker. Raises ``ValueError`` for one trained without specialisation, or for another attribute."""
+        found = specialised_senses(ranker.config)
+        if found is None:
+            raise ValueError(
+                f"policy {self.name} needs a ranker trained with `train.py specialise=attribute`; this one has no "
+                "senses set apart for an attribute (policy=lowest_senses takes the most sensitive ones of any Backpack)"
+            )
+        if self.attribute is not None and found.attribute != self.attribute:
+            raise ValueError(
+                f"senses {list(found.senses)} of this ranker were set apart for {found.attribute}, and attribute="
+                f"{self.attribute} is measured; policy.attribute={found.attribute} turns them all the same"
+            )
+        return found.senses
+
+
+@dataclass(frozen=True)
+class CounterfactualPolicy(Policy):
+    """Weights 1 + (1 - alpha) (M - 1), 0 where that is negative; M is fitted to texts and their swapped wordings.
+
+    See :mod:`backpack_rank.senses.counterfactual`.
+
+    Attributes:
+        strength: how much a change of scores within a list counts against the gap; the correlation with the scores as
+            they are stays at or above sqrt(strength / (1 + strength)).
+    """
+
+    strength: float = 10.0
+    _fits: WeakKeyDictionary[PolicyContext, CounterfactualFit] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        check_strength(self.strength)
+
+    @property
+    def name(self) -> str:
+        return f"counterfactual_{self.strength:g}"
+
+    def fit(self, context: PolicyContext) -> CounterfactualFit:
+        """The fitted weights of a ranker, computed once.
+
+        Raises:
+            TypeError: the ranker has no senses.
+            ValueError: no swapped texts are given, or they cannot be fitted, see ``fit_weights``.
+        """
+        if not isinstance(context.ranker, BackpackForRanking):
+            raise TypeError(f"{context.ranker.label} has no sense vectors; policy=counterfactual needs them")
+        if context.swapped is None:
+            raise ValueError("policy=counterfactual is fitted to texts and their swapped wordings, and none are given")
+        if context not in self._fits:
+            self._fits[context] = fit_weights(context.swapped(), context.ranker.head, self.strength)
+        return self._fits[context]
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        return (View(sense_weights=_towards(torch.from_numpy(self.fit(context).values), alpha).float()),)
+
+
+@dataclass(frozen=True)
+class PairedTokens(Policy):
+    """Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar); see :mod:`backpack_rank.models.token_shift`.
+
+    Attributes:
+        classes: files of word classes, names in ``lexicons/`` or paths.
+        wide_classes: further files (titles, occupations, kinship), used when ``wide`` is set.
+        names: a lexicon of first names, which become one class when ``with_names`` is set: names are identity.
+        scope: where tokens are moved: ``senses``, ``weights`` or ``both``.
+    """
+
+    classes: Sequence[str]
+    wide_classes: Sequence[str] = ()
+    names: str | None = None
+    scope: str = "both"
+    wide: bool = False
+    with_names: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scope not in SCOPES:
+            raise ValueError(f"policy.scope={self.scope!r}: use one of {', '.join(SCOPES)}")
+        if not self.classes:
+            raise ValueError("policy.classes is empty: name at least one file of word classes, such as gender_classes")
+        if self.with_names and self.names is None:
+            raise ValueError("policy.with_names=true needs policy.names, a lexicon of first names such as gender_names")
+
+    @property
+    def name(self) -> str:
+        return f"paired_tokens_{self.scope}" + "_wide" * self.wide + "_names" * self.with_names
+
+    @classmethod
+    def of(cls, attribute: Attribute, scope: str = "both", wide: bool = False, names: bool = False) -> PairedTokens:
+        """With the word classes of an attribute; ``wide`` and ``names`` as above."""
+        names_file = None if attribute.names_file is None else str(attribute.names_file)
+        files = [tuple(map(str, files)) for files in (attribute.class_files, attribute.wide_class_files)]
+        return cls(files[0], files[1], names_file, scope, wide, names)
+
+    def needs_senses(self) -> bool:
+        return self.scope != "weights"
+
+    def words(self) -> WordClasses:
+        """The word classes of all files in use."""
+        words = load_all_classes([*self.classes, *(self.wide_classes if self.wide else ())])
+        if self.with_names and self.names is not None:
+            words = words.merged(class_of_names(load_lexicon(self.names)))
+        return words
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        classes = TokenClasses.of(context.tokenizer, self.words())
+        return (View(token_shift=token_shift(context.ranker, classes, self.scope, alpha)),)
+
+
+def check_alpha(alpha: float | str) -> float:
+    """Alpha as a float. Raises ``ValueError`` when it is not a finite number >= 0."""
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
+        raise ValueError(f"alpha={alpha!r} is not a number; give one >= 0, such as alpha=0.5")
+    if not math.isfinite(alpha) or alpha < 0:
+        raise ValueError(f"alpha={alpha} must be a finite number >= 0: 0 removes, 1 leaves as it is, more amplifies")
+    return float(alpha)
+
+
+def _towards(at_zero: Tensor, alpha: float) -> Tensor:
+    """1 at alpha = 1, ``at_zero`` at alpha = 0, on a line between and beyond, but not below 0."""
+    return (1 + (1 - alpha) * (at_zero - 1)).clamp(min=0)
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise ValueError(f"policy.count={count}: at least one sense must be scaled")
+
+
+def _check_enough(count: int, sensitivity: Tensor) -> None:
+    if count > len(sensitivity):
+        raise ValueError(f"policy.count={count}, but the model has {len(sensitivity)} senses")
+
+
+POLICIES: dict[str, Callable[[Attribute], Policy]] = {
+    "lowest_senses": lambda attribute: LowestSenses(),
+    "uniform": lambda attribute: UniformSenses(),
+    "random_senses": lambda attribute: RandomSenses(),
+    "threshold": lambda attribute: ThresholdSenses(quantile=0.25),
+    "soft": lambda attribute: SoftSenses(),
+    "counterfactual": lambda attribute: CounterfactualPolicy(),
+    "specialised": lambda attribute: SpecialisedSenses(attribute.name),
+    "paired_tokens": lambda attribute: PairedTokens.of(attribute),
+    "paired_tokens_senses": lambda attribute: PairedTokens.of(attribute, scope="senses"),
+    "paired_tokens_weights": lambda attribute: PairedTokens.of(attribute, scope="weights"),
+    "paired_tokens_wide": lambda attribute: PairedTokens.of(attribute, wide=True),
+}
+"""Policies by name, with the options of ``conf/policy/``."""
+
+
+def named_policy(name: str, attribute: Attribute) -> Policy:
+    """The policy of that name. Raises ``ValueError`` where there is none; lists those that there are."""
+    if name not in POLICIES:
+        raise ValueError(f"policy={name}: use one of {', '.join(POLICIES)}, or a Policy of your own")
+    return POLICIES[name](attribute)

@@ -1,0 +1,175 @@
+"""Adapters: few new weights in a backbone that stays as it is, through ``peft`` (optional)."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from backpack_rank.models.factory import Ranker
+from backpack_rank.training.freezing import backbone_of
+
+ALL_LINEAR = "all-linear"
+
+
+class Adapter(Protocol):
+    """One entry of ``conf/adapter``."""
+
+    def apply(self, ranker: Ranker) -> None:
+        """Put the adapter into the ranker's backbone, in place."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoAdapter:
+    """The backbone's own weights are trained."""
+
+    def apply(self, ranker: Ranker) -> None:
+        """Leave the ranker as it is."""
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank updates W + scale B A of the backbone's matrices (Hu et al. 2022, LoRA).
+
+    The backbone itself is frozen; senses, contextual weights and head are trained in full. An adapter starts at 0, so
+    scores do not change when it is put in.
+
+    Attributes:
+        rank: rows of A and columns of B.
+        scale: factor of B A. It is ``lora_alpha / r`` of peft, which has another meaning of alpha than the dial.
+        dropout: of what goes into A.
+        target_modules: ``all-linear``, names of modules as they end (``[q_proj, v_proj]``), a pattern of whole module
+            names within the backbone, or None for peft's choice for this type of model.
+    """
+
+    rank: int = 16
+    scale: float = 2.0
+    dropout: float = 0.05
+    target_modules: str | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or not self.scale > 0 or not 0 <= self.dropout < 1:
+            raise ValueError(
+                f"adapter.rank={self.rank} must be at least 1, adapter.scale={self.scale} > 0 and "
+                f"adapter.dropout={self.dropout} in [0, 1)"
+            )
+        if self.target_modules is not None and not self.target_modules:
+            raise ValueError("adapter.target_modules is empty; null takes peft's choice for the model")
+
+    def apply(self, ranker: Ranker) -> None:
+        """Put adapters into the ranker's backbone, in place, and freeze everything else in it.
+
+        Raises:
+            ImportError: peft is not installed.
+            ValueError: the ranker has no backbone, peft has no default for it, or ``target_modules`` names something
+                else than its linear layers.
+        """
+        peft = _peft()
+        backbone = backbone_of(ranker)
+        if backbone is None:
+            raise ValueError(f"{type(ranker).__name__} has no pretrained network to adapt: use adapter=none")
+        names = self._targets(peft, backbone)
+        config = peft.LoraConfig(
+            r=self.rank,
+            lora_alpha=self.scale * self.rank,
+            lora_dropout=self.dropout,
+            target_modules=names,
+            fan_in_fan_out=all(isinstance(backbone.get_submodule(name), Conv1D) for name in names),
+        )
+        peft.inject_adapter_in_model(config, backbone)
+        for layer in _adapted(backbone).values():
+            # In half precision, AdamW would lose small updates.
+            layer.lora_A.float()
+            layer.lora_B.float()
+
+    def _targets(self, peft: ModuleType, backbone: Any) -> list[str]:
+        """Full names of the modules that get an adapter."""
+        linear = [name for name, module in backbone.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+        kind = backbone.config.model_type
+        wanted = self.target_modules
+        if wanted is None:
+            wanted = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(kind)
+            if wanted is None:
+                raise ValueError(
+                    f"peft has no default modules for a backbone of type {kind!r}: set "
+                    f"adapter.target_modules={ALL_LINEAR}, or to some of {_endings(linear)}"
+                )
+        if isinstance(wanted, str):
+            chosen = linear if wanted == ALL_LINEAR else [name for name in linear if re.fullmatch(wanted, name)]
+            unknown = [] if chosen else [wanted]
+        else:
+            chosen = [name for name in linear if any(_ends(name, ending) for ending in wanted)]
+            unknown = [ending for ending in wanted if not any(_ends(name, ending) for name in linear)]
+        if unknown:
+            # Word embeddings among them: the sense network reads them too, and knows of no adapter.
+            raise ValueError(
+                f"adapter.target_modules: no linear layer of the backbone ({kind}) is called {', '.join(unknown)}; "
+                f"there are {_endings(linear)}"
+            )
+        return chosen
+
+
+@contextmanager
+def merged(ranker: Ranker) -> Iterator[Ranker]:
+    """The ranker with its adapters added into the weights for the length of a ``with`` block.
+
+    In the block it is an ordinary ranker that can be saved and scores without peft; afterwards the adapters are back,
+    bit for bit. Weights keep the backbone's number format. A ranker without adapters is given as it is.
+    """
+    backbone = backbone_of(ranker)
+    adapted = _adapted(backbone)
+    try:
+        for name, layer in adapted.items():
+            backbone.set_submodule(name, _plain(layer))
+        yield ranker
+    finally:
+        for name, layer in adapted.items():
+            backbone.set_submodule(name, layer)
+
+
+@torch.no_grad()
+def _plain(layer: Any) -> nn.Module:
+    """A linear layer with the sum of a weight and its adapter; the other parameters are shared."""
+    base = layer.get_base_layer()
+    plain = copy.copy(base)
+    plain._parameters = dict(base._parameters)
+    total: Tensor = base.weight.float()
+    for adapter in layer.active_adapters:
+        total = total + layer.get_delta_weight(adapter).float()
+    plain.weight = nn.Parameter(total.to(base.weight.dtype), requires_grad=False)
+    return plain
+
+
+def _adapted(backbone: nn.Module) -> dict[str, Any]:
+    """Modules with an adapter, by name."""
+    if not hasattr(backbone, "peft_config"):
+        return {}
+    from peft.tuners.lora import LoraLayer
+
+    return {name: module for name, module in backbone.named_modules() if isinstance(module, LoraLayer)}
+
+
+def _peft() -> ModuleType:
+    try:
+        return importlib.import_module("peft")
+    except ImportError as error:
+        raise ImportError("adapter=lora needs peft: pip install 'backpack-rank[lora]'") from error
+
+
+def _ends(name: str, ending: str) -> bool:
+    return f".{name}".endswith(f".{ending}")
+
+
+def _endings(names: list[str]) -> str:
+    """What module names end in, each once."""
+    return ", ".join(dict.fromkeys(name.rsplit(".", 1)[-1] for name in names)) or "none"

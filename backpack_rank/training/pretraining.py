@@ -1,0 +1,105 @@
+"""A short language-model warm-up on the collection's own text, for models that start from random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+import lightning as L
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.factory import Ranker
+from backpack_rank.training.module import OptimizerConfig
+
+_TEXTS = 1024
+"""Texts that are tokenised at once."""
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Next-token prediction before ranking training (``pretraining`` in ``conf/train.yaml``).
+
+    Attributes:
+        epochs: passes over the text; 0 leaves the warm-up out.
+        sequence_length: tokens per sequence; texts are joined with end tokens and cut into these.
+        batch_size: sequences per step.
+        learning_rate: highest learning rate.
+        max_tokens: text taken from the collection at most.
+    """
+
+    epochs: int = 0
+    sequence_length: int = 128
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    max_tokens: int = 20_000_000
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.sequence_length < 2 or self.batch_size < 1 or self.max_tokens < 1:
+            raise ValueError(
+                f"pretraining.epochs={self.epochs} must be >= 0, "
+                f"pretraining.sequence_length={self.sequence_length} >= 2, "
+                f"pretraining.batch_size={self.batch_size} >= 1 and pretraining.max_tokens={self.max_tokens} >= 1"
+            )
+
+    def sequences(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> Tensor:
+        """The texts as rows of ``sequence_length`` token ids. [N, n]
+
+        Raises:
+            ValueError: there is less text than one row.
+        """
+        parts = [np.empty(0, dtype=np.int32)]
+        total, remaining = 0, iter(texts)
+        while total < self.max_tokens and (chunk := list(islice(remaining, _TEXTS))):
+            parts += [
+                np.append(ids, np.int32(pair_tokenizer.end_id)) for ids in pair_tokenizer.encode(chunk) if len(ids)
+            ]
+            total = sum(map(len, parts))
+        tokens = np.concatenate(parts)[: self.max_tokens]
+        rows = len(tokens) // self.sequence_length
+        if rows == 0:
+            raise ValueError(
+                f"{len(tokens)} tokens of text are less than pretraining.sequence_length={self.sequence_length}; "
+                "shorten it or set pretraining.epochs=0"
+            )
+        return torch.from_numpy(tokens[: rows * self.sequence_length].astype(np.int64)).view(rows, -1)
+
+    def loader(self, sequences: Tensor, seed: int) -> DataLoader:
+        """Shuffled batches of rows."""
+        generator = torch.Generator().manual_seed(seed)
+        return DataLoader(TensorDataset(sequences), batch_size=self.batch_size, shuffle=True, generator=generator)
+
+
+class LanguageModelModule(L.LightningModule):
+    """Trains a ranker's network on next-token prediction with the tied word embeddings as its head."""
+
+    def __init__(self, ranker: Ranker, optimisation: OptimizerConfig) -> None:
+        super().__init__()
+        if not hasattr(ranker, "lm_logits") or getattr(ranker.config, "pooling", "last") != "last":
+            raise ValueError(f"this {type(ranker).__name__} predicts no next token: use pretraining.epochs=0")
+        self.ranker = ranker
+        self.optimisation = optimisation
+
+    def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
+        """Mean next-token loss of [B, n] token ids. Raises ``ValueError`` when n - 1 exceeds the positions."""
+        (rows,) = batch
+        positions = self.ranker.config.n_positions
+        if rows.shape[1] - 1 > positions:
+            raise ValueError(
+                f"pretraining.sequence_length={rows.shape[1]} exceeds the ranker's {positions} positions by more "
+                "than one; shorten it"
+            )
+        logits: Tensor = self.ranker.lm_logits(rows[:, :-1])  # type: ignore[operator]
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+        self.log("warmup/loss", loss, prog_bar=True, batch_size=len(rows))
+        return loss
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """AdamW and its schedule over all steps."""
+        return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))

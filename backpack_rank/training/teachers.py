@@ -1,0 +1,241 @@
+"""Where a teacher's scores come from (``teacher`` in ``conf/train.yaml``): run files, or a ranker that scores once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+from filelock import FileLock
+from lightning.pytorch.utilities.seed import isolate_rng
+
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.datamodule import Teacher
+from backpack_rank.data.teacher_scores import (
+    Coverage,
+    TeacherRun,
+    TrainingPairs,
+    drawn_pairs,
+    read_runs,
+    training_pairs,
+)
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.training_lists import TrainingLists
+from backpack_rank.data.trec import numbered_lines, read_run, write_run
+from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
+from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.senses.cache import texts_fingerprint, weights_fingerprint
+from backpack_rank.training.distillation import Distillation
+from backpack_rank.training.terms import AuxiliaryLoss
+
+log = logging.getLogger(__name__)
+TEACHER_RUN = "teacher.trec"
+
+
+@dataclass(frozen=True)
+class StudentData:
+    """What a student is trained on.
+
+    Attributes:
+        collection: of the training queries.
+        candidates: of its queries.
+        lists: drawn from both.
+        epochs: of training at most.
+        folder: of the training run.
+        device: where a teacher computes, as in :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+    """
+
+    collection: Collection
+    candidates: Run
+    lists: TrainingLists
+    epochs: int
+    folder: Path
+    device: str = "auto"
+
+    @cached_property
+    def pairs(self) -> TrainingPairs:
+        """Relevant documents and candidates of every training query."""
+        return training_pairs(self.lists, self.collection, self.candidates)
+
+
+class TeacherSource(Protocol):
+    """A source of a teacher's scores, with the term that uses them."""
+
+    @property
+    def term(self) -> Distillation:
+        """The term of the student's loss."""
+        ...
+
+    def run(self, material: StudentData) -> Run:
+        """Scores of training pairs; a pair may be absent."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoTeacher:
+    """Labels alone (``teacher=none``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTeacher:
+    """Scores from TREC runs of the training queries (``teacher=run``).
+
+    Attributes:
+        files: one run or several that have no pair in common; queries and documents not trained on are left out.
+        loss: ``margin_mse`` or ``listwise_kl``.
+        weight: factor of the term.
+        temperature: of ``listwise_kl``.
+
+    Raises:
+        ValueError: no file, or an option of the term is wrong.
+        FileNotFoundError: a file is missing.
+    """
+
+    files: str | Sequence[str]
+    loss: str = "margin_mse"
+    weight: float = 1.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self._paths:
+            raise ValueError("teacher.files=[] names no file; give teacher.files=[scores.trec]")
+        for path in self._paths:
+            if not path.is_file():
+                raise FileNotFoundError(f"teacher.files: there is no file {path}")
+        _ = self.term  # checks its options
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [Path(name) for name in ([self.files] if isinstance(self.files, str) else self.files)]
+
+    @property
+    def term(self) -> Distillation:
+        return Distillation(self.loss, self.weight, self.temperature)
+
+    def run(self, material: StudentData) -> Run:
+        """What the files say of the training queries."""
+        return read_runs(self._paths, material.lists.query_ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankerTeacher:
+    """Scores of a saved ranker, computed once and kept in the training run's folder (``teacher=ranker``).
+
+    Attributes:
+        checkpoint: folder of the ranker or of the run that trained it.
+        candidates_per_query: None scores every relevant document and candidate; a number only what the lists draw,
+            and at most so many documents per query that are not relevant, those that are drawn first.
+        dtype, tokens_per_batch, workers: as in :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+        loss: ``margin_mse`` or ``listwise_kl``.
+        weight: factor of the term.
+        temperature: of ``listwise_kl``.
+
+    Raises:
+        ValueError: ``candidates_per_query`` below 1, or an option of the scoring or the term is wrong.
+        FileNotFoundError: there is no ranker in the folder.
+    """
+
+    checkpoint: str
+    candidates_per_query: int | None = None
+    dtype: str = "float32"
+    tokens_per_batch: int | None = None
+    workers: int = 0
+    loss: str = "margin_mse"
+    weight: float = 1.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.candidates_per_query is not None and self.candidates_per_query < 1:
+            raise ValueError(f"teacher.candidates_per_query={self.candidates_per_query} must be at least 1 or null")
+        _ = self.term, self._ranker_folder  # both check their options
+        self._settings("cpu")
+
+    @property
+    def _ranker_folder(self) -> Path:
+        try:
+            return find_ranker(self.checkpoint, "")
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"teacher.{error}") from error
+
+    @property
+    def term(self) -> Distillation:
+        return Distillation(self.loss, self.weight, self.temperature)
+
+    def run(self, material: StudentData) -> Run:
+        """The ranker's scores; those of an earlier call in the same folder when ranker and texts are the same."""
+        path = material.folder / TEACHER_RUN
+        material.folder.mkdir(parents=True, exist_ok=True)
+        # Several processes train in one folder: the first scores, the others read. The student's random numbers
+        # are those it would have without a teacher.
+        with FileLock(material.folder / f".{TEACHER_RUN}.lock"), isolate_rng():
+            ranker, pair_tokenizer = load_ranker(self._ranker_folder)
+            pairs = self._pairs(material)
+            tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, self.dtype)}"
+            if _tag(path) == tag:
+                log.info("teacher: scores of %d pairs taken from %s", len(pairs), path)
+            else:
+                if path.exists():
+                    log.warning("teacher: %s is of another ranker or other texts; scoring again", path)
+                log.info("teacher: scoring %d pairs with %s", len(pairs), self._ranker_folder)
+                scorer = Scorer(ranker, pair_tokenizer, self._settings(material.device))
+                write_run(path, pairs.to_run(scorer.scores(pairs)), tag)
+            return read_run(path)  # also of a new file: writing sets equal scores apart
+
+    def _pairs(self, material: StudentData) -> Pairs:
+        wanted = material.pairs
+        if self.candidates_per_query is not None:
+            wanted = drawn_pairs(wanted, material.lists, material.epochs, self.candidates_per_query)
+        run = {query_id: dict.fromkeys(doc_ids, 0.0) for query_id, doc_ids in wanted.items()}
+        return Pairs.from_run(run, material.collection)
+
+    def _settings(self, device: str) -> ScoringSettings:
+        try:
+            return ScoringSettings(device, self.dtype, self.tokens_per_batch, self.workers)
+        except ValueError as error:
+            raise ValueError(str(error).replace("scoring.", "teacher.")) from error
+
+
+def prepare_teacher(
+    source: TeacherSource | NoTeacher, material: StudentData
+) -> tuple[Teacher | None, tuple[AuxiliaryLoss, ...]]:
+    """The teacher for the lists and the term for the loss; (None, ()) without a teacher.
+
+    Raises:
+        ValueError: too few training pairs have a score for the term to ever be other than 0.
+    """
+    if isinstance(source, NoTeacher):
+        return None, ()
+    run, term = source.run(material), source.term
+    coverage = Coverage.of(run, material.pairs, material.collection)
+    log.info("teacher: %s", coverage)
+    if coverage.scored == 0:
+        raise ValueError(
+            f"none of the {coverage.pairs} training pairs of {material.collection.name} has a teacher's score: "
+            "do the runs of teacher.files hold other queries or documents?"
+        )
+    if not (coverage.comparable if term.kind == "margin_mse" else coverage.several):
+        wanted = "a relevant and for another document" if term.kind == "margin_mse" else "two documents"
+        raise ValueError(
+            f"teacher.loss={term.kind} can use no query of {material.collection.name}, because none has a teacher's "
+            f"score for {wanted} among its relevant documents and candidates ({coverage})"
+        )
+    return TeacherRun(run), (term,)
+
+
+def _fingerprint(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs, dtype: str) -> str:
+    """Digest of all that the scores depend on: ranker, tokenizer, number format, texts and their ids."""
+    rows = chain(zip(pairs.query_ids, pairs.doc_ids, strict=True), pairs.texts())
+    config = ranker.config.to_json_string()
+    return texts_fingerprint(rows, weights_fingerprint(ranker), config, pair_tokenizer.fingerprint, dtype)
+
+
+def _tag(path: Path) -> str | None:
+    """The tag of a run file; None when there is no such file."""
+    if not path.is_file():
+        return None
+    return next((line.split()[-1] for _, line in numbered_lines(path)), None)

@@ -1,0 +1,101 @@
+"""What a new Backpack over a pretrained backbone does before ranking training: first values and reconstruction."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.drawn import sample_texts
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.initialisation import check_start, start_weights
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.training.module import OptimizerConfig
+from backpack_rank.training.reconstruction import Reconstruction, ReconstructionModule, train_senses_only
+from backpack_rank.training.trainer import TrainerSettings, quiet_lightning
+
+log = logging.getLogger(__name__)
+_TEXTS = 32
+"""(query, document) texts of the training queries that a start of the weights is measured on."""
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Both steps, each of which may be nothing.
+
+    Attributes:
+        weights: ``start.weights`` of ``conf/train.yaml``, see
+            :func:`~backpack_rank.models.initialisation.start_weights`.
+        reconstruction: ``reconstruct`` there.
+    """
+
+    weights: str = "random"
+    reconstruction: Reconstruction = field(default_factory=Reconstruction)
+
+    def __post_init__(self) -> None:
+        check_start(self.weights)
+
+    def apply(
+        self,
+        settings: TrainerSettings,
+        ranker: Ranker,
+        pair_tokenizer: PairTokenizer,
+        collection: Collection,
+        candidates: Run,
+        folder: Path,
+    ) -> None:
+        """Give a new ranker's weights their start and warm senses and weights up.
+
+        Args:
+            settings: hardware and seed.
+            collection: of the training queries.
+            candidates: of its queries; texts are drawn from the pairs, labels are not looked at.
+            folder: of the run.
+
+        Raises:
+            ValueError: the ranker has no senses, or has trained ones that a start would overwrite.
+        """
+        weights, reconstruction = self.weights, self.reconstruction
+        if weights == "random" and reconstruction.steps == 0:
+            return
+        if not isinstance(ranker, BackpackForRanking):
+            raise ValueError(
+                f"{type(ranker).__name__} has no senses to begin with: leave out start.weights and reconstruct.steps, "
+                "or use model=backpack"
+            )
+        known = {query_id: documents for query_id, documents in candidates.items() if query_id in collection.queries}
+        pairs = Pairs.from_run(known, collection)
+        if weights != "random":
+            if ranker.name_or_path:
+                raise ValueError(f"the weights of {ranker.name_or_path} are trained ones: leave out start.weights")
+            start_weights(
+                ranker.backpack, weights, sample_texts(pairs, pair_tokenizer, _TEXTS, settings.seed), settings.seed
+            )
+            log.info("start: weights=%s", weights)
+        if reconstruction.steps:
+            reconstruct(settings, reconstruction, ranker, pair_tokenizer, pairs, folder)
+
+
+def reconstruct(
+    settings: TrainerSettings,
+    reconstruction: Reconstruction,
+    ranker: BackpackForRanking,
+    pair_tokenizer: PairTokenizer,
+    pairs: Pairs,
+    folder: Path,
+) -> None:
+    """The warm-up on the backbone's pooled vector."""
+    wanted = reconstruction.texts + reconstruction.held_out
+    texts, held_out = reconstruction.split(sample_texts(pairs, pair_tokenizer, wanted, settings.seed))
+    optimisation = OptimizerConfig(reconstruction.learning_rate, settings.weight_decay)
+    trainer = settings.warm_up_trainer(
+        folder, max_epochs=-1, max_steps=reconstruction.steps, gradient_clip_val=settings.gradient_clip
+    )
+    log.info("reconstruction: %d steps over %d texts", reconstruction.steps, len(texts))
+    with quiet_lightning(), train_senses_only(ranker), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*in eval mode.*")  # as it should be: no dropout
+        trainer.fit(ReconstructionModule(ranker, optimisation, held_out), reconstruction.loader(texts, settings.seed))

@@ -1,0 +1,53 @@
+"""Every benchmark runs, small, and writes a record of what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.benchmarks
+
+
+def run(name: str, *options: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "figures"),
+    [
+        ("scoring", ["--threads", "1"], ["scoring", "sweep", "training", "memory"]),
+        ("measures", ["--repeats", "1", "--queries", "40"], ["speedups"]),
+        ("backbones", ["--threads", "1"], ["backbones"]),
+        ("rankers", ["--threads", "1"], ["rankers"]),
+        ("kemeny", ["--seeds", "1", "--repeats", "1"], ["instances"]),
+        ("utilisation", ["--device", "cpu", "--texts", "10", "--repeats", "1", "--no-compile"], ["machine"]),
+    ],
+)
+def test_a_benchmark_runs_small_and_says_what_it_measured(name, options, figures, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    run(name, "--quick", *options, "--output", str(record))
+    written = json.loads(record.read_text())
+    assert written["command"].startswith(f"python -m benchmarks.{name} --quick")
+    for figure in figures:
+        assert written[figure]
+
+
+def test_seeds_and_policies_are_laid_out(tmp_path: Path) -> None:
+    shown = run("synthetic_seeds", "--quick", "--output", str(tmp_path))
+    assert "| seed | nDCG@10 BM25 |" in shown
+    (row,) = json.loads((tmp_path / "synthetic_seeds.json").read_text())["rows"]
+    assert {"BM25", "GPT-2", "alpha=1", "alpha=0.5"} <= set(row)
+    (sweep,) = tmp_path.glob("backpack_tiny-0/sweep/*")
+    table = run("policies", str(sweep), "--name", "small", "--device", "CPU", "--output", str(tmp_path))
+    assert "| lowest_2_senses | 0.5 |" in table
+    assert len(json.loads((tmp_path / "small.json").read_text())["rows"]) > 2

@@ -1,0 +1,106 @@
+"""A dataset loads its splits once, rotates those that it should, and searches the passages as they are."""
+
+from pathlib import Path
+
+import pytest
+
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.first_stage import Bm25, GivenCandidates
+from backpack_rank.data.rotation import Rotation
+
+DOCUMENTS = {"a": "red fox jumps high", "b": "the grey goose sleeps", "c": "red goose in the rain"}
+QUERIES = {"1": "red goose", "2": "fox"}
+
+
+def collection(name="animals", candidates=None):
+    return Collection(name, MemoryStore(DOCUMENTS), QUERIES, {"1": {"c": 1}}, candidates)
+
+
+def dataset(**options):
+    """A dataset of all four splits, and the list of those that were loaded."""
+    loaded = []
+
+    def loader(split):
+        def load():
+            loaded.append(split)
+            return collection(f"animals/{split}")
+
+        return load
+
+    splits = {split: loader(split) for split in ("train", "dev", "test", "bias")}
+    return Dataset("animals", splits, {"": lambda: Bm25(depth=2, cache=False)}, **options), loaded
+
+
+def test_a_split_is_loaded_when_it_is_asked_for_and_once():
+    found, loaded = dataset()
+    assert loaded == []
+    assert found.split("dev") is found.split("dev")
+    assert found.with_rotation("both").split("dev").queries == QUERIES
+    assert loaded == ["dev"]
+    assert found.has("bias")
+    assert not found.has("validation")
+
+
+@pytest.mark.parametrize(
+    ("rotated", "splits"),
+    [("none", []), ("train", ["train", "dev"]), ("test", ["test", "bias"]), ("both", ["train", "dev", "test", "bias"])],
+)
+def test_rotated_says_which_splits_have_their_passages_rotated(rotated, splits):
+    found, _ = dataset(rotated=rotated, rotation=Rotation(seed=1))
+    texts = {split: dict(found.split(split).documents) for split in ("train", "dev", "test", "bias")}
+    turned = {key: Rotation(seed=1).rotate(key, text).text for key, text in DOCUMENTS.items()}
+    assert turned != DOCUMENTS
+    assert {split: text == turned for split, text in texts.items()} == {split: split in splits for split in texts}
+    assert {split: text == DOCUMENTS for split, text in texts.items()} == {s: s not in splits for s in texts}
+
+
+def test_a_first_stage_reads_the_passages_as_they_are_and_each_split_may_have_its_own():
+    class Recorder:
+        name = "recorder"
+
+        def candidates(self, given):
+            seen.append(dict(given.documents))
+            return {query_id: {} for query_id in given.queries}
+
+    seen = []
+    found, _ = dataset(rotated="both", rotation=Rotation(seed=1))
+    found.first_stages["dev"] = Recorder
+    assert found.candidates("dev") == ("recorder", {"1": {}, "2": {}})
+    assert seen == [DOCUMENTS]
+    name, run = found.candidates("test")
+    assert (name, list(run["1"]), list(run["2"])) == ("BM25", ["c", "a"], ["a"])
+    assert found.candidates("test", found.split("test").only(["2"]))[1] == {"2": run["2"]}
+
+
+def test_one_collection_is_a_dataset_with_its_own_candidates_or_bm25():
+    given = collection(candidates={"1": {"b": 1.0, "a": 2.0}})
+    assert Dataset.of(given).candidates("test") == ("first stage", {"1": {"a": 2.0, "b": 1.0}, "2": {}})
+    assert Dataset.of(collection()).candidates("test")[0] == "BM25"
+    chosen = Dataset.of(collection(), GivenCandidates(name="mine"), name="zoo", measures=("RR",))
+    assert (chosen.name, chosen.measures, chosen.first_stage("test").name) == ("zoo", ("RR",), "mine")
+
+
+def test_what_a_dataset_lacks_is_named():
+    found = Dataset("zoo", {"test": collection}, rotation=Rotation())
+    with pytest.raises(ValueError, match=r"data=zoo has no dev split \(it has test\); set data\.dev in conf/data"):
+        found.split("dev")
+    with pytest.raises(ValueError, match=r"data=zoo has no first stage for its test split; set data\.first_stage"):
+        found.candidates("test")
+    with pytest.raises(ValueError, match=r"data\.rotation=all: use one of none, train, test, both"):
+        found.with_rotation("all")
+
+
+def test_collections_are_made_from_files_and_from_texts(tmp_path: Path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "T", "text": "a b"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a"}\n')
+    (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    beir = Collection.from_beir(tmp_path, "dev", title=False)
+    trec = Collection.from_trec(tmp_path / "corpus.jsonl", tmp_path / "queries.jsonl", tmp_path / "qrels" / "dev.tsv")
+    texts = Collection.from_texts({"q": "a"}, {"d": "T a b"}, qrels={"q": {"d": 1}})
+    assert (beir.name, trec.name, texts.name) == (f"{tmp_path.name}/dev", "queries", "texts")
+    assert beir.qrels == trec.qrels == texts.qrels == {"q": {"d": 1}}
+    assert [dict(one.documents) for one in (beir, trec, texts)] == [{"d": "a b"}, {"d": "T a b"}, {"d": "T a b"}]
+    with pytest.raises(ValueError, match="ir_datasets knows no dataset 'beir/nfcorpsu'"):
+        Collection.from_ir_datasets("beir/nfcorpsu")

@@ -1,0 +1,277 @@
+"""Documents of line files: the store on disk gives what the store in memory gives, with bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from backpack_rank.data import documents as stores
+from backpack_rank.data.collection import MemoryStore
+from backpack_rank.data.documents import OffsetStore, open_documents, read_documents
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
+
+
+def _write(path: Path, text: str) -> Path:
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def _jsonl(*rows: dict[str, object]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+ROWS = _jsonl(
+    {"_id": "b", "title": "Titel", "text": "Straße, " + "long " * 3000},
+    {"_id": "a", "title": "", "text": "plain"},
+    {"_id": "ü", "text": "", "metadata": {"x": 1}},
+    {"_id": "c", "title": None, "text": "two\nlines\tand a tab"},
+)
+TEXTS = {
+    "b": "Titel Straße, " + "long " * 3000,
+    "a": "plain",
+    "ü": "",
+    "c": "two\nlines\tand a tab",
+}
+
+
+def test_duplicates_are_found_across_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_CHUNK", 1)
+    path = _write(tmp_path / "c.tsv", "".join(f"d{index % 40}\tx\n" for index in range(41)))
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 41: document id 'd0' stands twice, first in line 1")):
+        len(OffsetStore(path))
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
+@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+def test_both_stores_give_every_document(tmp_path: Path, name: str, open_store: type[OffsetStore]) -> None:
+    store = open_store(_write(tmp_path / name, "\ufeff" + ROWS.replace("\n", "\r\n\n", 1)))
+    assert dict(store) == TEXTS
+    assert list(dict(store)) == ["b", "a", "ü", "c"]  # order of the file
+    assert len(store) == 4
+    assert store.get_many(["c", "ü", "b", "c"]) == {key: TEXTS[key] for key in ("c", "ü", "b")}
+    assert store.get_many([]) == {}
+    assert "ü" in store
+    assert "z" not in store
+    assert 3 not in store
+    with pytest.raises(KeyError, match=r"1 document ids are not in the collection: 'nope'"):
+        store.get_many(["a", "nope"])
+
+
+@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+def test_the_title_can_be_left_out(tmp_path: Path, open_store: type[OffsetStore]) -> None:
+    store = open_store(_write(tmp_path / "c.jsonl", ROWS), title=False)
+    assert store.get_many(["b"])["b"].startswith("Straße")
+    assert dict(store)["b"].startswith("Straße")
+
+
+@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+def test_tab_separated_collections_of_two_and_three_columns(tmp_path: Path, open_store: type[OffsetStore]) -> None:
+    two = open_store(_write(tmp_path / "two.tsv", "7\tthe text\n8\t\n"))
+    three = open_store(_write(tmp_path / "three.tsv.gz", "7\tTitle\tthe text\n8\t\tonly text"))
+    assert dict(two) == {"7": "the text", "8": ""}
+    assert dict(three) == {"7": "Title the text", "8": "only text"}
+    assert three.get_many(["8"]) == {"8": "only text"}
+
+
+def test_small_files_are_read_into_memory_and_big_ones_are_not(tmp_path: Path) -> None:
+    path = _write(tmp_path / "c.jsonl", ROWS)
+    size = path.stat().st_size
+    assert isinstance(open_documents(path, memory_limit=size), MemoryStore)
+    assert isinstance(open_documents(path, memory_limit=size - 1), OffsetStore)
+
+
+def test_the_index_is_built_once_and_anew_when_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _write(tmp_path / "c.jsonl", ROWS)
+    first = OffsetStore(path)
+    assert len(first) == 4
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "_build_index", None)  # calling it would fail
+        again = OffsetStore(path)
+        assert again.get_many(["a"]) == {"a": "plain"}
+        assert again.fingerprint == first.fingerprint
+    path.write_text(_jsonl({"_id": "a", "text": "new"}))
+    os.utime(path, ns=(1, 1))
+    changed = OffsetStore(path)
+    assert dict(changed) == {"a": "new"}
+    assert changed.fingerprint != first.fingerprint
+
+
+def test_the_fingerprint_follows_content_and_title_not_the_place(tmp_path: Path) -> None:
+    here = OffsetStore(_write(tmp_path / "here.jsonl", ROWS))
+    there = OffsetStore(_write(tmp_path / "there.jsonl", ROWS))
+    assert here.fingerprint == there.fingerprint
+    assert here.fingerprint != OffsetStore(tmp_path / "here.jsonl", title=False).fingerprint
+
+
+def test_a_file_that_changes_under_an_open_store_is_reported(tmp_path: Path) -> None:
+    path = _write(tmp_path / "c.jsonl", ROWS)
+    store = OffsetStore(path)
+    assert "a" in store
+    path.write_text(_jsonl({"_id": "z", "text": "other"}))
+    with pytest.raises(ValueError, match="was changed while it was in use"):
+        store.get_many(["a"])
+
+
+def test_equal_hashes_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_hash", lambda doc_id: 7 if doc_id < "c" else 9)
+    store = OffsetStore(_write(tmp_path / "c.jsonl", ROWS))
+    assert store.get_many(list(TEXTS)) == TEXTS
+    assert "aa" not in store
+    assert "zz" not in store
+
+
+# bad input
+
+_BAD = [
+    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2", "text": 5}', ["'2'", "text", "got 5"]),
+    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2"', ["JSON"]),
+    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"title": "t", "text": "b"}', ["_id"]),
+    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2", "text": "b", "title": 3}', ["'2'", "title"]),
+    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2 3", "text": "b"}', ["'2 3'", "white space"]),
+    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "1", "text": "b"}', ["'1'", "twice", "line 1"]),
+    ("c.tsv", "1\ta", "1\tb", ["'1'", "twice", "line 1"]),
+    ("c.tsv", "1\ta", "2\tb\tc", ["'2'", "expected 2 columns", "got 3"]),
+    ("c.tsv", "1\ta", "no tab", ["'no tab'", "expected 2 columns", "got 1"]),
+]
+
+
+@pytest.mark.parametrize(("name", "good", "bad", "named"), _BAD)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+def test_a_malformed_document_is_refused_with_file_line_and_id(
+    tmp_path: Path, open_store: type[OffsetStore], suffix: str, name: str, good: str, bad: str, named: list[str]
+) -> None:
+    path = _write(tmp_path / (name + suffix), f"{good}\n\n{bad}\n")
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: ")) as caught:
+        len(open_store(path))
+    for words in named:
+        assert words in str(caught.value)
+    assert not list((tmp_path / "cache").glob("documents/*/*"))  # no half-built index stays
+
+
+@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+def test_files_without_documents_and_of_other_forms_are_refused(tmp_path: Path, open_store: type[OffsetStore]) -> None:
+    for name in ("empty.jsonl", "empty.tsv"):
+        with pytest.raises(ValueError, match=f"{name}: holds no documents"):
+            len(open_store(_write(tmp_path / name, "\n")))
+    with pytest.raises(ValueError, match=r"four\.tsv, line 1: expected 2 columns .* or 3 .*, got 4"):
+        len(open_store(_write(tmp_path / "four.tsv", "1\ta\tb\tc\n")))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    for open_store in (OffsetStore, open_documents):
+        with pytest.raises(FileNotFoundError, match=r"gone\.jsonl"):
+            open_store(tmp_path / "gone.jsonl")
+
+
+# processes and threads
+
+
+def _many(path: Path, documents: int) -> dict[str, str]:
+    texts = {f"doc{index}": f"text {index} " + "x" * (index % 50) for index in range(documents)}
+    path.write_text("".join(f"{key}\t{text}\n" for key, text in texts.items()))
+    return texts
+
+
+def _read_all(store: OffsetStore, texts: dict[str, str]) -> bool:
+    keys = list(texts)
+    return all(store.get_many(keys[start::13]) == {key: texts[key] for key in keys[start::13]} for start in range(13))
+
+
+def _worker(store: OffsetStore, texts: dict[str, str]) -> None:
+    sys.exit(0 if _read_all(store, texts) else 1)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_share_an_open_store(tmp_path: Path, method: str) -> None:
+    texts = _many(tmp_path / "c.tsv", 2000)
+    store = OffsetStore(tmp_path / "c.tsv")
+    assert "doc5" in store  # opened before the fork
+    context = multiprocessing.get_context(method)
+    workers = [context.Process(target=_worker, args=(store, texts)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    assert _read_all(store, texts)
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_threads_share_an_open_store(tmp_path: Path) -> None:
+    texts = _many(tmp_path / "c.tsv", 1000)
+    store, results = OffsetStore(tmp_path / "c.tsv"), []
+    threads = [threading.Thread(target=lambda: results.append(_read_all(store, texts))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
+
+
+def test_a_pickled_store_holds_no_index_and_reads_again(tmp_path: Path) -> None:
+    store = OffsetStore(_write(tmp_path / "c.jsonl", ROWS), title=False)
+    assert len(store) == 4
+    data = pickle.dumps(store)
+    assert len(data) < 1000
+    assert pickle.loads(data).get_many(["b"])["b"].startswith("Straße")
+
+
+def test_parallel_jobs_build_one_index(tmp_path: Path) -> None:
+    texts = _many(tmp_path / "c.tsv", 3000)
+    packed = _write(tmp_path / "c.tsv.gz", (tmp_path / "c.tsv").read_text())
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_worker, args=(OffsetStore(packed), texts)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert len([path for path in (tmp_path / "cache" / "documents").iterdir() if path.is_dir()]) == 1
+
+
+# size
+
+_MEASURE = """
+import resource, sys
+from backpack_rank.data.documents import OffsetStore
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+store = OffsetStore(sys.argv[1])
+found = store.get_many([f"passage-{index}" for index in range(0, 200_000, 1000)])
+assert all(text.startswith(f"{key} says") for key, text in found.items()) and len(found) == 200
+index = store._opened()
+assert index.hashes.nbytes == index.offsets.nbytes == 8 * 200_000
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
+def test_a_large_file_needs_few_bytes_of_memory_per_document(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    with open(path, "w") as handle:
+        for index in range(200_000):
+            handle.write(f'{{"_id": "passage-{index}", "text": "passage-{index} says {"word " * 60}"}}\n')
+    assert path.stat().st_size > 64e6
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", _MEASURE, str(path)], capture_output=True, text=True, check=True)
+    grown = int(done.stdout)
+    # 24 bytes per document while it is built, and a constant part (one piece, the progress bar), not 70 MB of text
+    assert grown < 200_000 * 24 + 14e6, f"grew by {grown / 1e6:.0f} MB in {time.perf_counter() - start:.1f} s"

@@ -1,0 +1,79 @@
+"""A ranker's folder that somebody else made: its weights are read, nothing in it is run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from in_process import evaluated, trained_in
+from safetensors.torch import load_file, save_file
+from workplace import Workplace
+
+TRACE = "touched"
+
+
+def code(folder: Path) -> dict:
+    """A node that makes a file if it is instantiated."""
+    return {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": [str(folder / TRACE)]}]}
+
+
+@pytest.fixture
+def foreign(trained: Workplace, tmp_path: Path) -> Path:
+    """The folder of a run whose every node is code, as version 0.1 would have run it."""
+    run = tmp_path / "foreign"
+    shutil.copytree(trained.newest("train") / "ranker", run / "ranker")
+    config = yaml.safe_load((trained.newest("train") / "config.yaml").read_text())
+    node = code(tmp_path)
+    splits = dict.fromkeys(("train", "dev", "test", "first_stage"), node)
+    config |= {"data": {"name": "x", **splits}, "task": {**node, "lists": "collection", "size": 4}}
+    config["model"] |= {"ranker": node, "tokenizer": node, "counting": node}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    return run
+
+
+def test_evaluate_asks_for_data_in_one_line(trained: Workplace, foreign: Path, tmp_path: Path) -> None:
+    said = trained.fails("evaluate.py", f"checkpoint={foreign}")
+    assert "does not say what it was trained on" in said
+    assert "add data=..., one of conf/data" in said
+    assert "Traceback" not in said
+    (foreign / "overrides.yaml").write_text(yaml.safe_dump(["+data.test={_target_:os.getcwd}"]))
+    said = re.escape("+data.test={_target_:os.getcwd} is neither a name of conf/ nor a plain value")
+    with pytest.raises(ValueError, match=said):
+        evaluated(trained, tmp_path / "out", f"checkpoint={foreign}")
+    assert not (tmp_path / TRACE).exists()
+
+
+def test_training_goes_on_from_its_weights_alone(foreign: Path, tmp_path: Path) -> None:
+    place = Workplace(tmp_path / "place")
+    small = ["+data.train.train_queries=8", "+data.train.documents=40", "+data.dev.dev_queries=4"]
+    options = [f"checkpoint={foreign}", *small, "+data.dev.documents=20", "training.epochs=1"]
+    folder = trained_in(place, "further", *options)
+    assert not (tmp_path / TRACE).exists()
+    assert (folder / "ranker" / "model.safetensors").is_file()
+
+
+def test_a_ranker_without_its_head_is_not_evaluated(trained: Workplace, tmp_path: Path) -> None:
+    folder = tmp_path / "ranker"
+    shutil.copytree(min(trained.output.glob("train/*/ranker")), folder)
+    file = folder / "model.safetensors"
+    weights = {name: value for name, value in load_file(file).items() if not name.startswith("head.")}
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"4 keys missing: head\.dense\.bias"):
+        evaluated(trained, tmp_path / "out", f"checkpoint={folder}", "data=synthetic")
+    file.write_bytes(file.read_bytes()[:1000])
+    said = trained.fails("evaluate.py", f"checkpoint={folder}", "data=synthetic")
+    assert f"the weights of {file} cannot be read" in said
+    assert "Traceback" not in said
+
+
+def test_two_runs_of_one_second_have_folders_of_their_own(trained: Workplace) -> None:
+    folder = f"hydra.run.dir='${{new_folder:{trained.output / 'same' / 'second'}}}'"
+    options = [folder, "data=synthetic", "+data.test.test_queries=12"]
+    jobs = [trained.start("evaluate.py", *options, "+data.test.documents=80") for _ in range(2)]
+    assert [job.wait(300) for job in jobs] == [0, 0]
+    folders = sorted((trained.output / "same").iterdir())
+    assert [folder.name for folder in folders] == ["second", "second_2"]
+    assert all((folder / "measures.json").is_file() for folder in folders)

@@ -1,0 +1,61 @@
+"""From configurations to typed settings: first stages, changed options, what experiments refuse, older runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from in_process import configured
+
+from backpack_rank.data.first_stage import RunFile
+from backpack_rank.models.factory import save_ranker
+from backpack_rank.pipelines.evaluate import evaluate
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.training_settings import TrainingSettings
+
+
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_a_first_stage_takes_the_place_of_all_those_of_the_data(script: str, tmp_path: Path) -> None:
+    (tmp_path / "run.trec").write_text("q-test-0000 Q0 d600001 1 2.0 x\n")
+    small = ["+data.test.test_queries=3", "+data.test.documents=30", "first_stage.other_queries=true"]
+    own = "+data.test_first_stage={_target_:backpack_rank.data.first_stage.Bm25}"
+    options = ["data=synthetic", own, "first_stage=run", f"first_stage.path={tmp_path / 'run.trec'}", *small]
+    config = configured(script, *options)
+    settings = EvaluationSettings.of(config).needed_dataset() if script == "evaluate" else None
+    dataset = settings or TrainingSettings.of(config).dataset
+    assert dataset.candidates("test")[1]["q-test-0000"] == {"d600001": 2.0}
+    assert all(isinstance(dataset.first_stage(split), RunFile) for split in ("train", "dev", "test"))
+
+
+def test_changed_options_are_those_of_the_settings_made_of_them() -> None:
+    settings = EvaluationSettings.of(configured("evaluate", "policy=paired_tokens"))
+    changed = settings.with_options({"policy": {"scope": "weights"}, "alpha": 0.5, "data": {"rotation_seed": 3}})
+    assert (changed.policy.name, changed.alpha, changed.rotation.seed) == ("paired_tokens_weights", 0.5, 3)
+    assert (settings.policy.name, settings.alpha, settings.rotation.seed) == ("paired_tokens_both", 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["recruitment", "term_similarity", "answer_positions", "propensities", "lists/bias", "fair_retrieval/table1"]
+    + [f"passage_rotation/{table}" for table in ("table2", "table3", "table4", "table5", "alpha")],
+)
+def test_no_experiment_ignores_alpha_or_a_budget(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
+    data = ["data=synthetic", "listwise=trained"] if name == "lists/bias" else ["data=synthetic"]
+    for option, said in (("alpha=0.5", "alpha=0.5"), ("budget='nDCG@10>=0.1'", "is for alpha=auto")):
+        with pytest.raises(ValueError, match=said):
+            evaluate(configured("evaluate", f"experiment={name}", *data, option, f"output={tmp_path}"), tmp_path)
+
+
+def test_recommendations_of_a_run_of_version_01_are_read_by_their_names_now(
+    tmp_path: Path, make_backpack, pair_tokenizer
+) -> None:
+    save_ranker(tmp_path / "ranker", make_backpack(), pair_tokenizer)
+    recommended = {"max_length": 40, "epochs": 7, "learning_rate": 0.5, "lists_per_batch": 2}
+    older = {"warmup_epochs": 3, "new_rate": 0.25}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": {"name": "x", "recommended": recommended | older}}))
+    settings = TrainingSettings.of(configured("train", f"checkpoint={tmp_path}"))
+    assert (settings.model_name, settings.max_length, settings.epochs) == ("x", 40, 7)
+    assert (settings.optimisation.learning_rate, settings.optimisation.head_learning_rate) == (0.5, 0.25)
+    assert settings.pretraining.epochs == 3

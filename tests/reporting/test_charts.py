@@ -1,0 +1,168 @@
+"""Charts: valid Vega-Lite, points where the numbers say, files that are equal for equal charts."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import altair
+import pytest
+
+from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
+from backpack_rank.reporting import charts, vega
+from backpack_rank.reporting.charts import Line, lines, shares
+from backpack_rank.reporting.page.figures import tradeoff_of
+from backpack_rank.reporting.setting import Setting
+from backpack_rank.reporting.tradeoff import tradeoff_plot
+from backpack_rank.reporting.tradeoff_chart import Position, frame
+from backpack_rank.reporting.vega import COLOURS, GREY, Spec, save_chart
+
+
+def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemResult:
+    measures = {
+        f"{name}({kind})@10": Estimate(bias, 1.0, bias - 0.01, bias + 0.01)
+        for name in ("RaB", "ARaB")
+        for kind in ("tf", "bool")
+    }
+    quality = Summary(
+        {"nDCG@10": Estimate(effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02)}, 10
+    )
+    return SystemResult(label, alpha, quality, Summary(measures, 10))
+
+
+def sweep(alphas: list[float]) -> list[SystemResult]:
+    dial = [row(f"alpha={alpha}", alpha, 0.4 - 0.03 * (1 - alpha) ** 2, 0.04 + 0.02 * alpha**2) for alpha in alphas]
+    return [row("BM25", None, 0.37, 0.055), *dial]
+
+
+def drawn(spec: Spec, mark: str) -> list[list[dict[str, Any]]]:
+    """Rows of every layer with a mark."""
+    layers = [one for one in spec["layer"] if one["mark"]["type"] == mark]
+    return [spec["datasets"][one["data"]["name"]] for one in layers]
+
+
+def texts(svg: Path) -> list[str]:
+    return [one.text or "" for one in ElementTree.parse(svg).iter() if one.tag.endswith("text")]
+
+
+def example(**options: Any) -> Spec:
+    found = tradeoff_of(sweep([1.0, 0.5, 0.0]), "nDCG@10", "RaB(tf)@10", **options)
+    assert found is not None
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        example(),
+        example(control=("uniform", sweep([1.0, 0.3]))),
+        lines(
+            [Line("a", ["5", "10"], [1, 2], [0, 1], [2, 3]), Line("b", ["5", "10"], [1, math.nan])], "x", "y", zero=True
+        ),
+        lines([Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)], "x", "y", band=True, legend="right"),
+        shares({"0": (0.5, 0.3, 0.2)}, ("a", "b", "neither"), "alpha"),
+        charts.dots({"h": [("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
+        charts.heat_maps({"one": [[0.1, math.nan], [0.3, 0.4]], "two": [[0, 1], [1, 0]]}, "x", "y", "v", 0.25, True),
+        charts.histograms({"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"),
+        charts.boxes({"t": [("0", (1.0, 2.0), 3.0)]}, "x", {"t": "y"}, ("run", "aggregate")),
+        vega.beside({"a": example(), "b": example()}, 2),
+    ],
+)
+def test_every_kind_of_chart_is_valid_and_can_be_drawn(spec: Spec, tmp_path: Path):
+    schema = {"$schema": altair.SCHEMA_URL}
+    altair.Chart.from_dict({**schema, **spec}, validate=True)
+    png, svg = save_chart(tmp_path / "chart0.5", spec, "A title")
+    assert (png.name, svg.name) == ("chart0.5.png", "chart0.5.svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "A title" in texts(svg)
+
+
+def test_equal_charts_give_equal_files(tmp_path: Path):
+    first, second = (save_chart(tmp_path / name, example()) for name in ("one", "two"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_points_lie_at_signed_bias_and_effectiveness_with_only_the_ends_labelled():
+    spec = example()
+    dial, base, references = drawn(spec, "point")
+    assert [(one["x"], one["y"]) for one in dial] == [(0.06, 0.4), (0.045, 0.3925), (0.04, 0.37)]
+    assert [(one["x"], one["alpha"]) for one in base] == [(0.06, 1)]
+    assert [one["name"] for one in references] == ["BM25"]
+    assert [one["label"] for (one,) in drawn(spec, "text")] == ["alpha 1", "alpha 0"]
+    assert dial[1]["told0"] == "0.0450 [0.0350, 0.0550]"
+
+
+def test_labels_of_the_two_ends_lie_on_opposite_sides():
+    sides = [one["mark"]["dy"] for one in example()["layer"] if one["mark"]["type"] == "text"]
+    assert sides[0] < 0 < sides[1]
+    up = [row("a", 1.0, 0.4, 0.05), row("b", 0.0, 0.41, 0.05)]
+    found = tradeoff_of(up, "nDCG@10", "RaB(tf)@10")
+    assert found is not None
+    sides = [one["mark"]["dy"] for one in found[0]["layer"] if one["mark"]["type"] == "text"]
+    assert sides[1] < 0 < sides[0]
+
+
+def test_the_control_is_grey_and_lies_below():
+    spec = example(name="paired", control=("uniform", sweep([1.0, 0.3])))
+    scale = next(one for one in spec["layer"] if one["mark"]["type"] == "line")["encoding"]["color"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == {"paired": COLOURS[0], "uniform": GREY}
+    assert drawn(spec, "line")[0][0]["line"] == "uniform"
+
+
+def test_a_position_that_ranks_nothing_stretches_no_axis_and_is_told():
+    rows = [row("a", 1.0, 0.4, 0.05), row("b", 0.5, 0.39, 0.04), row("c", 0.0, 0.1, 3.0)]
+    found = tradeoff_of(rows, "nDCG@10", "RaB(tf)@10")
+    assert found is not None
+    layer = found[0]["layer"][-1]["encoding"]
+    assert layer["x"]["scale"]["domain"][1] < 0.1
+    assert layer["y"]["scale"]["domain"][0] > 0.3
+    assert [one.alpha for one in found[1]] == [0.0]
+
+
+def test_the_axes_hold_the_interval_of_the_ranker_as_it_is_and_zero():
+    base = Position("as it is", 1.0, 0.2, 0.5, (0.1, 0.3), (0.4, 0.6))
+    (left, right), (low, high) = frame(base, [base, Position("b", 0.0, 0.19, 0.5)])
+    assert left < 0 < 0.3 < right
+    assert low < 0.4 < 0.6 < high
+
+
+def test_a_grey_line_stretches_no_axis_where_that_is_asked_for():
+    spec = lines([Line("a", [0, 1], [0.7, 0.71]), Line("b", [0, 1], [0.1, 0.7], grey=True)], "x", "y", framed=True)
+    low, high = spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
+    assert 0.6 < low < 0.7 < 0.71 < high < 0.8
+
+
+def test_more_lines_than_colours_are_told_apart():
+    spec = lines([Line(f"s{n}", [0.0, 1.0], [0.0, 1.0]) for n in range(12)], "x", "y")
+    layers = {one["mark"]["type"]: one["encoding"] for one in spec["layer"]}
+    looks = zip(*(layers["point"][part]["scale"]["range"] for part in ("color", "shape")), strict=True)
+    assert len(set(looks)) == 12
+
+
+def test_the_trade_off_has_four_panels_and_takes_the_place_of_an_ending(tmp_path: Path):
+    written = tradeoff_plot(tmp_path / "plot.png", sweep([1.0, 0.0]))
+    assert written == (tmp_path / "plot.png", tmp_path / "plot.svg")
+    found = texts(written[1])
+    assert {"RaB (TF)", "ARaB (TF)", "RaB (Boolean)", "ARaB (Boolean)"} <= set(found)
+    assert found.count("alpha 0") == 4
+    assert tradeoff_plot(tmp_path / "alpha0.5", [row("BM25", None, 0.3, 0.1)])[0] == tmp_path / "alpha0.5.png"
+
+
+def test_a_missing_measure_is_an_error_that_names_it_and_writes_nothing(tmp_path: Path):
+    rows = [SystemResult("BM25", None, Summary({"nDCG@10": Estimate(0.4, 0.4)}, 3))]
+    with pytest.raises(ValueError, match=r"needs RaB\(tf\)@10; BM25 has no value"):
+        tradeoff_plot(tmp_path / "plot", rows)
+    with pytest.raises(ValueError, match=r"needs MRR@10; BM25"):
+        tradeoff_plot(tmp_path / "plot", sweep([1.0]), measure="MRR@10")
+    with pytest.raises(ValueError, match="no system to draw"):
+        tradeoff_plot(tmp_path / "plot", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_setting_has_a_policy_and_the_rest():
+    found = Setting.of("policy=uniform,data=dl19,+model.layers=[1,2],policy.k=3")
+    assert (found.policy, found.rest, found.is_control) == ("uniform k=3", "data=dl19,model.layers=[1,2]", True)
+    assert Setting.of("").title == ""
+    assert not Setting.of("policy=paired_tokens").is_control

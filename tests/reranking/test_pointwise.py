@@ -1,0 +1,170 @@
+"""One ranker under policies and alphas: what it gives, and what its dial does and leaves alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.hook import InferenceHook
+from backpack_rank.senses.policies import LowestSenses, PairedTokens, Policy
+from backpack_rank.senses.views import View
+
+RUN = {"q1": {"d0": 3.0, "empty": 1.0, "d1": 0.5}, "q2": {"d5": 1.0, "d0": 0.8}}
+QUERY, DOCUMENTS = "doctor in the ward", ["he saw his mother", "she saw her mother", "a bridge", "bread and fish"]
+
+
+class SwappedAverage(Policy):
+    """alpha times the pair's score and 1 - alpha times that of the text without "he" and "she"."""
+
+    name = "average"
+
+    def views(self, context, alpha):
+        return View(coefficient=alpha), View(rewrite=_without, coefficient=1 - alpha)
+
+
+def _without(query, document):
+    return query, " ".join(word for word in document.split() if word not in ("he", "she"))
+
+
+@pytest.fixture
+def reranker(make_backpack, pair_tokenizer):
+    return PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
+
+
+@pytest.fixture
+def without_senses(make_gpt2, pair_tokenizer):
+    return PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
+
+
+def flat(run):
+    return [score for documents in run.values() for score in documents.values()]
+
+
+def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tokenizer):
+    with torch.no_grad():
+        expected = [
+            reranker.scorer.ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, [text]))).scores.item()
+            for text in DOCUMENTS
+        ]
+    found = reranker.predict([(QUERY, text) for text in DOCUMENTS])
+    assert found.dtype == np.float32
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    order = sorted(range(4), key=lambda place: -expected[place])
+    rows = reranker.rank(QUERY, DOCUMENTS)
+    assert [row["corpus_id"] for row in rows] == order
+    assert [row["score"] for row in rows] == pytest.approx([expected[place] for place in order], abs=1e-5)
+    first = reranker.rank(QUERY, DOCUMENTS, top_k=1, return_documents=True)
+    assert first == [{**rows[0], "text": DOCUMENTS[order[0]]}]
+    assert reranker.predict([]).shape == (0,)
+    assert reranker.rank(QUERY, []) == []
+
+
+def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):
+    found = reranker.rerank(RUN, tiny_collection)
+    assert {query_id: list(documents) for query_id, documents in found.items()} == {
+        query_id: list(documents) for query_id, documents in RUN.items()
+    }
+    texts = dict(tiny_collection.documents)
+    pairs = [(tiny_collection.queries[query_id], texts[doc_id]) for query_id in RUN for doc_id in RUN[query_id]]
+    assert flat(found) == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5)
+
+
+POLICY_NAMES = ["lowest_senses", "paired_tokens", "average"]
+
+
+@pytest.mark.parametrize("policy", ["lowest_senses", "paired_tokens", SwappedAverage()], ids=POLICY_NAMES)
+def test_alpha_one_is_bit_identical_and_other_alphas_are_not(reranker, tiny_collection, tmp_path, policy):
+    for cache in (None, SenseCache(tmp_path)):
+        reranker.cache = cache
+        plain = reranker.rerank(RUN, tiny_collection)
+        assert reranker.with_policy(policy, 1).rerank(RUN, tiny_collection) == plain
+        changed = reranker.with_policy(policy, 0.2).rerank(RUN, tiny_collection)
+        assert np.abs(np.subtract(flat(changed), flat(plain))).max() > 1e-3
+        assert reranker.rerank(RUN, tiny_collection) == plain, "the reranker itself never changes"
+
+
+def test_the_dial_gives_the_scores_of_the_hook(reranker):
+    policy = LowestSenses(3)
+    found = reranker.with_policy(policy, 0.25).predict([(QUERY, text) for text in DOCUMENTS])
+    texts = PackedBatch.from_sequences(reranker.scorer.pair_tokenizer.pairs(QUERY, DOCUMENTS))
+    with torch.no_grad(), InferenceHook(reranker.hook.context, policy, 0.25):
+        expected = reranker.scorer.ranker(texts).scores
+    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_several_views_are_added_up(reranker):
+    plain, other = (
+        reranker.predict(pairs)
+        for pairs in ([(QUERY, text) for text in DOCUMENTS], [_without(QUERY, text) for text in DOCUMENTS])
+    )
+    found = reranker.with_policy(SwappedAverage(), 0.3).predict([(QUERY, text) for text in DOCUMENTS])
+    assert found.tolist() == pytest.approx((0.3 * plain + 0.7 * other).tolist(), abs=1e-5)
+    assert np.abs(plain - other)[:2].min() > 1e-3
+
+
+def test_a_sweep_is_one_row_per_alpha_under_the_papers_rule_or_the_own_policy(reranker):
+    pairs = [(QUERY, text) for text in DOCUMENTS]
+    for own, policy in ((reranker, "lowest_senses"), (reranker.with_policy("uniform", 0.5), "uniform")):
+        found = own.sweep(QUERY, DOCUMENTS, [1.0, 0.5, 0.0])
+        assert found.shape == (3, 4)
+        assert found[0].tolist() == reranker.predict(pairs).tolist()
+        assert found[1].tolist() == reranker.with_policy(policy, 0.5).predict(pairs).tolist()
+        assert own.sweep(QUERY, DOCUMENTS, [0.5], policy="uniform")[0].tolist() == pytest.approx(
+            reranker.with_policy("uniform", 0.5).predict(pairs).tolist()
+        )
+
+
+def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(reranker):
+    plain = reranker.explain(QUERY, DOCUMENTS[0])
+    assert plain.score == pytest.approx(float(reranker.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5)
+    assert sum(word.contribution for word in plain.words) == pytest.approx(plain.score - plain.empty_score, abs=1e-6)
+    assert plain.score_before is None
+    assert {word.text: word.group for word in plain.words if word.group} == {
+        "he": "male",
+        "his": "male",
+        "mother": "female",
+    }
+    for policy in ("lowest_senses", "paired_tokens"):
+        turned = reranker.with_policy(policy, 0.0)
+        found = turned.explain(QUERY, DOCUMENTS[0])
+        assert found.score == pytest.approx(float(turned.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5)
+        assert found.score_before == plain.score
+        assert sum(sense.change for sense in found.senses) == pytest.approx(found.score - plain.score, abs=1e-6)
+    with pytest.raises(ValueError, match="policy average reads several texts for one score"):
+        reranker.with_policy(SwappedAverage(), 0.5).explain(QUERY, DOCUMENTS[0])
+
+
+def test_names_and_alphas(reranker, without_senses):
+    assert (reranker.name, reranker.alpha) == ("alpha=1", 1.0)
+    turned = reranker.with_policy("uniform", 0.25)
+    assert (turned.name, turned.alpha) == ("alpha=0.25", 0.25)
+    assert turned.sensitivity is reranker.sensitivity, "computed once for all alphas"
+    assert (without_senses.name, without_senses.alpha, without_senses.sensitivity) == ("GPT2ForRanking", None, None)
+    moved = without_senses.with_policy(PairedTokens.of(Attribute.named("gender"), scope="weights"), 0.0)
+    assert (moved.name, moved.alpha) == ("alpha=0", 0.0)
+
+
+def test_what_does_not_fit_is_said_before_texts_are_scored(reranker, without_senses):
+    with pytest.raises(ValueError, match=r"alpha=0\.5, policy uniform: GPT2ForRanking has no sense vectors"):
+        without_senses.with_policy("uniform", 0.5)
+    with pytest.raises(ValueError, match="policy=lowest: use one of"):
+        reranker.with_policy("lowest", 0.5)
+    with pytest.raises(ValueError, match=r"policy\.count=9, but the model has 8 senses"):
+        reranker.with_policy(LowestSenses(9), 0.5)
+    with pytest.raises(ValueError, match="alpha=-1"):
+        reranker.with_policy("uniform", -1)
+    with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors, so its score does not split"):
+        without_senses.explain(QUERY, DOCUMENTS[0])
+
+
+def test_scores_that_are_not_finite_are_no_ranking(reranker):
+    with torch.no_grad():
+        reranker.scorer.ranker.head.out.bias.fill_(math.nan)
+    with pytest.raises(ValueError, match="4 scores are not finite"):
+        reranker.rank(QUERY, DOCUMENTS)

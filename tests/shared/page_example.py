@@ -1,0 +1,95 @@
+"""A page with every section, from small numbers that can be followed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from markupsafe import Markup
+
+from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.evaluation.results import Estimate, RunInfo, Summary, SystemResult
+from backpack_rank.reporting.page.build import page_of_rows
+from backpack_rank.reporting.page.data import (
+    Answer,
+    Attribution,
+    ChangedQuery,
+    Changes,
+    Page,
+    Policies,
+    PolicyResult,
+    Provenance,
+    RankedDocument,
+    Sense,
+    SensePanel,
+    Shares,
+    Table,
+)
+from backpack_rank.reporting.page.text import mark_words
+
+LEXICON = Lexicon("tiny", {"male": ("he", "man"), "female": ("she", "woman")})
+HOSTILE = '<script>alert(1)</script> & "x"'
+LONG = "The man said that she knew the way. " * 30
+
+
+def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemResult:
+    names = [f"{name}({kind})@{cutoff}" for name in ("RaB", "ARaB") for kind in ("tf", "bool") for cutoff in (5, 10)]
+    biases = {name: Estimate(bias, abs(bias), bias - 0.01, bias + 0.01) for name in names}
+    biases |= {f"NFaiRR@{cutoff}": Estimate(0.9, 0.9, 0.88, 0.92) for cutoff in (10, 50)}
+    quality = {"nDCG@10": Estimate(effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02)}
+    return SystemResult(label, alpha, Summary(quality, 10), Summary(biases, 20))
+
+
+ROWS = (
+    row("BM25", None, 0.30, 0.06),
+    row("alpha=1", 1.0, 0.40, 0.05),
+    row("alpha=0.5", 0.5, 0.38, 0.02),
+    row("alpha=0", 0.0, 0.34, -0.01),
+)
+ABOUT = RunInfo(
+    "wikiqa/test",
+    "wikiqa/test: 20 gender-neutral queries",
+    0.5,
+    "lowest_2_senses",
+    sign_in_words="male minus female: positive means towards male",
+)
+
+
+def changed(number: int = 1, documents: int = 3, text: str = LONG, query: str = HOSTILE) -> ChangedQuery:
+    """A query whose ranking is turned round; texts are different."""
+    own = [
+        RankedDocument(f"d{number}-{i}", mark_words(f"{i} {text}", LEXICON), 1.0 / i) for i in range(1, documents + 1)
+    ]
+    return ChangedQuery(f"q{number}", query, tuple(own), tuple(own[::-1]))
+
+
+def full_page(queries: int = 3, documents: int = 3) -> Page:
+    """Every section there is."""
+    results = tuple(
+        PolicyResult(
+            policy,
+            alpha,
+            {"|gap|/std": Estimate(gap, gap, gap - 0.005, gap + 0.005), "nDCG@10": Estimate(0.4, 0.4, 0.38, 0.42)},
+            Shares(0.5 + alpha / 5, 0.3 - alpha / 5, 0.2),
+        )
+        for policy, share in (("lowest_2_senses", 0.0), ("paired_tokens", 0.8))
+        for alpha in (1.0, 0.5, 0.0)
+        for gap in [0.05 * (1 - share * (1 - alpha))]
+    )
+    senses = tuple(
+        Sense(number, number / 4, 0.5 if number == 0 else 1.0, ("he", HOSTILE), (0.1, -0.2, 0.0)) for number in range(4)
+    )
+    return replace(
+        page_of_rows("A report", {"": ROWS}, ABOUT),
+        policies=Policies(results),
+        comparison=(Table(("system", "nDCG@10"), (("BM25", Markup("<b>.3000</b>")), (HOSTILE, ".4")), "Comparison"),),
+        changes=(
+            Changes("alpha=1", "alpha=0.5", tuple(changed(n, documents) for n in range(1, queries + 1)), "Most first."),
+            Changes("alpha=1", "other alpha=0", (changed(1, documents),)),
+        ),
+        answer=Answer(f"paired_tokens at alpha 0: {HOSTILE}", ("uniform (control): the same.",), "How it was chosen."),
+        senses=SensePanel(senses),
+        attribution=(Attribution("q1 / d1", Markup('<p class="given">shown as it is</p>')),),
+        configuration=f"alpha: 0.5\nname: '{HOSTILE}'\n",
+        provenance=Provenance((("command", f"evaluate.py {HOSTILE}"),)),
+        notes=("A note.",),
+    )

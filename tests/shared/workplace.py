@@ -1,0 +1,63 @@
+"""The entry scripts as a user runs them: in processes of their own, on a small synthetic collection."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "model.tokenizer.vocab_size=600",
+    "model.ranker.layers=1",
+    "model.ranker.hidden_size=32",
+    "model.ranker.heads=2",
+    "+data.train.train_queries=24",
+    "+data.train.documents=120",
+    "+data.dev.dev_queries=6",
+    "+data.dev.documents=60",
+    "+data.test.test_queries=12",
+    "+data.test.documents=80",
+    "max_length=96",
+    "pretraining.epochs=1",
+    "training.epochs=2",
+]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Runs the scripts with their own output and cache folders."""
+
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "outputs"
+
+    def environment(self) -> dict[str, str]:
+        own = {"BACKPACK_RANK_CACHE": str(self.folder / "cache"), "OMP_NUM_THREADS": "2", "COLUMNS": "140"}
+        return {**os.environ, **own}
+
+    def run(self, script: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / script), *options, f"output={self.output}"]
+        done = subprocess.run(command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=600)
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def start(self, script: str, *options: str) -> subprocess.Popen:
+        """A script in the background."""
+        command = [sys.executable, str(ROOT / script), *options, f"output={self.output}"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, cwd=ROOT, env=self.environment(), **quiet)
+
+    def fails(self, script: str, *options: str) -> str:
+        """What a script says that must end with an error."""
+        done = self.run(script, *options, check=False)
+        assert done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    def newest(self, kind: str) -> Path:
+        return max((self.output / kind).iterdir(), key=lambda folder: folder.stat().st_mtime)

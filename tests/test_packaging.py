@@ -1,0 +1,58 @@
+"""The wheel holds everything: a command, conf/ and lexicons/, outside a checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.packaging
+
+
+def run(*command: str | Path, folder: Path, **environment: str) -> str:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, env={**clean, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment with the wheel, over the packages of the one that runs the tests."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, folder=folder)
+    (own,) = (folder / "env" / "lib").glob("python*/site-packages")
+    here = Path(next(path for path in sys.path if path.endswith("site-packages")))
+    # Packages alone: the .pth file of an editable install would put the checkout before the wheel.
+    for package in here.iterdir():
+        if package.suffix != ".pth" and not (own / package.name).exists() and "backpack" not in package.name:
+            (own / package.name).symlink_to(package)
+    return python.parent
+
+
+def test_the_command_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    shown = run(installed / "backpack-rank", "evaluate", "list=policies", folder=tmp_path)
+    assert "policy=paired_tokens" in shown
+    where = run(installed / "python", "-c", "import backpack_rank; print(backpack_rank.__file__)", folder=tmp_path)
+    assert str(installed.parent) in where
+
+
+def test_it_trains_and_evaluates(installed: Path, tmp_path: Path) -> None:
+    small = ["model.ranker.hidden_size=16", "model.ranker.layers=1", "model.ranker.heads=2", "pretraining.epochs=0"]
+    small += ["training.epochs=1", "+data.train.train_queries=8", "+data.train.documents=40"]
+    cache = {"BACKPACK_RANK_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    run(installed / "backpack-rank", "train", *small, folder=tmp_path, **cache)
+    shown = run(installed / "backpack-rank", "evaluate", "alpha=0", "policy=paired_tokens", folder=tmp_path, **cache)
+    assert "alpha=0" in shown
+    assert list(tmp_path.glob("outputs/evaluate/*/report.html"))
