@@ -210,7 +210,7 @@ def _run(script: str, arguments: list[str]) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from backpack_rank.pipelines.errors import plain_errors, succeeds
+    from backpack_rank.pipelines.errors import friendly_errors, run_safely
     from backpack_rank.pipelines.output_folder import register_resolvers
 
     def job(config: DictConfig) -> Any:
@@ -219,13 +219,13 @@ def _run(script: str, arguments: list[str]) -> None:
         if script == "train":
             from backpack_rank.pipelines.train import train as train_ranker
 
-            with plain_errors():  # what it gives, the best nDCG@10 on dev, is for a Hydra sweeper
+            with friendly_errors():  # what it gives, the best nDCG@10 on dev, is for a Hydra sweeper
                 return train_ranker(config, folder, list(state.overrides.task))
         from backpack_rank.pipelines.evaluate import evaluate as evaluate_ranker
 
         if state.mode == RunMode.MULTIRUN:
-            return succeeds(lambda: evaluate_ranker(config, folder, quiet=True))
-        with plain_errors():
+            return run_safely(lambda: evaluate_ranker(config, folder, quiet=True))
+        with friendly_errors():
             evaluate_ranker(config, folder)
         return True
 

@@ -135,7 +135,7 @@ def _aggregated(
     """The aggregate of the first ``number`` answers to each list, and how many of them are not proven to be optimal."""
     rankings, unproven = [], 0
     for own in answers:
-        given = [shuffled.permutations[one][shuffled.rankings[one].given] for one in own[:number]]
+        given = [shuffled.permutations[one][shuffled.rankings[one].ranked] for one in own[:number]]
         aggregate = aggregate_of(aggregator, given, len(shuffled.permutations[own[0]]))
         rankings.append(ranking_of(aggregate, given))
         unproven += aggregator.exact and not aggregate.optimal

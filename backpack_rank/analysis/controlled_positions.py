@@ -94,7 +94,7 @@ def controlled_positions(
     ranks = np.empty((len(lists), size), dtype=np.int64)
     for position in Progress(range(size), desc=ranker.name, unit="position"):
         orders = [np.insert(rest, position, place) for rest, place in zip(others, relevant, strict=True)]
-        shown = [one.taken(order) for one, order in zip(lists, orders, strict=True)]
+        shown = [one.select(order) for one, order in zip(lists, orders, strict=True)]
         ranks[:, position] = [ranking.ranks()[position] for ranking in ranker.rank(shown)]
     return ControlledPositions(ranks)
 
@@ -132,7 +132,7 @@ def with_one_relevant(
             continue
         removed += sum(grade > 0 for grade in grades) - 1
         kept = sorted([*others, first])
-        found.append(one.taken(kept))
+        found.append(one.select(kept))
         places.append(kept.index(first))
     if not found:
         raise ValueError(

@@ -74,7 +74,7 @@ def order_robustness(
     names = ("original", "reversed", *(f"shuffled {number + 1}" for number in range(shuffled)))
     orders = [_orders(one, shuffled, seed) for one in lists]
     jobs = [(number, place) for place in range(len(names)) for number in range(len(lists))]
-    ranked = ranker.rank([lists[number].taken(orders[number][place]) for number, place in jobs])
+    ranked = ranker.rank([lists[number].select(orders[number][place]) for number, place in jobs])
     found = [_in_place(r, orders[number][place]) for r, (number, place) in zip(ranked, jobs, strict=True)]
     rankings = tuple(tuple(found[place * len(lists) : (place + 1) * len(lists)]) for place in range(len(names)))
     measured = () if qrels is None else tuple(effectiveness_of(lists, part, qrels, measures) for part in rankings)
@@ -88,7 +88,7 @@ def _orders(passages: PassageList, shuffled: int, seed: int) -> list[np.ndarray]
 
 def _in_place(ranking: Ranking, order: np.ndarray) -> Ranking:
     """The ranking of a list in another order, in positions of the list as given."""
-    return Ranking(order[ranking.order], named=ranking.named)
+    return Ranking(order[ranking.order], num_ranked=ranking.num_ranked)
 
 
 def _taus(rankings: Sequence[Sequence[Ranking]]) -> np.ndarray:

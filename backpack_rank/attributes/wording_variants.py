@@ -86,7 +86,7 @@ class WordingVariants:
             raise ValueError(f"{self.name}: no document has both a {first} and a {second} wording")
         return found
 
-    def only(self, query_ids: Iterable[str]) -> WordingVariants:
+    def select_queries(self, query_ids: Iterable[str]) -> WordingVariants:
         """The same restricted to these queries; ids that it does not have are passed over."""
         wanted = set(query_ids)
         return replace(

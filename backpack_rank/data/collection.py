@@ -130,7 +130,7 @@ class Collection:
 
         return load_inline(name, queries, documents, **options)
 
-    def only(self, query_ids: Iterable[str]) -> Collection:
+    def select_queries(self, query_ids: Iterable[str]) -> Collection:
         """The same collection restricted to these queries (unknown ids are left out, order kept)."""
         kept = [query_id for query_id in query_ids if query_id in self.queries]
         return replace(

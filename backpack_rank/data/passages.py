@@ -43,7 +43,7 @@ class PassageList:
     def __len__(self) -> int:
         return len(self.passages)
 
-    def taken(self, positions: Sequence[int] | np.ndarray) -> PassageList:
+    def select(self, positions: Sequence[int] | np.ndarray) -> PassageList:
         """The passages at these input positions, in this order: a permutation, a window, or both."""
         return PassageList(
             self.query,
@@ -60,24 +60,24 @@ class ListwiseExample:
     Attributes:
         passages: the query and the passages, in input order.
         ranks: target rank of the passage at each input position, from 0; a permutation. int64 [m]
-        levels: 0 for the best passages, then 1 and so on; passages of a level are tied, and their ``ranks`` are only
-            the order in which a target has to name them. int64 [m]
+        relevance_levels: 0 for the best passages, then 1 and so on; passages of a level are tied, and their ``ranks``
+            are only the order in which a target has to name them. int64 [m]
         grades: relevance of each passage as it was judged; of a sorting task, the number of passages that belong behind
             it. int64 [m]
     """
 
     passages: PassageList
     ranks: np.ndarray
-    levels: np.ndarray
+    relevance_levels: np.ndarray
     grades: np.ndarray
 
     def __post_init__(self) -> None:
         size = len(self.passages)
         if not np.array_equal(np.sort(self.ranks), np.arange(size)):
             raise ValueError(f"list {self.passages.query_id!r}: target ranks {self.ranks} are no permutation of {size}")
-        if len(self.levels) != size or len(self.grades) != size:
+        if len(self.relevance_levels) != size or len(self.grades) != size:
             raise ValueError(f"list {self.passages.query_id!r}: {size} passages need {size} levels and {size} grades")
-        if (np.diff(self.levels[self.order]) < 0).any():
+        if (np.diff(self.relevance_levels[self.order]) < 0).any():
             raise ValueError(f"list {self.passages.query_id!r}: a better level stands behind a worse one")
 
     @classmethod
@@ -107,11 +107,14 @@ class ListwiseExample:
         """Input positions in target order, best first. int64 [m]"""
         return np.argsort(self.ranks)
 
-    def taken(self, positions: Sequence[int] | np.ndarray) -> ListwiseExample:
+    def permute(self, positions: Sequence[int] | np.ndarray) -> ListwiseExample:
         """The same passages in another order: a permutation of the input positions."""
         places = np.asarray(positions)
         return ListwiseExample(
-            self.passages.taken(places.tolist()), self.ranks[places], self.levels[places], self.grades[places]
+            self.passages.select(places.tolist()),
+            self.ranks[places],
+            self.relevance_levels[places],
+            self.grades[places],
         )
 
 

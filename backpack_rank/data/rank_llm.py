@@ -149,7 +149,7 @@ def load_requests(name: str, path: str, qrels: str | None = None, *, depth: int 
     queries = {request.query_id: request.query for request in requests}
     judged: Qrels = {} if qrels is None else read_qrels(Path(qrels).expanduser())
     candidates = sorted_run(requests_run(requests), depth=depth)
-    return Collection(name, MemoryStore(texts), queries, judged, candidates).only(queries)
+    return Collection(name, MemoryStore(texts), queries, judged, candidates).select_queries(queries)
 
 
 def _records(path: Path) -> Iterator[tuple[str, object]]:

@@ -239,7 +239,7 @@ def _shown(
     rng: np.random.Generator,
 ) -> ListwiseExample:
     made = _of_values(task, number, texts, values)
-    return made.taken(shown_order(made.ranks, settings.imbalance, rng))
+    return made.permute(shown_order(made.ranks, settings.imbalance, rng))
 
 
 def _of_values(task: str, number: str, texts: Sequence[str], values: Sequence[float]) -> ListwiseExample:

@@ -103,7 +103,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Result of the search.
 
     Attributes:
@@ -126,7 +126,7 @@ class BudgetUnreachableError(ValueError):
         found: the alpha that comes nearest, ``within`` is False.
     """
 
-    def __init__(self, message: str, found: Found) -> None:
+    def __init__(self, message: str, found: SearchResult) -> None:
         super().__init__(message)
         self.found = found
 
@@ -191,7 +191,7 @@ def smallest_change(
     budgets: Sequence[Budget],
     grid: Sequence[float] = GRID,
     resolution: float = RESOLUTION,
-) -> Found:
+) -> SearchResult:
     """The alpha closest to 1 that meets every budget.
 
     The grid is tried from 1 downwards until an alpha meets the budgets; nothing is assumed about its order. Between
@@ -225,14 +225,16 @@ def smallest_change(
     for index, alpha in enumerate(alphas):
         if within(alpha):
             best = alpha if index == 0 else _bisect(within, alpha, alphas[index - 1], resolution)
-            return Found(best, tried[best], True, tried)
+            return SearchResult(best, tried[best], True, tried)
     nearest = _nearest(budgets, tried)
-    raise BudgetUnreachableError(_unreachable(budgets, tried, nearest), Found(nearest, tried[nearest], False, tried))
+    raise BudgetUnreachableError(
+        _unreachable(budgets, tried, nearest), SearchResult(nearest, tried[nearest], False, tried)
+    )
 
 
 def largest_change(
     measure_at: Callable[[float], Measured], budgets: Sequence[Budget], grid: Sequence[float] = GRID
-) -> Found:
+) -> SearchResult:
     """The alpha farthest from 1 that loses no more than the budgets allow, for budgets that are all losses.
 
     Such budgets are met at alpha = 1, so the smallest change would be none. The grid is tried from its smallest alpha
@@ -255,7 +257,7 @@ def largest_change(
         if alpha not in tried:
             tried[alpha] = dict(measure_at(alpha))
         if all(budget.met(tried[alpha], tried[1.0]) for budget in budgets):
-            return Found(alpha, tried[alpha], True, tried)
+            return SearchResult(alpha, tried[alpha], True, tried)
     raise AssertionError("nothing is lost at alpha = 1")
 
 

@@ -113,7 +113,7 @@ class FairnessContext:
         lists = {query_id: self.background[query_id] for query_id in query_ids if query_id not in self._known}
         if lists:
             places = RankedDocuments.of(lists, self.magnitudes.rows, self.background_depth, "the background run")
-            neutrality = -np.sort(-places.gather(self.magnitudes.neutrality(self.threshold)), axis=1)
+            neutrality = -np.sort(-places.take(self.magnitudes.neutrality(self.threshold)), axis=1)
             self._known.update(zip(lists, neutrality, strict=True))
         return np.stack([self._known[query_id] for query_id in query_ids])
 
@@ -148,18 +148,18 @@ class _Curves:
         return self.known[key]
 
     def _mean(self, amounts: np.ndarray) -> np.ndarray:
-        return np.cumsum(self.places.gather(amounts), axis=1) / self.places.counts
+        return np.cumsum(self.places.take(amounts), axis=1) / self.places.counts
 
     def _running_mean(self, rab: np.ndarray) -> np.ndarray:
         return np.cumsum(np.where(self.places.rows >= 0, rab, 0.0), axis=1) / self.places.counts
 
     def _exposure(self, group: str) -> np.ndarray:
-        member = self.places.gather(self.context.magnitudes.belongs_to(group))
+        member = self.places.take(self.context.magnitudes.belongs_to(group))
         there = (self.places.rows >= 0).astype(np.float64)
         return _discounted(member) / _discounted(there)
 
     def _fairr(self) -> np.ndarray:
-        return _discounted(self.places.gather(self.context.magnitudes.neutrality(self.context.threshold)))
+        return _discounted(self.places.take(self.context.magnitudes.neutrality(self.context.threshold)))
 
     def _nfairr(self) -> np.ndarray:
         fairr, ideal = self._once(("FaiRR",), self._fairr), self._ideal()

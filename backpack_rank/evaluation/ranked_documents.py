@@ -59,7 +59,7 @@ class RankedDocuments:
             )
         return cls(tuple(lists), found, lengths)
 
-    def gather(self, values: np.ndarray) -> np.ndarray:
+    def take(self, values: np.ndarray) -> np.ndarray:
         """Values [n_documents] at their places [n_queries, depth], 0 past the end of a list."""
         return np.append(values.astype(np.float64, copy=False), 0.0)[self.rows]  # row -1 is the appended 0
 

@@ -191,7 +191,7 @@ class PerQuery:
         """
         return _ends(bootstrap_intervals(self.array(measure)[None], level)[0])
 
-    def only(self, query_ids: Iterable[str]) -> PerQuery:
+    def select_queries(self, query_ids: Iterable[str]) -> PerQuery:
         """The values of these queries, in this order.
 
         Raises:

@@ -22,7 +22,7 @@ from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, dataset_of
 from backpack_rank.reporting.list_page import ListPage, write_list_page
 from backpack_rank.reporting.list_tables import numbers_table, spread_table
-from backpack_rank.reporting.run_spread import TaskRuns, write_run_spread
+from backpack_rank.reporting.run_spread import AggregationScores, write_run_spread
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import print_table, write_table
 from backpack_rank.reranking.listwise import RANKINGS_FILE, usage_in_words
@@ -44,10 +44,10 @@ class _Lists:
 
 
 @dataclass
-class _Found:
+class _AggregationResults:
     """What was measured, in the order of temperatures and tasks, and sentences about it."""
 
-    runs: list[TaskRuns] = field(default_factory=list)
+    runs: list[AggregationScores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def tables(self) -> list[Table]:
@@ -121,7 +121,7 @@ class PermutationFigures:
             )
         aggregators = [instantiate(node, _convert_="all") for node in self.aggregators.values()]
         settings.save(folder)
-        found, rankers = _Found(), RankerFactory()
+        found, rankers = _AggregationResults(), RankerFactory()
         given: list[_Lists] = []
         for temperature in self.temperatures:
             own = settings.with_options({"listwise": {"ranker": {"temperature": temperature}}}).listwise
@@ -141,7 +141,9 @@ class PermutationFigures:
     def _lists(self, task: str, settings: EvaluationSettings, window: int | None) -> _Lists:
         if task in TASKS:
             items = sorting_lists(task, settings, self.files, self.number, self.size, self.seed)
-            return _Lists(TASKS[task], TAU, [one.passages for one in items], tau_of([one.levels for one in items]))
+            return _Lists(
+                TASKS[task], TAU, [one.passages for one in items], tau_of([one.relevance_levels for one in items])
+            )
         dataset = dataset_of(self.collections[task])
         test = dataset.split("test")
         depth = self.depth or window or _DEPTH
@@ -155,12 +157,12 @@ class PermutationFigures:
         given: _Lists,
         temperature: float | None,
         aggregators: Sequence[Aggregator],
-        found: _Found,
+        found: _AggregationResults,
     ) -> None:
         shuffled = rank_shuffled(ranker, given.lists, self.permutations, self.seed)
         study = study_aggregation(shuffled, given.score, aggregators, [*self.numbers, self.permutations])
         aggregates = {name: tuple(study.by_number(name).tolist()) for name in study.aggregates}
-        runs = TaskRuns(
+        runs = AggregationScores(
             *(given.task, given.measure, temperature, len(given.lists)),
             *(tuple(study.runs.tolist()), study.numbers, aggregates),
         )
@@ -173,7 +175,7 @@ class PermutationFigures:
         if study.not_optimal:
             found.notes.append(f"{given.task}: {study.not_optimal} aggregates are not proven to be optimal.")
 
-    def _write(self, folder: Path, found: _Found, configuration: str) -> list[Table]:
+    def _write(self, folder: Path, found: _AggregationResults, configuration: str) -> list[Table]:
         """Write tables, pictures and the page; returns the tables."""
         tables = found.tables()
         for table in tables:

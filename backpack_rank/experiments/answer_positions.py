@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class AnswerPlaces:
+class AnswerPositionStudy:
     """``task`` of ``evaluate.py experiment=answer_positions``.
 
     Attributes:

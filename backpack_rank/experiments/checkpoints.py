@@ -20,14 +20,14 @@ _LONGEST = 10  # runs that begin with one another
 
 
 @dataclass(frozen=True)
-class Stage:
+class TrainingStage:
     """One training: name of the data, and whether (and how) its passages were rotated."""
 
     data: str
     rotation: str | None = None  # None, word or sentence
 
 
-Stages: TypeAlias = tuple[Stage, ...]
+Stages: TypeAlias = tuple[TrainingStage, ...]
 """What a ranker was trained on, the last training last."""
 
 
@@ -95,17 +95,17 @@ def group_by_seed(runs: Iterable[Checkpoint]) -> dict[tuple[str, Stages], list[C
     return groups
 
 
-def _stages(run: dict[str, Any]) -> list[Stage]:
-    stages: list[Stage] = []
+def _stages(run: dict[str, Any]) -> list[TrainingStage]:
+    stages: list[TrainingStage] = []
     current: dict[str, Any] | None = run
     while current is not None and len(stages) < _LONGEST:
         rotation = _rotation(current["data"])
-        stages.insert(0, Stage(str(current["data"]["name"]), None if rotation is None else rotation.level))
+        stages.insert(0, TrainingStage(str(current["data"]["name"]), None if rotation is None else rotation.level))
         before = current.get("checkpoint")
         folder = None if before is None else Path(before).parent
         if folder is not None and not (folder / CONFIG).is_file():
             log.warning("%s is missing: what %s was trained on before is not known", folder / CONFIG, before)
-            stages.insert(0, Stage("unknown"))
+            stages.insert(0, TrainingStage("unknown"))
             break
         current = None if folder is None else plain_values(folder)
     return stages

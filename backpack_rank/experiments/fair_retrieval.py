@@ -22,7 +22,7 @@ from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker, SavedRu
 
 
 @dataclass(frozen=True)
-class PaperFigures:
+class FairRetrievalTable:
     """``task`` of ``evaluate.py experiment=fair_retrieval/table2``.
 
     Attributes:

@@ -16,7 +16,7 @@ from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.experiments.grid import dataset_with, needed_listwise
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
-from backpack_rank.reporting.dots import DotRow, dots_plot
+from backpack_rank.reporting.dots import DotRow, dot_plot
 from backpack_rank.reporting.list_bias_tables import StageFigures, first_stage_table
 from backpack_rank.reporting.list_page import ListPage, write_list_page
 from backpack_rank.reporting.writers import print_table, write_table
@@ -69,7 +69,7 @@ class FirstStages:
             ]
             for name in self.collections
         }
-        _, picture = dots_plot(folder / "first_stages", rows, measure=self.measure)
+        _, picture = dot_plot(folder / "first_stages", rows, measure=self.measure)
         page = ListPage("First stages", (table,), {"Before and after": picture}, (), settings.text)
         write_list_page(folder / "report.html", page)
         if not quiet:

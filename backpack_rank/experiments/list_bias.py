@@ -25,19 +25,19 @@ from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.listwise.transitions import Transitions
-from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings, dataset_of_lists, trained_lists
+from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
-from backpack_rank.reporting.dots import DotRow, dots_plot
+from backpack_rank.reporting.dots import DotRow, dot_plot
 from backpack_rank.reporting.list_bias_tables import (
-    SystemEvenness,
+    PositionBiasStats,
     SystemOrders,
     evenness_table,
     order_table,
     remedies_table,
 )
 from backpack_rank.reporting.list_page import ListPage, write_list_page
-from backpack_rank.reporting.list_position import write_matrix
+from backpack_rank.reporting.list_position import write_heat_map
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions, write_position_curves
 from backpack_rank.reporting.table import Table
@@ -75,11 +75,11 @@ class ListsToRank:
 
 
 @dataclass
-class _Found:
+class _BiasResults:
     """What was measured, by system."""
 
     positions: list[SystemPositions] = field(default_factory=list)
-    evenness: list[SystemEvenness] = field(default_factory=list)
+    evenness: list[PositionBiasStats] = field(default_factory=list)
     orders: list[SystemOrders] = field(default_factory=list)
     sorting: list[SortingFigures] = field(default_factory=list)
     transitions: dict[str, np.ndarray] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class ListBias:
+class ListPositionBias:
     """``task`` of ``conf/experiment/lists/bias.yaml``.
 
     Attributes:
@@ -136,9 +136,11 @@ class ListBias:
         checkpoint = first.trained()
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)
-        given = self.lists_to_rank(dataset, ListSettings(kind, size, self.number, held_out=self.number, seed=self.seed))
+        given = self.lists_to_rank(
+            dataset, ListwiseDataConfig(kind, size, self.number, held_out=self.number, seed=self.seed)
+        )
         settings.save(folder, checkpoint)
-        found, rankers = _Found(), RankerFactory()
+        found, rankers = _BiasResults(), RankerFactory()
         for label, options in self.rows.items():
             own = settings.with_options(options).listwise
             assert own is not None
@@ -150,14 +152,14 @@ class ListBias:
         if not quiet:
             print(f"Report: {folder / 'report.html'}")
 
-    def lists_to_rank(self, dataset: Dataset | None, settings: ListSettings) -> ListsToRank:
+    def lists_to_rank(self, dataset: Dataset | None, settings: ListwiseDataConfig) -> ListsToRank:
         """The lists of the test split, or of the sorting task in random order."""
         if settings.kind != COLLECTION:
             items = settings.held_out_lists(dataset)
-            whole, targets = tuple(item.passages for item in items), tuple(item.levels for item in items)
-            single = [item for item in items if (item.levels == 0).sum() == 1]
+            whole, targets = tuple(item.passages for item in items), tuple(item.relevance_levels for item in items)
+            single = [item for item in items if (item.relevance_levels == 0).sum() == 1]
             controlled = tuple(item.passages for item in single)
-            best = tuple(int(item.levels.argmin()) for item in single)
+            best = tuple(int(item.relevance_levels.argmin()) for item in single)
             note = f"The relevant item is the one that belongs first; {len(items) - len(single)} lists have several."
             return ListsToRank(settings.kind, whole, {}, targets, controlled, best, (note,))
         assert dataset is not None
@@ -165,7 +167,7 @@ class ListBias:
         pool = lists_of(dataset.candidates("test", test)[1], test, _POOL, judged=True)
         grades = [[test.qrels.get(one.query_id, {}).get(doc_id, 0) for doc_id in one.ids] for one in pool]
         chosen = with_one_relevant(pool, grades, settings.size, self.minimum)
-        whole = tuple(one.taken(range(settings.size)) for one in pool if len(one) >= settings.size)[: self.number]
+        whole = tuple(one.select(range(settings.size)) for one in pool if len(one) >= settings.size)[: self.number]
         notes = (
             f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from which "
             f"{chosen.removed} further relevant passages were taken out; {len(chosen.without_relevant)} "
@@ -175,7 +177,7 @@ class ListBias:
         kept = slice(self.number)
         return ListsToRank(test.name, whole, test.qrels, (), chosen.lists[kept], chosen.relevant[kept], notes)
 
-    def _measure(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _Found) -> None:
+    def _measure(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _BiasResults) -> None:
         log.info("%s: %s", label, ranker.name)
         if "positions" in self.instruments:
             positions, usage, seconds = _timed(
@@ -207,7 +209,7 @@ class ListBias:
                 SortingFigures(label, {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)})
             )
 
-    def _shuffled(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _Found) -> None:
+    def _shuffled(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _BiasResults) -> None:
         size = len(given.whole[0])
         shuffled = rank_shuffled(ranker, given.whole, self.shuffles, self.seed)
         transitions = Transitions.of(shuffled.rankings, size)
@@ -217,7 +219,7 @@ class ListBias:
             orders = zip(shuffled.lists, shuffled.permutations, strict=True)
             wrong = wrong_pairs(shuffled.rankings, [given.targets[n][order] for n, order in orders], size).mean
         found.evenness.append(
-            SystemEvenness(
+            PositionBiasStats(
                 label,
                 transitions.rankings,
                 transitions.total_variation,
@@ -230,7 +232,7 @@ class ListBias:
         found.transitions[label] = transitions.given_input
         found.reversed[label] = pairs.shares
 
-    def _write(self, folder: Path, given: ListsToRank, found: _Found) -> list[Table]:
+    def _write(self, folder: Path, given: ListsToRank, found: _BiasResults) -> list[Table]:
         """Write tables, pictures and the page; returns the tables."""
         pictures: dict[str, Path] = {}
         if found.positions:
@@ -239,7 +241,7 @@ class ListBias:
         if found.transitions:
             size = len(given.whole[0])
             pictures["From input to output position"] = _picture(
-                write_matrix(
+                write_heat_map(
                     folder,
                     "transitions",
                     found.transitions,
@@ -249,7 +251,7 @@ class ListBias:
                 )
             )
             pictures["Reversed pairs"] = _picture(
-                write_matrix(
+                write_heat_map(
                     folder,
                     "reversals",
                     found.reversed,
@@ -262,7 +264,7 @@ class ListBias:
             )
         if any(one.figures for one in found.orders):
             rows = [DotRow(one.label, one.figures) for one in found.orders]
-            pictures["Input orders"] = dots_plot(folder / "input_orders", {"": rows}, measure="nDCG@10")[1]
+            pictures["Input orders"] = dot_plot(folder / "input_orders", {"": rows}, measure="nDCG@10")[1]
         tables = _tables(given, found)
         for table in tables:
             write_table(folder, table)
@@ -271,7 +273,7 @@ class ListBias:
         return tables
 
 
-def _tables(given: ListsToRank, found: _Found) -> list[Table]:
+def _tables(given: ListsToRank, found: _BiasResults) -> list[Table]:
     tables = []
     if found.positions:
         tables.append(remedies_table(_position_report(given, found)))
@@ -284,7 +286,7 @@ def _tables(given: ListsToRank, found: _Found) -> list[Table]:
     return tables
 
 
-def _position_report(given: ListsToRank, found: _Found) -> PositionReport:
+def _position_report(given: ListsToRank, found: _BiasResults) -> PositionReport:
     return PositionReport(given.name, len(given.controlled), tuple(found.positions), given.notes)
 
 

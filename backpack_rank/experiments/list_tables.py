@@ -28,7 +28,7 @@ MEASURE = "nDCG@10"
 
 
 @dataclass
-class _Found:
+class _GridResults:
     """Cells by row and column, rows of first stages, and what each ranking cost."""
 
     cells: dict[tuple[str, str], PerQuery] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class ListTable:
+class RerankingGrid:
     """``task`` of ``conf/experiment/lists/*``: a row for each remedy, a column for each collection.
 
     Attributes:
@@ -73,7 +73,7 @@ class ListTable:
         """
         listwise = needed_listwise(settings, "this experiment compares remedies of a listwise ranker")
         settings.save(folder)
-        found, rankers = _Found(), RankerFactory()
+        found, rankers = _GridResults(), RankerFactory()
         for heading, node in self.collections.items():
             self._rank(settings, heading, node, folder, rankers, found)
         table = self._layout(found, listwise.label)
@@ -91,7 +91,7 @@ class ListTable:
         node: Mapping[str, Any],
         folder: Path,
         rankers: RankerFactory,
-        found: _Found,
+        found: _GridResults,
     ) -> None:
         """Measure all rows on one collection; first stages are rows too."""
         read: dict[str, tuple[str, Run, Collection]] = {}
@@ -112,7 +112,7 @@ class ListTable:
             found.measured(row, heading, own.reranker(ranker, folder).rerank(candidates, test), test)
             found.costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
 
-    def _layout(self, found: _Found, name: str) -> Table:
+    def _layout(self, found: _GridResults, name: str) -> Table:
         notes = [*found.costs]
         if self.baseline is not None:
             notes.append(
@@ -127,7 +127,7 @@ class ListTable:
             notes,
         )
 
-    def _mark(self, row: str, heading: str, found: _Found) -> str:
+    def _mark(self, row: str, heading: str, found: _GridResults) -> str:
         """A dagger where a row differs from the baseline."""
         base, own = found.cells.get((str(self.baseline), heading)), found.cells[row, heading]
         if base is None or row in (self.baseline, *found.stages):

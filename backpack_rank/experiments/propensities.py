@@ -9,10 +9,10 @@ from pathlib import Path
 from backpack_rank.experiments.grid import needed_listwise
 from backpack_rank.listwise.propensity import FILE, FLOOR, Propensities, estimate_propensities
 from backpack_rank.listwise.transitions import Transitions
-from backpack_rank.pipelines.list_sources import ListSettings, dataset_of_lists, trained_lists
+from backpack_rank.pipelines.list_sources import ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.reporting.list_position import write_matrix
+from backpack_rank.reporting.list_position import write_heat_map
 
 log = logging.getLogger(__name__)
 STEM = "propensity_map"
@@ -47,14 +47,14 @@ class PropensityEstimation:
         listwise = needed_listwise(settings, "propensities are of a listwise ranker")
         checkpoint = listwise.trained()
         kind, size = trained_lists(checkpoint, self.lists, self.size)
-        source = ListSettings(kind, size, self.number, seed=self.seed)
+        source = ListwiseDataConfig(kind, size, self.number, seed=self.seed)
         dataset = dataset_of_lists(settings, checkpoint, kind)
         ranker = RankerFactory().build(listwise)
         lists = [item.passages for item in source.source(dataset).lists(0)]
         found = estimate_propensities(ranker, lists, source.size, self.shuffles, self.seed, self.floor)
         settings.save(folder, checkpoint)
         found.save(folder / FILE)
-        write_matrix(
+        write_heat_map(
             folder,
             STEM,
             found.counts / found.counts.sum(),

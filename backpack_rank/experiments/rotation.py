@@ -14,7 +14,7 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.checkpoints import Checkpoint, Stage, Stages, find_checkpoints, group_by_seed
+from backpack_rank.experiments.checkpoints import Checkpoint, Stages, TrainingStage, find_checkpoints, group_by_seed
 from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.measure_files import write_per_query
@@ -25,8 +25,8 @@ from backpack_rank.reporting.rotation_tables import (
     MEASURES,
     MODELS,
     TRAININGS,
-    ChainedRankers,
-    RankersOnBoth,
+    RotationRow,
+    TransferRow,
     effect_table,
     printed_on_both,
     transfer_table,
@@ -39,7 +39,7 @@ ORIGINAL, ROTATED = "original", "rotated"
 
 
 @dataclass(frozen=True)
-class Bench:
+class RotationBenchmark:
     """A test collection as it is and rotated, with the same candidates.
 
     Attributes:
@@ -55,7 +55,7 @@ class Bench:
     settings: EvaluationSettings
 
     @classmethod
-    def of(cls, settings: EvaluationSettings, dataset: Dataset) -> Bench:
+    def of(cls, settings: EvaluationSettings, dataset: Dataset) -> RotationBenchmark:
         """The test split of the data, whatever ``data.rotation`` says."""
         test = dataset.with_rotation("none").split("test")
         stage, candidates = dataset.candidates("test", test)
@@ -109,9 +109,12 @@ class RotationEffect:
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
         level = settings.rotation.level
-        stages: dict[Stages, str] = {(Stage(source),): TRAININGS[0], (Stage(source, level),): TRAININGS[1]}
+        stages: dict[Stages, str] = {
+            (TrainingStage(source),): TRAININGS[0],
+            (TrainingStage(source, level),): TRAININGS[1],
+        }
         runs = chosen_runs(self.runs, self.models, settings, list(stages))
-        bench = Bench.of(settings, dataset)
+        bench = RotationBenchmark.of(settings, dataset)
         measured, values = {}, []
         for (model, of), group in group_by_seed(runs).items():
             found = bench.measure(group)
@@ -141,12 +144,16 @@ class RotationTransfer:
         """Measure the rankers found on the original test set; write the table and values per query."""
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
-        target, level = Stage(dataset.name), settings.rotation.level
+        target, level = TrainingStage(dataset.name), settings.rotation.level
         runs = [run for run in chosen_runs(self.runs, self.models, settings) if run.stages[-1] == target]
         first = self.first or _only_first(runs)
-        chains = dict(zip([(target,), (Stage(first), target), (Stage(first, level), target)], LETTERS, strict=True))
+        chains = dict(
+            zip(
+                [(target,), (TrainingStage(first), target), (TrainingStage(first, level), target)], LETTERS, strict=True
+            )
+        )
         runs = [run for run in runs if run.stages in chains]
-        bench = Bench.of(settings, dataset)
+        bench = RotationBenchmark.of(settings, dataset)
         by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
         for (model, stages), group in group_by_seed(runs).items():
             found = bench.measure(group, (ORIGINAL,))[ORIGINAL]
@@ -208,7 +215,7 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
     return dict(values.summary().figures)
 
 
-def missing_effects(measured: Mapping[tuple[str, str], RankersOnBoth], source: str) -> list[str]:
+def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str) -> list[str]:
     """A sentence for every cell of the paper that has no ranker here, with the command that trains one."""
     models = {name: ours for ours, name in reversed(list(KNOWN_AS.items()))}
     lines = []
@@ -220,7 +227,7 @@ def missing_effects(measured: Mapping[tuple[str, str], RankersOnBoth], source: s
     return lines
 
 
-def missing_chains(measured: Mapping[str, Mapping[str, ChainedRankers]], first: str, target: str) -> list[str]:
+def missing_chains(measured: Mapping[str, Mapping[str, TransferRow]], first: str, target: str) -> list[str]:
     """A sentence for every model of the paper that lacks a chain."""
     lines = []
     for model in dict.fromkeys([*MODELS, *measured]):
@@ -260,13 +267,13 @@ def finish(
         print("Written: " + ", ".join(str(path) for path in written))
 
 
-def _tested(found: Mapping[str, PerQuery], rankers: int) -> RankersOnBoth:
+def _tested(found: Mapping[str, PerQuery], rankers: int) -> RotationRow:
     original, rotated = found[ORIGINAL], found[ROTATED]
     p_values = {measure: p_wilcoxon(original, rotated, measure) for measure in MEASURES}
-    return RankersOnBoth(figures_of(original), figures_of(rotated), p_values, rankers)
+    return RotationRow(figures_of(original), figures_of(rotated), p_values, rankers)
 
 
-def _chained(rows: Mapping[str, tuple[PerQuery, int]]) -> dict[str, ChainedRankers]:
+def _chained(rows: Mapping[str, tuple[PerQuery, int]]) -> dict[str, TransferRow]:
     found = {}
     for letter, (values, rankers) in sorted(rows.items()):
         better = dict.fromkeys(MEASURES, "")
@@ -275,7 +282,7 @@ def _chained(rows: Mapping[str, tuple[PerQuery, int]]) -> dict[str, ChainedRanke
             for measure in MEASURES:
                 higher = values.mean(measure) > beaten.mean(measure)
                 better[measure] += other if higher and p_wilcoxon(values, beaten, measure) < SIGNIFICANCE else ""
-        found[letter] = ChainedRankers(figures_of(values), better, rankers)
+        found[letter] = TransferRow(figures_of(values), better, rankers)
     return found
 
 

@@ -12,7 +12,7 @@ from backpack_rank.data.answers import load_answers
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery, RunInfo
-from backpack_rank.experiments.checkpoints import Stage, Stages, group_by_seed
+from backpack_rank.experiments.checkpoints import Stages, TrainingStage, group_by_seed
 from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.experiments.rotation import (
     ORIGINAL,
@@ -63,7 +63,10 @@ class RotationByAlpha:
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
         source, level = self.trained_on or dataset.name, settings.rotation.level
-        stages: dict[Stages, str] = {(Stage(source),): TRAININGS[0], (Stage(source, level),): TRAININGS[1]}
+        stages: dict[Stages, str] = {
+            (TrainingStage(source),): TRAININGS[0],
+            (TrainingStage(source, level),): TRAININGS[1],
+        }
         alphas = sorted({1.0, *(check_alpha(alpha) for alpha in self.alphas)}, reverse=True)
         yardstick = settings.metrics(dataset)
         works = {
@@ -168,7 +171,7 @@ def _thirds(values: Values, places: Mapping[str, Mapping[str, float]]) -> dict[s
         for number, third in enumerate(THIRDS):
             queries = [q for q in scores.query_ids if q in at and int(3 * at[q]) == number]
             if queries:
-                figure = scores.only(queries).summary().figures[PLACE]
+                figure = scores.select_queries(queries).summary().figures[PLACE]
                 found.setdefault(name, {})[third] = (figure, len(queries))
     return found
 

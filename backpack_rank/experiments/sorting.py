@@ -12,7 +12,7 @@ from backpack_rank.data.passages import ListwiseExample
 from backpack_rank.data.sorting_tasks import MATHSORT, READERS
 from backpack_rank.experiments.grid import needed_listwise
 from backpack_rank.listwise.windows import SlidingWindows
-from backpack_rank.pipelines.list_sources import ListSettings
+from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
@@ -79,7 +79,9 @@ class SortingTask:
             assert own is not None
             for task, items in given.items():
                 ranker = rankers.build(own)
-                scores = sorting_scores(ranker.rank([item.passages for item in items]), [i.levels for i in items])
+                scores = sorting_scores(
+                    ranker.rank([item.passages for item in items]), [i.relevance_levels for i in items]
+                )
                 found[TASKS[task], way] = Sorted(scores.tau, scores.exact_share)
                 sentences = [usage_in_words(ranker.usage), *remarks(ranker)]
                 notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {'; '.join(sentences)}.")
@@ -103,4 +105,4 @@ def sorting_lists(
     if task == "gsm8ksort":
         raise ValueError("gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out")
     dataset = settings.chosen_dataset if task == MATHSORT else settings.needed_dataset()
-    return ListSettings(task, size, number, held_out=number, seed=seed).held_out_lists(dataset)
+    return ListwiseDataConfig(task, size, number, held_out=number, seed=seed).held_out_lists(dataset)

@@ -30,13 +30,13 @@ class Ranking:
         order: input positions, best first; a permutation of 0..m-1. int64 [m]
         scores: higher is better, by input position, where the ranker has scores; they sort into ``order``.
             float64 [m], or None.
-        named: length of the part of ``order`` that the ranker itself gave; behind it stand the passages that it left
-            out, in input order. None: all of it.
+        num_ranked: length of the part of ``order`` that the ranker itself gave; behind it stand the passages that it
+            left out, in input order. None: all of it.
     """
 
     order: np.ndarray
     scores: np.ndarray | None = None
-    named: int | None = None
+    num_ranked: int | None = None
 
     def __post_init__(self) -> None:
         order = np.asarray(self.order)
@@ -44,8 +44,8 @@ class Ranking:
             raise ValueError(f"a ranking must name every input position once, got {order.tolist()}")
         if self.scores is not None and self.scores.shape != order.shape:
             raise ValueError(f"{len(order)} passages but scores of shape {self.scores.shape}")
-        if self.named is not None and not 0 <= self.named <= len(order):
-            raise ValueError(f"named={self.named} must lie in [0, {len(order)}]")
+        if self.num_ranked is not None and not 0 <= self.num_ranked <= len(order):
+            raise ValueError(f"num_ranked={self.num_ranked} must lie in [0, {len(order)}]")
         object.__setattr__(self, "order", order.astype(np.int64))
 
     @classmethod
@@ -54,9 +54,9 @@ class Ranking:
         return cls(np.argsort(-scores, kind="stable"), np.asarray(scores, dtype=np.float64))
 
     @property
-    def given(self) -> np.ndarray:
+    def ranked(self) -> np.ndarray:
         """The input positions that the ranker itself named, best first. int64 [named]"""
-        return self.order if self.named is None else self.order[: self.named]
+        return self.order if self.num_ranked is None else self.order[: self.num_ranked]
 
     def ranks(self) -> np.ndarray:
         """Output position of the passage at each input position, from 0. int64 [m]"""

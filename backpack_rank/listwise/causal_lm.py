@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
-from backpack_rank.listwise.decoding import Context, read
+from backpack_rank.listwise.decoding import DecodingState, read
 from backpack_rank.listwise.prompt import EncodedPrompt, PromptTokenizer
-from backpack_rank.listwise.sampling import check_temperature, drawn, noises
+from backpack_rank.listwise.sampling import check_temperature, list_rngs, sample_scores
 from backpack_rank.listwise.token_trie import TokenTrie
 from backpack_rank.models.utils import eval_mode, pick_device
 
@@ -155,11 +155,11 @@ class CausalLmRanker(ListwiseRanker):
                 assert self.calibration is not None
                 priors = self.calibration.priors(lists, self._content_free_scores, self)
                 scores = [self.calibration.scores(s, p) for s, p in zip(scores, priors, strict=True)]
-        chances = noises(lists, self.temperature, self.seed)
+        chances = list_rngs(lists, self.temperature, self.seed)
         return [Ranking.of_scores(self._drawn(score, rng)) for score, rng in zip(scores, chances, strict=True)]
 
     def _drawn(self, scores: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        return drawn(scores, self.temperature, rng, corrected=self._calibrates)
+        return sample_scores(scores, self.temperature, rng, corrected=self._calibrates)
 
     @property
     def _calibrates(self) -> bool:
@@ -201,7 +201,7 @@ class CausalLmRanker(ListwiseRanker):
                 self._usage.generated_tokens += len(self.pair_tokenizer.answer(order))
         return [Ranking(np.array(order)) for order in orders]
 
-    def _content_free_context(self, lists: Sequence[PassageList]) -> Context:
+    def _content_free_context(self, lists: Sequence[PassageList]) -> DecodingState:
         """The content-free prompts of a batch, equal ones read once."""
         assert self.calibration is not None
         free = [self.calibration.content_free(shown) for shown in lists]
@@ -210,9 +210,11 @@ class CausalLmRanker(ListwiseRanker):
         context = self._read(self.pair_tokenizer.encode_all(list(distinct.values())))
         return context.select([number[one.query, one.passages] for one in free])
 
-    def _decoded(self, context: Context, free: Context | None, lists: Sequence[PassageList]) -> list[list[int]]:
+    def _decoded(
+        self, context: DecodingState, free: DecodingState | None, lists: Sequence[PassageList]
+    ) -> list[list[int]]:
         """Whole permutations of a batch, step by step together; lists that are finished leave the batch."""
-        counts, chances = [len(shown) for shown in lists], noises(lists, self.temperature, self.seed)
+        counts, chances = [len(shown) for shown in lists], list_rngs(lists, self.temperature, self.seed)
         orders: list[list[int]] = [[] for _ in counts]
         remaining = [list(range(count)) for count in counts]
         active = [row for row, count in enumerate(counts) if count > 1]
@@ -244,7 +246,7 @@ class CausalLmRanker(ListwiseRanker):
         assert self.calibration is not None
         return self.calibration.scores(*log_probabilities)
 
-    def _read(self, prompts: Sequence[EncodedPrompt], once: bool = False) -> Context:
+    def _read(self, prompts: Sequence[EncodedPrompt], once: bool = False) -> DecodingState:
         self._usage.prompt_tokens += sum(map(len, prompts))
         return read(self.model, [prompt.ids for prompt in prompts], self.pair_tokenizer.max_length, once)
 

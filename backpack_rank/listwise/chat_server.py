@@ -45,7 +45,7 @@ class StoppedError(Exception):
     """A request that was not sent again, because another one failed for good."""
 
 
-class _PassingError(Exception):
+class TransientError(Exception):
     """A trouble that may pass; ``wait`` is how many seconds the server asked for."""
 
     def __init__(self, message: str, wait: float | None = None) -> None:
@@ -117,7 +117,7 @@ class ChatServer:
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
 
-    def ask(self, body: Mapping[str, Any], stop: Event) -> Answer:
+    def complete(self, body: Mapping[str, Any], stop: Event) -> Answer:
         """Send a request until it is answered.
 
         Args:
@@ -135,7 +135,7 @@ class ChatServer:
                 raise StoppedError
             try:
                 return self._once(body, key)
-            except _PassingError as trouble:
+            except TransientError as trouble:
                 what, asked = str(trouble), trouble.wait
             if asked is not None and asked > self._patience.longest_wait:
                 raise ServerError(f"{what}; it asks to wait {asked:.0f} s, more than longest_wait")
@@ -156,9 +156,9 @@ class ChatServer:
                 auth=lambda request: _signed(request, key),
             )
         except requests.Timeout as error:
-            raise _PassingError(f"no answer within {self._patience.timeout:g} s") from error
+            raise TransientError(f"no answer within {self._patience.timeout:g} s") from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-            raise _PassingError(f"no connection, or lost: {_hidden(_innermost(error), key)}") from error
+            raise TransientError(f"no connection, or lost: {_hidden(_innermost(error), key)}") from error
         except requests.RequestException as error:
             raise ServerError(f"{type(error).__name__}: {_hidden(str(error), key)}") from error
         if response.status_code == 200:
@@ -167,7 +167,7 @@ class ChatServer:
         what = f"status {response.status_code}: {_hidden(message, key)}"
         passing = response.status_code in _PASSING or response.status_code >= 500
         if passing and code != "insufficient_quota":  # comes with 429, but does not pass
-            raise _PassingError(what, _retry_after(response.headers.get("Retry-After")))
+            raise TransientError(what, _retry_after(response.headers.get("Retry-After")))
         raise ServerError(what, of_list=response.status_code in _OF_THE_LIST)
 
     def _key(self) -> str | None:
@@ -200,7 +200,7 @@ def _signed(request: requests.PreparedRequest, key: str | None) -> requests.Prep
 
 
 def _answer(response: requests.Response, key: str | None) -> Answer:
-    """Raises ``_PassingError`` for a body that is no chat completion: servers under load send such with status 200."""
+    """Raises ``TransientError`` for a body that is no chat completion: servers under load send such with status 200."""
     try:
         record = response.json()
         choice = record["choices"][0]
@@ -212,7 +212,7 @@ def _answer(response: requests.Response, key: str | None) -> Answer:
         return Answer(_hidden(text, key), str(choice.get("finish_reason") or ""), *tokens)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         begin = _hidden(response.text[:200], key)
-        raise _PassingError(f"an answer that is no chat completion: {begin!r}") from error
+        raise TransientError(f"an answer that is no chat completion: {begin!r}") from error
 
 
 def _complaint(response: requests.Response) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 from backpack_rank.listwise.token_trie import TokenTrie
 
 
-class Context(ABC):
+class DecodingState(ABC):
     """B texts that a model has read, which can be continued together.
 
     Attributes:
@@ -37,11 +37,11 @@ class Context(ABC):
         """
 
     @abstractmethod
-    def select(self, rows: Sequence[int]) -> Context:
+    def select(self, rows: Sequence[int]) -> DecodingState:
         """Only these texts, in this order; a text may be taken several times. The old context is used up."""
 
 
-def read(model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False) -> Context:
+def read(model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False) -> DecodingState:
     """Read prompts of different lengths in one forward pass; the model is in evaluation mode.
 
     Args:
@@ -50,7 +50,7 @@ def read(model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int,
         once: whether nothing will be read behind them, so that keys and values need not be kept.
     """
     shared = not once and can_share(model, max_length)
-    return (CachedContext if shared else RereadContext)(model, prompts)
+    return (KVCacheState if shared else RereadState)(model, prompts)
 
 
 def can_share(model: PreTrainedModel, max_length: int) -> bool:
@@ -67,7 +67,7 @@ def can_share(model: PreTrainedModel, max_length: int) -> bool:
     return {"past_key_values", "position_ids"} <= names and not local and attention in ("sdpa", "eager")
 
 
-class CachedContext(Context):
+class KVCacheState(DecodingState):
     """Keys and values of the texts are kept: a step reads the new tokens and the nodes of the trees, in one pass.
 
     Each node sees its text and the nodes above it (a mask of four dimensions), and leaves the cache afterwards.
@@ -91,7 +91,7 @@ class CachedContext(Context):
         )
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
-        """As :meth:`Context.step`, in one pass over the new tokens and all nodes of the trees."""
+        """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes of the trees."""
         width, nodes = max(map(len, forced)), max(map(len, trees))
         if width + nodes:
             logits = self._append(forced, trees, width, nodes)
@@ -104,7 +104,7 @@ class CachedContext(Context):
             after = self.last[:, :0]
         return _candidates(torch.cat([self.last, after], dim=1), trees)
 
-    def select(self, rows: Sequence[int]) -> CachedContext:
+    def select(self, rows: Sequence[int]) -> KVCacheState:
         index = torch.tensor(rows, device=self.mask.device)
         self.cache.batch_select_indices(index)
         self.mask, self.lengths, self.last = self.mask[index], self.lengths[index], self.last[index]
@@ -155,7 +155,7 @@ class CachedContext(Context):
         return mask.masked_fill_(~allowed, torch.finfo(mask.dtype).min)
 
 
-class RereadContext(Context):
+class RereadState(DecodingState):
     """For models without a usable cache: every node of a tree is a text of its own that is read from its beginning."""
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
@@ -164,7 +164,7 @@ class RereadContext(Context):
         self.last = self._read(self.texts)
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
-        """As :meth:`Context.step`, in a pass for each node of the trees."""
+        """As :meth:`DecodingState.step`, in a pass for each node of the trees."""
         if max(map(len, forced)):
             self.texts = [[*text, *tokens] for text, tokens in zip(self.texts, forced, strict=True)]
             self.last = self._read(self.texts)
@@ -178,7 +178,7 @@ class RereadContext(Context):
             self.passes += len(rows)
         return _candidates(torch.cat([self.last, after], dim=1), trees)
 
-    def select(self, rows: Sequence[int]) -> RereadContext:
+    def select(self, rows: Sequence[int]) -> RereadState:
         self.texts = [self.texts[row] for row in rows]
         self.last = self.last[torch.tensor(rows, device=self.last.device)]
         return self

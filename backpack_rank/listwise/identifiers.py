@@ -8,7 +8,7 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.listwise.segments import continued
+from backpack_rank.listwise.segments import tokenize_continuation
 
 IdentifierKind = Literal["numeric", "alphabetic"]
 KINDS = ("numeric", "alphabetic")
@@ -55,7 +55,7 @@ class IdentifierTokens:
         behind = self._behind(OPENING, first) or self._spelled(first)
         self.closing = self._behind(OPENING + first, CLOSING) or self._spelled(CLOSING)
         written = OPENING + first + CLOSING
-        self.between = self._behind(written, BETWEEN) or continued(tokenizer, [BETWEEN], special=False)[0]
+        self.between = self._behind(written, BETWEEN) or tokenize_continuation(tokenizer, [BETWEEN], special=False)[0]
         self._check(self._opening + behind + self.closing + self.between, written + BETWEEN)
         self.of(_CHECKED)
 

@@ -216,7 +216,7 @@ class OpenAiRanker(ListwiseRanker):
                 if saved is not None:
                     return saved, False
                 with self._places:
-                    answer = self._server.ask(body, stop)
+                    answer = self._server.complete(body, stop)
                 self._store.write(key, answer)
                 return answer, True
         except Exception as error:

@@ -42,7 +42,7 @@ class PairwiseRanker(RankerWrapper):
         new = [(known, min(one, other), max(one, other)) for known, one, other in pairs if (one, other) not in known]
         for start in range(0, len(new), _PAIRS_PER_CALL):
             part = new[start : start + _PAIRS_PER_CALL]
-            shown = [known.passages.taken(order) for known, low, high in part for order in ((low, high), (high, low))]
+            shown = [known.passages.select(order) for known, low, high in part for order in ((low, high), (high, low))]
             ranked = self.ranker.rank(shown)
             for (known, low, high), forth, back in zip(part, ranked[::2], ranked[1::2], strict=True):
                 self.compared += 1
@@ -128,7 +128,7 @@ class _Compared:
 
     def add(self, low: int, high: int, forth: Ranking, back: Ranking) -> bool:
         """Take the answers to [low, high] and [high, low]; returns whether they prefer one of the two."""
-        first = [(low, high)[place] for place in forth.given[:1]] + [(high, low)[place] for place in back.given[:1]]
+        first = [(low, high)[place] for place in forth.ranked[:1]] + [(high, low)[place] for place in back.ranked[:1]]
         self._answered[[low, high]] |= bool(first)
         agree = len(first) == 2 and first[0] == first[1]
         self._preferred[low, high] = first[0] if agree else None

@@ -118,9 +118,9 @@ class PermutationSelfConsistency(RankerWrapper):
         """Rank further orders of the lists that go on, in one call, and add the answers in positions of the lists."""
         size = self.permutations if self.patience is None else self.round_size
         jobs = [(number, order) for number in going for order in islice(drawn[number], size)]
-        ranked = self.ranker.rank([lists[number].taken(order) for number, order in jobs])
+        ranked = self.ranker.rank([lists[number].select(order) for number, order in jobs])
         for (number, order), ranking in zip(jobs, ranked, strict=True):
-            answers[number].append(order[ranking.given])
+            answers[number].append(order[ranking.ranked])
 
 
 def aggregate_of(aggregator: Aggregator, answers: Sequence[np.ndarray], size: int) -> Aggregate[int]:

@@ -24,7 +24,7 @@ from backpack_rank.listwise.identifiers import (
     identifier_names,
     without_identifiers,
 )
-from backpack_rank.listwise.segments import begun, continued, leading_tokens
+from backpack_rank.listwise.segments import leading_tokens, tokenize_continuation, tokenize_prefix
 
 _FIELDS = {
     "system": {"count"},
@@ -205,7 +205,7 @@ class PromptTokenizer:
         # The same passages come again and again in permutations and windows.
         fillings = dict.fromkeys(filling for shown in lists for _, filling in self._fillings(shown))
         texts = [_spaced(self.prompt.cleaned(text), space) for text, space in fillings]
-        ids = dict(zip(fillings, continued(self.tokenizer, texts, special=False), strict=True))
+        ids = dict(zip(fillings, tokenize_continuation(self.tokenizer, texts, special=False), strict=True))
         return [self._encode(shown, ids) for shown in lists]
 
     def identifiers(self, count: int) -> list[list[int]]:
@@ -298,8 +298,8 @@ class PromptTokenizer:
     def _split(self, rendered: str) -> list[Slot | list[int]]:
         pieces = _SLOT.split(rendered)  # text, space, slot, text, space, slot, ..., text
         fixed = pieces[::3]
-        encoded = continued(self.tokenizer, fixed[1:], special=True)
-        encoded.insert(0, begun(self.tokenizer, fixed[0]))
+        encoded = tokenize_continuation(self.tokenizer, fixed[1:], special=True)
+        encoded.insert(0, tokenize_prefix(self.tokenizer, fixed[0]))
         parts: list[Slot | list[int]] = [] if self.chat else [leading_tokens(self.tokenizer)]
         for number, ids in enumerate(encoded):
             parts.append(ids)

@@ -21,7 +21,7 @@ def check_temperature(temperature: float) -> float:
     return number
 
 
-def noises(lists: Sequence[PassageList], temperature: float, seed: int) -> list[np.random.Generator | None]:
+def list_rngs(lists: Sequence[PassageList], temperature: float, seed: int) -> list[np.random.Generator | None]:
     """The chance of each list as it is shown: it depends on the seed, the query and the passages in their order.
 
     There is none at temperature 0, where nothing is drawn.
@@ -32,7 +32,7 @@ def noises(lists: Sequence[PassageList], temperature: float, seed: int) -> list[
     return [list_rng(shown, seed, _PURPOSE) if temperature else None for shown in lists]
 
 
-def perturbed(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
+def add_gumbel(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
     """Scores plus T times standard Gumbel noise, a number for each candidate. [m] -> [m]
 
     The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the Gumbel-max trick).
@@ -49,7 +49,7 @@ def log_scores(corrected: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(corrected, 0.0))
 
 
-def drawn(
+def sample_scores(
     scores: np.ndarray, temperature: float, noise: np.random.Generator | None, *, corrected: bool = False
 ) -> np.ndarray:
     """Scores that sort into a random order; at temperature 0 those that were given.
@@ -68,8 +68,8 @@ def drawn(
     if noise is None or not temperature:
         return scores
     if not corrected:
-        return perturbed(scores, temperature, noise)
-    found = perturbed(log_scores(scores), temperature, noise)
+        return add_gumbel(scores, temperature, noise)
+    found = add_gumbel(log_scores(scores), temperature, noise)
     without = scores <= 0
     if without.all():
         return scores

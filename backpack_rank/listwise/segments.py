@@ -16,12 +16,14 @@ def leading_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return full[: next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)]
 
 
-def begun(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def tokenize_prefix(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids of the beginning of a prompt; special tokens that it spells are meant."""
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def continued(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+def tokenize_continuation(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool
+) -> list[list[int]]:
     """Token ids of texts that follow another text, which itself is not looked at.
 
     Tokenizers treat the beginning of a text in their own ways (a space before the first word), so each text is read

@@ -55,5 +55,5 @@ def rank_shuffled(ranker: ListwiseRanker, lists: Sequence[PassageList], times: i
         raise ValueError("there is no list to shuffle")
     drawn = [order for one in lists for order in islice(shuffles(one, seed), times)]
     owners = [number for number in range(len(lists)) for _ in range(times)]
-    shown = [lists[number].taken(order) for number, order in zip(owners, drawn, strict=True)]
+    shown = [lists[number].select(order) for number, order in zip(owners, drawn, strict=True)]
     return ShuffledRankings(tuple(ranker.rank(shown)), tuple(drawn), tuple(owners))

@@ -53,11 +53,11 @@ class SlidingWindows(RankerWrapper):
         for step in range(max(map(len, edges), default=0)):
             moving = [number for number in range(len(lists)) if step < len(edges[number])]
             shown = [orders[number][slice(*edges[number][step])].copy() for number in moving]
-            ranked = self.ranker.rank([lists[n].taken(taken) for n, taken in zip(moving, shown, strict=True)])
+            ranked = self.ranker.rank([lists[n].select(taken) for n, taken in zip(moving, shown, strict=True)])
             for number, taken, ranking in zip(moving, shown, ranked, strict=True):
                 orders[number][slice(*edges[number][step])] = taken[ranking.order]
                 left_out[number][taken] = True
-                left_out[number][taken[ranking.given]] = False
+                left_out[number][taken[ranking.ranked]] = False
         return [_ranking(order, out) for order, out in zip(orders, left_out, strict=True)]
 
 
@@ -80,4 +80,4 @@ def _ranking(order: np.ndarray, left_out: np.ndarray) -> Ranking:
     """With the length of what the ranker gave, where passages that it left out are at the end."""
     given = np.flatnonzero(~left_out[order])
     named = int(given[-1]) + 1 if len(given) else 0
-    return Ranking(order, named=None if named == len(order) else named)
+    return Ranking(order, num_ranked=None if named == len(order) else named)

@@ -36,7 +36,7 @@ def start_weights(
 
     - ``random``: as they were made, which is nearly the same weight for all tokens.
     - ``attention``: the pooled token's attention in the backbone's last layer (:func:`start_from_attention`).
-    - ``sharp``: random, with half of the greatest entropy over the tokens of a text (:func:`start_sharp`).
+    - ``sharp``: random, with half of the greatest entropy over the tokens of a text (:func:`init_with_entropy`).
     - ``auto``: ``attention`` where the backbone's is known, else ``sharp``.
 
     Args:
@@ -55,7 +55,7 @@ def start_weights(
         if weights == "attention":
             start_from_attention(backpack.sense_weight_net, backpack.backbone)
         elif weights == "sharp":
-            start_sharp(backpack, PackedBatch.from_sequences(texts).to(backpack.device), seed)
+            init_with_entropy(backpack, PackedBatch.from_sequences(texts).to(backpack.device), seed)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def truncated(queries: Tensor, biases: Tensor, keys: Tensor, rank: int) -> tuple
     return own[:, :-1], own[:, -1], root[:, None] * (right @ v[:rank].T).T
 
 
-def start_sharp(backpack: BackpackModel, batch: PackedBatch, seed: int) -> None:
+def init_with_entropy(backpack: BackpackModel, batch: PackedBatch, seed: int) -> None:
     """Start c_attn from random weights whose softmax has half of its greatest entropy, on average over some texts.
 
     Raises:

@@ -16,7 +16,7 @@ MISTAKES = (ValueError, TypeError, KeyError, OSError, OmegaConfBaseException, In
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
+def friendly_errors() -> Iterator[None]:
     """Log a mistake as one sentence and exit with status 1; ``HYDRA_FULL_ERROR=1`` shows the traceback."""
     try:
         yield
@@ -27,7 +27,7 @@ def plain_errors() -> Iterator[None]:
         raise SystemExit(1) from error
 
 
-def succeeds(job: Callable[[], object]) -> bool:
+def run_safely(job: Callable[[], object]) -> bool:
     """Whether a job of a multirun ends well; what ends it is logged, and the other jobs go on."""
     try:
         job()

@@ -160,7 +160,7 @@ def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, le
     else:
         wanted = neutral_by_lexicon(collection.queries, load_lexicon(lexicon))
         why = f"every query of {collection.name} has a word of {lexicon}"
-    chosen = collection.only(wanted)
+    chosen = collection.select_queries(wanted)
     if not chosen.queries:
         raise ValueError(f"the bias set is empty: {why}; set data.bias and data.bias_queries")
     return chosen
@@ -186,7 +186,7 @@ def _variants(dataset: Dataset, half: str | None) -> VariantSet:
     # Never rotated: each wording would be cut at another place.
     collection = dataset.with_rotation("none").split("test")
     if half is not None:
-        collection = collection.only(q for q in collection.queries if (_hash(q) % 2 == 0) == (half == "dev"))
+        collection = collection.select_queries(q for q in collection.queries if (_hash(q) % 2 == 0) == (half == "dev"))
     return VariantSet(collection, dataset.candidates("test", collection)[1], load())
 
 

@@ -27,7 +27,7 @@ _ORDER = 5
 
 
 @dataclass(frozen=True)
-class ListSettings:
+class ListwiseDataConfig:
     """What lists there are (``conf/task/listwise.yaml``).
 
     Attributes:
@@ -100,7 +100,7 @@ class ListSettings:
         lists = found.lists[:number]
         if imbalance is not None:
             rng = np.random.default_rng([self.seed, _ORDER])
-            lists = tuple(item.taken(shown_order(item.ranks, imbalance, rng)) for item in lists)
+            lists = tuple(item.permute(shown_order(item.ranks, imbalance, rng)) for item in lists)
         return FixedLists(collection.name, lists)
 
     def _sorting(self, dataset: Dataset | None, number: int, seed: int, imbalance: float) -> ListSource:

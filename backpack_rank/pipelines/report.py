@@ -146,7 +146,7 @@ QUERIES, FURTHER, DOCUMENTS, PAIRS, SAMPLE = 10, 3, 10, 3, 128
 
 
 @dataclass(frozen=True)
-class Turn:
+class RankingPair:
     """Two rankings of the same queries to show side by side.
 
     Attributes:
@@ -175,7 +175,7 @@ def write_evaluation_page(
     page = page_of_rows("Evaluation", {"": report.rows}, report.about)
     page = replace(page, answer=answer_of(report, tests))
     first, last = systems[0 if len(systems) < 3 or reranker is None else -2], systems[-1]
-    turn = Turn(first.label, last.label, (first.bias, last.bias), data.bias) if first is not last else None
+    turn = RankingPair(first.label, last.label, (first.bias, last.bias), data.bias) if first is not last else None
     page = replace(page, comparison=comparison_tables(tests))
     turns = [] if turn is None else [turn]
     return write_with_texts(folder, page, settings, report, turns, reranker if last.alpha is not None else None)
@@ -204,7 +204,7 @@ def write_with_texts(
     page: Page,
     settings: EvaluationSettings,
     report: Report,
-    turns: Sequence[Turn],
+    turns: Sequence[RankingPair],
     reranker: PointwiseReranker | None,
 ) -> Path:
     """Add what needs documents and the ranker to a page, and write it.
@@ -248,7 +248,7 @@ def comparison_tables(tests: Sequence[Comparison]) -> tuple[Table, ...]:
     return (*tables[:-1], replace(tables[-1], notes=tuple(describe_comparison(tests))))
 
 
-def changed_queries(turn: Turn, lexicon: Lexicon, count: int = QUERIES) -> Changes | Missing:
+def changed_queries(turn: RankingPair, lexicon: Lexicon, count: int = QUERIES) -> Changes | Missing:
     """The ``count`` queries whose first documents change most, with texts.
 
     Change is the sum over documents of |1/log2(1 + rank before) - 1/log2(1 + rank after)|, 0 past the first ten.
@@ -300,7 +300,7 @@ def senses_of(
     return sense_panel(profiles.senses, None if weights is None else weights.tolist(), caption)
 
 
-def attributions(reranker: PointwiseReranker, turn: Turn, lexicon: Lexicon) -> tuple[Attribution, ...]:
+def attributions(reranker: PointwiseReranker, turn: RankingPair, lexicon: Lexicon) -> tuple[Attribution, ...]:
     """The pairs whose score the control changes most; without a control the first documents."""
     before, after = turn.runs
     changes = [

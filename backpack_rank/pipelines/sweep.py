@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from backpack_rank.evaluation.results import PerQuery, Summary
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
-from backpack_rank.pipelines.errors import plain_errors
+from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.sweep_page import write_sweep_page
 from backpack_rank.reporting.measure_files import read_per_query
 from backpack_rank.reporting.sweep import (
@@ -43,7 +43,7 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
         """Called by Hydra when every job has ended. Ends the script with status 1 when a job failed."""
         folder = Path(config.hydra.sweep.dir)
-        with plain_errors():
+        with friendly_errors():
             if next(folder.rglob(MEASURES_FILE), None) is not None:
                 sweep = with_tests(collect_sweep(folder), folder)
                 write_sweep_report(folder, sweep=sweep)

@@ -17,7 +17,7 @@ from backpack_rank.evaluation.results import Estimate, Report
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.pipelines.evaluate import evaluation_loader, run_tag
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
-from backpack_rank.pipelines.report import Turn, write_with_texts
+from backpack_rank.pipelines.report import RankingPair, write_with_texts
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
 from backpack_rank.reporting.answer import KEEP, bias_measure, least_bias, sentence
@@ -221,10 +221,10 @@ def _bias_queries(settings: EvaluationSettings, dataset: Dataset) -> tuple[Colle
     return data.bias, slugify((data.bias if data.separate else data.test).name)
 
 
-def _turn(one: _Job, other: _Job, bias: Collection, name: str) -> Turn:
+def _turn(one: _Job, other: _Job, bias: Collection, name: str) -> RankingPair:
     runs = [
         select_queries(read_run(job.folder / "runs" / f"{run_tag(job.entry.row.label)}__{name}.run"), bias)
         for job in (one, other)
     ]
     after = f"{Setting.of(other.entry.setting).title} {other.entry.row.label}".strip()
-    return Turn(AS_IT_IS, after, (runs[0], runs[1]), bias)
+    return RankingPair(AS_IT_IS, after, (runs[0], runs[1]), bias)

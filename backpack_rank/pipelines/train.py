@@ -174,7 +174,7 @@ def _fit(
         resumed=resumed,
     )
     best = float(trainer.callback_metrics[MONITOR]) if last else best
-    settings.specialisation.settle(module.ranker, data.pair_tokenizer)
+    settings.specialisation.finalise(module.ranker, data.pair_tokenizer)
     if trainer.is_global_zero:
         with merged(module.ranker) as ranker:
             save_ranker(folder / RANKER, ranker, data.pair_tokenizer)

@@ -21,7 +21,7 @@ from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 from backpack_rank.listwise.propensity import load_propensities
 from backpack_rank.listwise.saved import MAX_LENGTH, save_listwise
 from backpack_rank.models.factory import Ranker
-from backpack_rank.pipelines.list_sources import COLLECTION, ListSettings
+from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig
 from backpack_rank.pipelines.settings import check_positive_ints, reject_overrides
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.adapters import Adapter, NoAdapter, merged
@@ -43,8 +43,8 @@ class ListwiseTraining:
     """The task and its settings (``conf/task/listwise.yaml``).
 
     Attributes:
-        lists: see ``kind`` of :class:`~backpack_rank.pipelines.list_sources.ListSettings`, which says likewise what
-            ``size``, ``number``, ``held_out``, ``imbalance`` and ``teacher`` are.
+        lists: see ``kind`` of :class:`~backpack_rank.pipelines.list_sources.ListwiseDataConfig`, which says likewise
+            what ``size``, ``number``, ``held_out``, ``imbalance`` and ``teacher`` are.
         weight: lambda; see :class:`~backpack_rank.training.listwise.ListwiseObjective`, likewise ``language_model``
             and ``noise``.
         propensities: file that ``evaluate.py experiment=propensities`` wrote: L_rank-IPS in place of L_rank.
@@ -132,8 +132,8 @@ class ListwiseTraining:
             self._save(folder, model, pair_tokenizer, source, held_out, best, measured, trainer.global_step)
         return best
 
-    def _lists(self, seed: int) -> ListSettings:
-        return ListSettings(self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed)
+    def _lists(self, seed: int) -> ListwiseDataConfig:
+        return ListwiseDataConfig(self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed)
 
     def _encoder(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, model: PreTrainedModel) -> PromptTokenizer:
         limit = position_limit(model)
@@ -157,7 +157,7 @@ class ListwiseTraining:
             own = load_propensities(self.propensities)
             own.check_size(self.size)
             lists: list[ListwiseExample] = [shown.shown(0, number) for number in range(min(len(shown), _SCALED_ON))]
-            scale = own.scale_for([item.ranks for item in lists], [item.levels for item in lists])
+            scale = own.scale_for([item.ranks for item in lists], [item.relevance_levels for item in lists])
             inverse = own.inverse(scale)
             log.info(
                 "inverse propensities from %.3f to %.3f; %d of %d cells below the floor of %g of the even share",
@@ -223,7 +223,7 @@ class ListwiseTraining:
 
 
 def _tokenizer(
-    settings: TrainingSettings, folder: Path, wanted: ListSettings, source: ListSource, prompt: Prompt
+    settings: TrainingSettings, folder: Path, wanted: ListwiseDataConfig, source: ListSource, prompt: Prompt
 ) -> PreTrainedTokenizerBase:
     """The tokenizer, kept in the run's folder until the run is complete: a resumed run trains none again."""
     kept = folder / "tokenizer"

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, Direction, PairedTest
 from backpack_rank.files import write_text
-from backpack_rank.reporting.rows import Grid, Mean
+from backpack_rank.reporting.rows import ComparisonTable, Mean
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 from backpack_rank.reporting.writers import csv_text, print_table, to_latex, to_markdown
 
@@ -64,7 +64,7 @@ def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> l
     return [Path(folder) / name for name in texts]
 
 
-def grids(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[Grid]:
+def grids(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[ComparisonTable]:
     """The tables: one for each set of queries where it is narrow, else for each cut-off those that are needed.
 
     Args:
@@ -82,7 +82,7 @@ def grids(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[Grid]:
             lines = (
                 (letters[label], label, tuple(column[label] for column in columns)) for label in comparison.systems
             )
-            found.append(Grid(title, tuple(measures), tuple(lines)))
+            found.append(ComparisonTable(title, tuple(measures), tuple(lines)))
     return found
 
 

@@ -24,7 +24,7 @@ class DotRow:
     figures: Mapping[str, Estimate]
 
 
-def dots_plot(
+def dot_plot(
     path: str | Path, panels: Mapping[str, Sequence[DotRow]], *, measure: str, title: str = ""
 ) -> tuple[Path, Path]:
     """Draw rows of dots, joined by a line from the smallest to the largest; the longer the line, the more they differ.
@@ -45,7 +45,7 @@ def dots_plot(
 
 
 def dots_chart(panels: Mapping[str, Sequence[DotRow]], *, measure: str) -> Spec:
-    """The chart of :func:`dots_plot`."""
+    """The chart of :func:`dot_plot`."""
     rows = [row for part in panels.values() for row in part]
     if not rows:
         raise ValueError("there is no row of dots to draw")

@@ -33,7 +33,7 @@ class SystemOrders:
 
 
 @dataclass(frozen=True)
-class SystemEvenness:
+class PositionBiasStats:
     """What input positions make out for one system, over shuffled lists.
 
     Attributes:
@@ -161,7 +161,7 @@ def order_table(
     )
 
 
-def evenness_table(systems: Sequence[SystemEvenness], collection: str, notes: Sequence[str] = ()) -> Table:
+def evenness_table(systems: Sequence[PositionBiasStats], collection: str, notes: Sequence[str] = ()) -> Table:
     """How evenly each system treats input positions: transitions and reversals over shuffled lists."""
     with_wrong = any(system.wrong is not None for system in systems)
     rows, records = [], []

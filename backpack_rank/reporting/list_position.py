@@ -19,7 +19,7 @@ COLUMNS = ("panel", "row", "column", "value")
 _WRITTEN = 10  # matrices with more rows than this have no figures in their cells
 
 
-def write_matrix(
+def write_heat_map(
     folder: str | Path,
     stem: str,
     matrix: np.ndarray | Mapping[str, np.ndarray],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from backpack_rank.reporting.published import PublishedTable, published
-from backpack_rank.reporting.run_spread import TaskRuns
+from backpack_rank.reporting.run_spread import AggregationScores
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 
 LIST_COLUMNS = ("source", "row", "column", "nDCG@10")
@@ -133,7 +133,7 @@ def sorting_table(name: str, measured: Sequence[SortingFigures], notes: Sequence
     )
 
 
-def spread_table(found: Sequence[TaskRuns], notes: Sequence[str] = ()) -> Table:
+def spread_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
     """Single runs by task and temperature, what each aggregator makes of all of them, and what share it beats.
 
     Raises:
@@ -176,7 +176,7 @@ def spread_table(found: Sequence[TaskRuns], notes: Sequence[str] = ()) -> Table:
     )
 
 
-def numbers_table(found: Sequence[TaskRuns], notes: Sequence[str] = ()) -> Table:
+def numbers_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
     """The first aggregator by number of aggregated rankings at the first temperature; the CSV file has all of both.
 
     Raises:
@@ -213,7 +213,7 @@ def numbers_table(found: Sequence[TaskRuns], notes: Sequence[str] = ()) -> Table
     )
 
 
-def spread_notes(found: Sequence[TaskRuns]) -> list[str]:
+def spread_notes(found: Sequence[AggregationScores]) -> list[str]:
     """What the paper's text says about its figures, each beside what was measured here."""
     base = [one for one in found if one.temperature == found[0].temperature]
     sentences = {
@@ -257,7 +257,7 @@ def _said() -> PublishedTable:
     return published("psc_figures")
 
 
-def _against_best(base: Sequence[TaskRuns]) -> str:
+def _against_best(base: Sequence[AggregationScores]) -> str:
     words = []
     for one in base:
         best = max(one.singles)
@@ -266,7 +266,7 @@ def _against_best(base: Sequence[TaskRuns]) -> str:
     return f"{base[0].main} against the best single run, points: {'; '.join(words)}."
 
 
-def _early(base: Sequence[TaskRuns]) -> str:
+def _early(base: Sequence[AggregationScores]) -> str:
     if _FIVE not in base[0].numbers[:-1]:
         return ""
     at = base[0].numbers.index(_FIVE)
@@ -274,7 +274,7 @@ def _early(base: Sequence[TaskRuns]) -> str:
     return f"five give {_shares(shares)} of the gain of {base[0].numbers[-1]} over the mean single run."
 
 
-def _temperatures(found: Sequence[TaskRuns]) -> str:
+def _temperatures(found: Sequence[AggregationScores]) -> str:
     base = {one.task: one for one in reversed(found) if one.temperature == found[0].temperature}
     changes = [
         (100 * (one.aggregate() - base[one.task].aggregate()), one)
@@ -290,7 +290,7 @@ def _temperatures(found: Sequence[TaskRuns]) -> str:
     )
 
 
-def _against_rrf(base: Sequence[TaskRuns]) -> str:
+def _against_rrf(base: Sequence[AggregationScores]) -> str:
     if _RRF not in base[0].aggregates or base[0].main == _RRF:
         return ""
     differences = [100 * (one.aggregate() - one.aggregate(_RRF)) for one in base]
@@ -306,7 +306,7 @@ def _shares(shares: dict[str, float]) -> str:
     return ", ".join(words)
 
 
-def _aggregators(found: Sequence[TaskRuns]) -> tuple[str, ...]:
+def _aggregators(found: Sequence[AggregationScores]) -> tuple[str, ...]:
     if not found:
         raise ValueError("a table of single runs needs a task")
     names = tuple(found[0].aggregates)
@@ -316,7 +316,7 @@ def _aggregators(found: Sequence[TaskRuns]) -> tuple[str, ...]:
     return names
 
 
-def _beaten(one: TaskRuns, name: str) -> float:
+def _beaten(one: AggregationScores, name: str) -> float:
     return float(np.mean(np.array(one.singles) < one.aggregate(name)))
 
 

@@ -60,7 +60,7 @@ class BothSets:
 
 
 @dataclass(frozen=True)
-class RankersOnBoth:
+class RotationRow:
     """Rankers of one model and training, on the original and on the rotated test set.
 
     Attributes:
@@ -80,7 +80,7 @@ class RankersOnBoth:
 
 
 @dataclass(frozen=True)
-class ChainedRankers:
+class TransferRow:
     """Rankers of one model that were trained on one collection after another.
 
     Attributes:
@@ -134,7 +134,7 @@ def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, Bo
 
 def effect_table(
     name: str,
-    measured: Mapping[tuple[str, str], RankersOnBoth],
+    measured: Mapping[tuple[str, str], RotationRow],
     collection: str,
     first_stage: tuple[str, Mapping[str, Estimate]] | None = None,
     notes: Sequence[str] = (),
@@ -229,7 +229,7 @@ def similarity_table(
 
 
 def transfer_table(
-    measured: Mapping[str, Mapping[str, ChainedRankers]],
+    measured: Mapping[str, Mapping[str, TransferRow]],
     target: str,
     source: str,
     collection: str,
@@ -367,7 +367,7 @@ def _effect(
     return tuple(cells)
 
 
-def _measured_effect(key: tuple[str, ...], found: RankersOnBoth) -> list[tuple[Any, ...]]:
+def _measured_effect(key: tuple[str, ...], found: RotationRow) -> list[tuple[Any, ...]]:
     lines = []
     for measure, tested in found.both_sets().items():
         count, p = found.rankers, found.p_wilcoxon.get(measure)

@@ -33,7 +33,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ComparisonTable:
     """Means that fit a page.
 
     Attributes:

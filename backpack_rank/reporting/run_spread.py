@@ -21,7 +21,7 @@ _SPREAD, _NUMBERS, _TEMPERATURES, _AGGREGATORS = "figure3", "figure5a", "figure5
 
 
 @dataclass(frozen=True)
-class TaskRuns:
+class AggregationScores:
     """One task at one temperature: mean scores over its lists.
 
     Attributes:
@@ -64,7 +64,7 @@ class TaskRuns:
         return self.aggregates[name or self.main][-1]
 
 
-def write_run_spread(folder: str | Path, found: Sequence[TaskRuns]) -> dict[str, Path]:
+def write_run_spread(folder: str | Path, found: Sequence[AggregationScores]) -> dict[str, Path]:
     """Write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, each as ``.png`` and ``.svg``.
 
     Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6 where there is one
@@ -94,7 +94,7 @@ def write_run_spread(folder: str | Path, found: Sequence[TaskRuns]) -> dict[str,
     return {heading: save_chart(Path(folder) / stem, draw())[1] for heading, (stem, draw) in pictures.items()}
 
 
-def spread_chart(found: Sequence[TaskRuns]) -> Spec:
+def spread_chart(found: Sequence[AggregationScores]) -> Spec:
     """Box plots of the single runs' scores, a panel for each task and a box for each temperature.
 
     Boxes go from the first to the third quartile, whiskers to the smallest and the largest run; every run is a dot, and
@@ -109,7 +109,7 @@ def spread_chart(found: Sequence[TaskRuns]) -> Spec:
     return boxes(panels, "sampling temperature", titles, (f"{SINGLE}s", f"aggregate, {found[0].main}"))
 
 
-def numbers_chart(found: Sequence[TaskRuns]) -> Spec:
+def numbers_chart(found: Sequence[AggregationScores]) -> Spec:
     """Difference of the aggregate of the first k runs from that of all, by k, a line for each task."""
     first = [own[0] for own in _by_task(found).values()]
     series = [
@@ -120,7 +120,7 @@ def numbers_chart(found: Sequence[TaskRuns]) -> Spec:
     return lines(series, "aggregated rankings", title, zero=True, ticks=ticks, legend="right")
 
 
-def temperatures_chart(found: Sequence[TaskRuns]) -> Spec:
+def temperatures_chart(found: Sequence[AggregationScores]) -> Spec:
     """Difference of the aggregate of all runs from that at the first temperature, a line for each task.
 
     Temperatures stand at equal distances, in their order.
@@ -140,7 +140,7 @@ def temperatures_chart(found: Sequence[TaskRuns]) -> Spec:
     )
 
 
-def aggregators_chart(found: Sequence[TaskRuns]) -> Spec:
+def aggregators_chart(found: Sequence[AggregationScores]) -> Spec:
     """The mean of the single runs and what each aggregator makes of all of them, a row for each task."""
     first = [own[0] for own in _by_task(found).values()]
     rows = [
@@ -153,10 +153,10 @@ def aggregators_chart(found: Sequence[TaskRuns]) -> Spec:
     return dots_chart({"": rows}, measure="score x 100")
 
 
-def _by_task(found: Sequence[TaskRuns]) -> dict[str, list[TaskRuns]]:
+def _by_task(found: Sequence[AggregationScores]) -> dict[str, list[AggregationScores]]:
     if not found:
         raise ValueError("there are no runs to draw")
-    by_task: dict[str, list[TaskRuns]] = {}
+    by_task: dict[str, list[AggregationScores]] = {}
     for one in found:
         by_task.setdefault(one.task, []).append(one)
     return by_task

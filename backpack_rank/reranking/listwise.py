@@ -112,7 +112,7 @@ class ListwiseReranker(Reranker):
             order = order[::-1]
         elif self.order == "shuffled":
             order = next(shuffles(passages, self.seed))
-        return passages.taken(order), order
+        return passages.select(order), order
 
 
 def check_shown(depth: int | None, order: str) -> None:

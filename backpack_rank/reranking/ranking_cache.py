@@ -53,7 +53,7 @@ class RankingCache:
                     "query_id": one.query_id,
                     "ids": list(one.ids),
                     "order": ranking.order.tolist(),
-                    "named": ranking.named,
+                    "named": ranking.num_ranked,
                     "scores": None if ranking.scores is None else ranking.scores.tolist(),
                 }
                 handle.write(json.dumps(line) + "\n")

@@ -170,7 +170,7 @@ def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
 
 def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
     """Mean Kendall's tau-b between rankings and target levels."""
-    return sorting_scores(rankings, [item.levels for item in lists]).tau
+    return sorting_scores(rankings, [item.relevance_levels for item in lists]).tau
 
 
 def ndcg(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:

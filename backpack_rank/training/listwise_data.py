@@ -90,7 +90,11 @@ def encode_lists(pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExampl
     identifiers = np.array(single_identifiers(pair_tokenizer, max(map(len, items))), dtype=np.int64)
     return [
         EncodedList(
-            prompt.ids, np.array(pair_tokenizer.answer(item.order)), identifiers[: len(item)], item.ranks, item.levels
+            prompt.ids,
+            np.array(pair_tokenizer.answer(item.order)),
+            identifiers[: len(item)],
+            item.ranks,
+            item.relevance_levels,
         )
         for prompt, item in zip(prompts, items, strict=True)
     ]
@@ -141,7 +145,7 @@ class ListwiseDataset(Dataset):
         place, copy = divmod(number, self.augmentation.copies)
         item = self._epoch[1][place]
         rng = np.random.default_rng([self.seed, epoch, place, _ORDERS])
-        return item.taken(self.augmentation.orders(len(item), rng)[copy])
+        return item.permute(self.augmentation.orders(len(item), rng)[copy])
 
 
 class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):

@@ -107,7 +107,7 @@ class Reconstructed:
         device = backpack.get_input_embeddings().weight.device
         with eval_mode(ranker):
             rows = [
-                mix_and_pooled(backpack, PackedBatch.from_sequences(texts[start : start + batch_size]).to(device))
+                mixed_and_pooled(backpack, PackedBatch.from_sequences(texts[start : start + batch_size]).to(device))
                 for start in range(0, len(texts), batch_size)
             ]
         mix, pooled = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
@@ -151,7 +151,7 @@ class ReconstructionModule(L.LightningModule):
 
     def training_step(self, batch: PackedBatch, batch_index: int) -> Tensor:
         """Mean squared error over the variance of the pooled vector, plus 1 - cosine."""
-        mix, pooled = (vectors.float() for vectors in mix_and_pooled(self.ranker.backpack, batch))
+        mix, pooled = (vectors.float() for vectors in mixed_and_pooled(self.ranker.backpack, batch))
         target = pooled - self.before.mean
         unexplained = (mix - target).square().sum(dim=-1).mean() / self.before.variance
         loss = unexplained + 1 - torch.cosine_similarity(mix, target, dim=-1).mean()
@@ -168,7 +168,7 @@ class ReconstructionModule(L.LightningModule):
         return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))
 
 
-def mix_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
     """The sum over senses at the pooled token of each text, and the backbone's last hidden state there. Two [B, d]
 
     The backbone reads the texts once, without gradients.

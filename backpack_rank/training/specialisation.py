@@ -67,7 +67,7 @@ class NoSpecialisation:
                 ranker.backpack.split_word_classes()
         return ()
 
-    def settle(self, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
+    def finalise(self, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
         """Nothing to settle."""
 
 
@@ -203,7 +203,7 @@ class Specialisation:
         check_senses(chosen, count, "specialise.senses")
         return tuple(sorted(chosen))
 
-    def settle(self, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
+    def finalise(self, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
         """Behind training: move into S what the other senses still tell of the words, so that they are alike exactly.
 
         Does nothing unless the classes were moved before training as well.

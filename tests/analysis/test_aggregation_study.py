@@ -64,7 +64,7 @@ def test_runs_are_the_same_shuffle_of_every_list(lists):
 
 def test_kemeny_of_the_first_rankings_is_that_of_a_search_of_all_orders(lists):
     """Where several orders are closest, each list's score is that of one of them."""
-    lists = [one.taken(range(5)) for one in lists]
+    lists = [one.select(range(5)) for one in lists]
     targets = targets_of(lists)
     shuffled, answers = counted(5, lists, RandomRanker(1))
     study = study_aggregation(shuffled, tau_of(targets), [Kemeny()], [3, 5])

@@ -131,7 +131,7 @@ def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -
             (found,) = ranker.rank([PassageList(one["query"], passages, ids_of(len(passages)), "q")])
             assert ranker.name == entry["name"], what
             assert found.order.tolist() == expected["order"], what
-            assert found.named == expected["named"], what
+            assert found.num_ranked == expected["named"], what
             assert nonzero(ranker.usage) == expected["usage"], what
             assert (found.scores is None) == (expected["scores"] is None), what
             if found.scores is not None:

@@ -70,7 +70,7 @@ def test_a_first_stage_reads_the_passages_as_they_are_and_each_split_may_have_it
     assert seen == [DOCUMENTS]
     name, run = found.candidates("test")
     assert (name, list(run["1"]), list(run["2"])) == ("BM25", ["c", "a"], ["a"])
-    assert found.candidates("test", found.split("test").only(["2"]))[1] == {"2": run["2"]}
+    assert found.candidates("test", found.split("test").select_queries(["2"]))[1] == {"2": run["2"]}
 
 
 def test_one_collection_is_a_dataset_with_its_own_candidates_or_bm25():

@@ -22,7 +22,7 @@ def test_grades_come_first_and_equal_grades_are_tied_in_first_stage_order() -> N
     assert item.passages == PassageList("the query", tuple(f"text {n}" for n in "abcde"), tuple("abcde"), "q")
     assert item.order.tolist() == [3, 1, 4, 0, 2]
     assert item.ranks.tolist() == [3, 1, 4, 0, 2]
-    assert item.levels.tolist() == [2, 1, 2, 0, 1]
+    assert item.relevance_levels.tolist() == [2, 1, 2, 0, 1]
     assert item.grades.tolist() == [0, 1, 0, 2, 1]
     assert (found.without_candidates, found.without_relevant) == (1, 0)
 
@@ -31,7 +31,7 @@ def test_a_teacher_orders_passages_of_the_same_grade_and_those_without_a_score_c
     teacher = {"q": {"a": 0.1, "c": 0.9, "e": 0.5}}
     (item,) = collection_lists(collection(q={"d": 1}), CANDIDATES, teacher=teacher).lists
     assert "".join("abcde"[place] for place in item.order) == "dceab"
-    assert item.levels.tolist() == [3, 4, 1, 0, 2]
+    assert item.relevance_levels.tolist() == [3, 4, 1, 0, 2]
 
 
 def test_lists_are_cut_to_size_and_need_two_levels() -> None:
@@ -47,10 +47,10 @@ def test_a_list_in_another_order_wants_the_same_passages() -> None:
     (item,) = collection_lists(collection(q={"b": 1, "d": 2, "e": 1}), CANDIDATES).lists
     wanted = [item.passages.ids[place] for place in item.order]
     for seed in range(5):
-        other = item.taken(np.random.default_rng(seed).permutation(5))
+        other = item.permute(np.random.default_rng(seed).permutation(5))
         assert [other.passages.ids[place] for place in other.order] == wanted
-        relevance = dict(zip(item.passages.ids, zip(item.levels, item.grades, strict=True), strict=True))
-        for doc_id, level, grade in zip(other.passages.ids, other.levels, other.grades, strict=True):
+        relevance = dict(zip(item.passages.ids, zip(item.relevance_levels, item.grades, strict=True), strict=True))
+        for doc_id, level, grade in zip(other.passages.ids, other.relevance_levels, other.grades, strict=True):
             assert relevance[doc_id] == (level, grade)
 
 

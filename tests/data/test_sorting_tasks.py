@@ -37,7 +37,7 @@ def test_mathsort_lists_hold_ten_expressions_of_two_digits_sorted_by_different_v
         values = [eval(text) for text in expressions]
         assert len(values) == 10
         assert all(after - before > 1e-6 for before, after in pairwise(values))
-        assert item.levels.tolist() == item.ranks.tolist()
+        assert item.relevance_levels.tolist() == item.ranks.tolist()
         assert [item.grades[place] for place in item.order] == list(range(9, -1, -1))
         assert item.passages.query == QUERIES["mathsort"]
     signs = [text[2] for item in lists for text in item.passages.passages]
@@ -94,7 +94,7 @@ def test_published_expressions_keep_their_order_and_ties(tmp_path: Path) -> None
     file.write_text("\n".join(rows) + "\n")
     one, two = read_mathsort(file)
     assert one.passages.passages == ("8 / 4", "1 - 8", "1 + 1")
-    assert one.levels.tolist() == [1, 0, 1]
+    assert one.relevance_levels.tolist() == [1, 0, 1]
     assert one.ranks.tolist() == [1, 0, 2]
     assert one.grades.tolist() == [0, 2, 0]
     assert two.order.tolist() == [1, 0]
@@ -158,7 +158,7 @@ def test_the_published_files_are_read_whole(real_data: Path) -> None:
     folder = real_data / "sorting"
     math = read_mathsort(folder / "mathsort.tsv")
     assert (len(math), {len(item) for item in math}) == (100, {10})
-    assert sum(item.levels.max() < 9 for item in math) == 38
+    assert sum(item.relevance_levels.max() < 9 for item in math) == 38
     assert math[0].passages.passages[math[0].order[0]] == "1 - 8"
     words = read_wordsort(folder / "wordsort.tsv")
     assert (len(words), {len(item) for item in words}) == (100, {10})

@@ -55,9 +55,9 @@ def test_one_query_without_candidates_leaves_the_others_measured(
 
 def test_a_defect_is_not_shown_as_a_bare_key(trained: Workplace, tmp_path: Path, monkeypatch) -> None:
     from backpack_rank.pipelines import evaluate as module
-    from backpack_rank.pipelines.errors import plain_errors
+    from backpack_rank.pipelines.errors import friendly_errors
 
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     monkeypatch.setattr(module, "load_evaluation_data", lambda *_, **__: {}["PLAIN-510"])
-    with pytest.raises(KeyError), plain_errors():  # the traceback says where
+    with pytest.raises(KeyError), friendly_errors():  # the traceback says where
         evaluate(composed(trained, data=data()), tmp_path)

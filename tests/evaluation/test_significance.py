@@ -108,12 +108,12 @@ def test_intervals_lie_between_the_smallest_and_the_largest_value(values):
 
 def test_a_part_of_the_queries_keeps_their_values_and_says_which_are_unknown():
     whole = PerQuery({"m": {"q1": 1.0, "q2": 0.0, "q3": 0.5}}, left_out=("q9",), missing=("q2",))
-    part = whole.only(["q3", "q2"])
+    part = whole.select_queries(["q3", "q2"])
     assert part.values == {"m": {"q3": 0.5, "q2": 0.0}}
     assert (part.left_out, part.missing) == (("q9",), ("q2",))
-    assert whole.only(["q1"]).missing == ()
+    assert whole.select_queries(["q1"]).missing == ()
     with pytest.raises(KeyError, match="q8"):
-        whole.only(["q1", "q8"])
+        whole.select_queries(["q1", "q8"])
 
 
 # --- randomisation

@@ -18,10 +18,10 @@ from backpack_rank.listwise.permutation import PermutationSelfConsistency
 from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.list_sources import ListSettings
+from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.reporting.list_tables import numbers_table, spread_table
-from backpack_rank.reporting.run_spread import TaskRuns, spread_chart, write_run_spread
+from backpack_rank.reporting.run_spread import AggregationScores, spread_chart, write_run_spread
 
 SYNTHETIC = ["+data@task.collections.Synthetic=synthetic", "+task.collections.Synthetic.test.test_queries=6"]
 SYNTHETIC += ["+task.collections.Synthetic.test.documents=40"]
@@ -58,8 +58,8 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
     assert [(row["task"], float(row["temperature"])) for row in spread[::3]] == [
         (task, temperature) for temperature in (0, 2) for task in ("MathSort", "Synthetic")
     ]
-    items = ListSettings("mathsort", 4, 4, held_out=4, seed=0).held_out_lists(None)
-    lists, targets = [one.passages for one in items], [one.levels for one in items]
+    items = ListwiseDataConfig("mathsort", 4, 4, held_out=4, seed=0).held_out_lists(None)
+    lists, targets = [one.passages for one in items], [one.relevance_levels for one in items]
     for temperature in (0, 2):
         model = load_listwise(ranker, temperature=temperature)
         shuffled = rank_shuffled(model, lists, 6, 0)
@@ -145,8 +145,8 @@ def test_options_that_do_not_fit_are_refused(overrides, message, ranker, tmp_pat
         evaluate(figures(ranker, *overrides), tmp_path, quiet=True)
 
 
-def runs(task: str, temperature: float, singles, **aggregates) -> TaskRuns:
-    return TaskRuns(task, "Kendall's tau", temperature, 10, tuple(singles), (1, 5, 20), aggregates)
+def runs(task: str, temperature: float, singles, **aggregates) -> AggregationScores:
+    return AggregationScores(task, "Kendall's tau", temperature, 10, tuple(singles), (1, 5, 20), aggregates)
 
 
 FOUND = [

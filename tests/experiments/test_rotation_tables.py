@@ -19,7 +19,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.experiments.checkpoints import Stage, find_checkpoints
+from backpack_rank.experiments.checkpoints import TrainingStage, find_checkpoints
 from backpack_rank.experiments.rotation import mean_values
 from backpack_rank.models.factory import save_ranker
 from backpack_rank.pipelines.run_folder import save_overrides
@@ -157,9 +157,9 @@ def test_runs_say_what_they_were_trained_on(save, tmp_path: Path) -> None:
     save("1", before="0")
     save("2", before="1", rotation="both", model="knrm", seed=3)
     found = {run.ranker.parent.name: run for run in find_checkpoints([str(tmp_path / "runs")])}
-    assert found["0"].stages == (Stage("first", "word"),)
-    assert found["1"].stages == (Stage("first", "word"), Stage("mine"))
-    assert found["2"].stages == (Stage("first", "word"), Stage("mine"), Stage("mine", "word"))
+    assert found["0"].stages == (TrainingStage("first", "word"),)
+    assert found["1"].stages == (TrainingStage("first", "word"), TrainingStage("mine"))
+    assert found["2"].stages == (TrainingStage("first", "word"), TrainingStage("mine"), TrainingStage("mine", "word"))
     assert [(found[name].model, found[name].seed) for name in "012"] == [("tk", 0), ("tk", 0), ("knrm", 3)]
 
 

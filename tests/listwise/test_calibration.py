@@ -159,7 +159,7 @@ def test_beta_0_is_the_ranker_itself_bit_for_bit(mode, model, tokenizer, lists):
 
 
 def test_one_extra_pass_per_query_however_often_it_is_shuffled(model, tokenizer, lists):
-    shuffled = [lists[0].taken(np.random.default_rng(seed).permutation(4)) for seed in range(6)]
+    shuffled = [lists[0].select(np.random.default_rng(seed).permutation(4)) for seed in range(6)]
     ranker = ranker_of(model, tokenizer, "first_token", ContentFreeCalibration())
     ranker.rank(shuffled)
     assert ranker.usage.passes == 6 + 1
@@ -172,7 +172,7 @@ def test_one_extra_pass_per_query_however_often_it_is_shuffled(model, tokenizer,
 
 
 def test_priors_of_passages_are_those_of_the_list_at_hand(model, tokenizer, lists):
-    turned = lists[0].taken([3, 2, 1, 0])
+    turned = lists[0].select([3, 2, 1, 0])
     once = ranker_of(model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each"))
     together = once.rank([lists[0], turned])
     assert once.usage.passes == 4
@@ -236,7 +236,7 @@ def test_a_bias_of_the_output_layer_is_corrected(mode, tokenizer, sentences):
             model.cls.predictions.bias[token] += 2 * (1 - place / 7)
     draws = np.random.default_rng(0)
     queries = [f"{word} ward" for word in ("doctor", "door") for _ in range(10)]
-    lists = [PassageList(query, sentences).taken(draws.permutation(8)) for query in queries]
+    lists = [PassageList(query, sentences).select(draws.permutation(8)) for query in queries]
 
     def likeness_to_input(beta):
         """Mean Kendall tau between the ranking and the order in which the passages are shown."""

@@ -51,7 +51,7 @@ def test_first_token_scores_are_those_of_single_passes(name, identifiers, tokeni
 def test_generated_permutations_are_those_of_a_loop_without_cache(name, identifiers, tokenizer, lists):
     model = MODELS[name](tokenizer)
     ranker = ranker_of(model, tokenizer, "generate", identifiers)
-    chosen = [lists[0], lists[2], lists[3].taken(range(5))]
+    chosen = [lists[0], lists[2], lists[3].select(range(5))]
     rankings = ranker.rank(chosen)
     assert [r.order.tolist() for r in rankings] == [
         slow_generate(model, ranker.pair_tokenizer, shown) for shown in chosen
@@ -81,7 +81,7 @@ def test_batches_change_nothing(name, mode, tokenizer, lists):
 @pytest.mark.parametrize("mode", ["first_token", "generate"])
 def test_a_model_without_a_cache_reads_again_and_finds_the_same(mode, tokenizer, lists, monkeypatch):
     model = gpt2(tokenizer)
-    lists = lists if mode == "first_token" else [lists[0], lists[3].taken(range(5))]
+    lists = lists if mode == "first_token" else [lists[0], lists[3].select(range(5))]
     with_cache = ranker_of(model, tokenizer, mode)
     expected = with_cache.rank(lists)
     monkeypatch.setattr("backpack_rank.listwise.decoding.can_share", lambda *_: False)

@@ -68,7 +68,7 @@ def test_lists_are_ranked_as_the_server_says_and_what_it_takes_is_counted(server
     ranker = make(prompt_price=2.0, answer_price=5.0)
     rankings = ranker.rank([shown("q1"), shown("q2", (1, 2, 3))])
     assert orders(rankings) == [[1, 3, 0, 2], [2, 1, 0]]
-    assert [ranking.named for ranking in rankings] == [4, 3]
+    assert [ranking.num_ranked for ranking in rankings] == [4, 3]
     usage = ranker.usage
     assert (usage.lists, usage.requests, usage.cached) == (2, 2, 0)
     assert (usage.prompt_tokens, usage.generated_tokens, usage.passes) == (200, 20, 20)
@@ -95,7 +95,7 @@ def test_an_answer_in_parts_is_joined(server, make):
     server.trouble = lambda number, body: completion(
         [{"type": "text", "text": "[2] > "}, {"type": "text", "text": "[1]"}]
     )
-    assert make().rank([shown("q1")])[0].given.tolist() == [1, 0]
+    assert make().rank([shown("q1")])[0].ranked.tolist() == [1, 0]
 
 
 def test_running_again_sends_nothing_and_needs_no_key(server, make, monkeypatch):
@@ -117,7 +117,7 @@ def test_another_request_is_not_answered_from_disk(server, make, other):
 
 def test_the_order_of_the_passages_is_a_part_of_the_request(server, make):
     ranker = make()
-    assert orders(ranker.rank([shown("q1"), shown("q1").taken([3, 2, 1, 0])])) == [[1, 3, 0, 2], [2, 0, 3, 1]]
+    assert orders(ranker.rank([shown("q1"), shown("q1").select([3, 2, 1, 0])])) == [[1, 3, 0, 2], [2, 0, 3, 1]]
     assert len(server.bodies) == 2
 
 
@@ -294,7 +294,7 @@ def test_nonsense_leaves_the_input_order_and_is_told(server, make, caplog, text)
     ranker = make()
     rankings = ranker.rank(many(3))
     assert orders(rankings) == [[0, 1, 2, 3]] * 3
-    assert [ranking.named for ranking in rankings] == [0] * 3
+    assert [ranking.num_ranked for ranking in rankings] == [0] * 3
     assert ranker.usage.missing == 12
     assert "3 of 3 answers had to be repaired (12 passages missing" in caplog.text
 

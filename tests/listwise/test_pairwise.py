@@ -31,8 +31,8 @@ class TableRanker(SmallRanker):
         first, second = (int(text) for text in passages.passages)
         answer = self.tables[passages.query_id][first, second]
         if answer is None:
-            return Ranking(np.array([0, 1]), named=0)
-        return Ranking(np.array([0, 1] if answer == first else [1, 0]), named=1 + (first + second) % 2)
+            return Ranking(np.array([0, 1]), num_ranked=0)
+        return Ranking(np.array([0, 1] if answer == first else [1, 0]), num_ranked=1 + (first + second) % 2)
 
 
 def winner(answers: Answers, one: int, other: int) -> int | None:
@@ -105,7 +105,7 @@ def test_sliding_is_a_bubble_sort_of_each_list_alone(drawn, passes):
         order, asked = bubbled(answers, size, passes)
         assert ranking.order.tolist() == order
         assert ranking.scores is None
-        assert ranking.named == (None if size == 1 else named_of(order, answers, asked))
+        assert ranking.num_ranked == (None if size == 1 else named_of(order, answers, asked))
         compared += len(asked)
         tied += sum(winner(answers, *pair) is None for pair in asked)
     assert (wrapper.compared, wrapper.tied) == (compared, tied)
@@ -126,7 +126,7 @@ def test_all_pairs_count_wins_and_halves_of_ties(drawn):
         assert ranking.scores.tolist() == points
         assert ranking.order.tolist() == sorted(range(size), key=lambda one: (-points[one], one))
         asked = {frozenset(pair) for pair in combinations(range(size), 2)}
-        assert ranking.named == (None if size == 1 else named_of(ranking.order.tolist(), answers, asked))
+        assert ranking.num_ranked == (None if size == 1 else named_of(ranking.order.tolist(), answers, asked))
     pairs = sum(size * (size - 1) // 2 for size, _ in drawn.values())
     assert wrapper.compared == pairs
     assert wrapper.usage.lists == 2 * pairs
@@ -203,7 +203,7 @@ def test_calls_are_of_limited_size(monkeypatch):
 def test_no_answer_at_all_leaves_the_input_order_as_left_out(make):
     found = make(SmallRanker(keeps=0)).rank([numbers(3, 8, 1), numbers(2)])
     assert [one.order.tolist() for one in found] == [[0, 1, 2], [0]]
-    assert [one.named for one in found] == [0, None]
+    assert [one.num_ranked for one in found] == [0, None]
     assert make(SmallRanker()).rank([]) == []
 
 

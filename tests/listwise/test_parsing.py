@@ -104,7 +104,7 @@ def test_two_letters_follow_the_alphabet_as_in_the_prompt():
 
 def test_a_ranking_says_how_much_the_answer_named():
     ranking = parse_ranking("[3] > [7]", 4).ranking()
-    assert ranking.given.tolist() == [2]
+    assert ranking.ranked.tolist() == [2]
     assert ranking.order.tolist() == [2, 0, 1, 3]
 
 

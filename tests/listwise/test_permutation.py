@@ -27,7 +27,7 @@ METHODS = [Kemeny(), Borda(), ReciprocalRankFusion()]
 def answers_of(ranker: SmallRanker, passages: PassageList) -> list[list[str]]:
     """What a ranker answered, as ids, best first."""
     return [
-        [shown_list.ids[place] for place in ranker._one(shown_list).given]
+        [shown_list.ids[place] for place in ranker._one(shown_list).ranked]
         for call in ranker.calls
         for shown_list in call
         if set(shown_list.ids) == set(passages.ids)
@@ -39,7 +39,7 @@ def test_an_oracle_stays_right_and_the_input_order_no_longer_matters(method: Agg
     passages = numbers(3, 8, 1, 9, 5)
     found = PermutationSelfConsistency(SmallRanker(), 5, method).rank([passages])[0]
     assert shown(passages, found) == ["9", "8", "5", "3", "1"]
-    assert found.named is None
+    assert found.num_ranked is None
 
 
 def test_position_bias_that_hides_the_best_passage_is_averaged_out():
@@ -81,7 +81,7 @@ def test_passages_that_no_answer_names_stand_last_in_input_order_as_left_out(met
     passages = numbers(3, 8, 1, 9, 5)
     found = PermutationSelfConsistency(SmallRanker(keeps=2), 6, method).rank([passages])[0]
     assert found.order.tolist() == [3, 1, 0, 2, 4]
-    assert found.named == 2
+    assert found.num_ranked == 2
     assert found.scores is not None
     assert (np.diff(found.scores[found.order]) <= 0).all()
 
@@ -89,7 +89,7 @@ def test_passages_that_no_answer_names_stand_last_in_input_order_as_left_out(met
 def test_answers_that_name_nothing_leave_the_input_order():
     found = PermutationSelfConsistency(SmallRanker(keeps=0), 4).rank([numbers(3, 8, 1)])[0]
     assert found.order.tolist() == [0, 1, 2]
-    assert found.named == 0
+    assert found.num_ranked == 0
 
 
 def test_one_call_has_all_permutations_of_all_lists():

@@ -269,7 +269,7 @@ def test_duplicate_and_empty_passages_are_shown_like_others(tokenizer):
 
 
 def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(tokenizer, shown):
-    prompt, two = prompt_file("pairwise"), shown.taken([1, 0])
+    prompt, two = prompt_file("pairwise"), shown.select([1, 0])
     ids = PromptTokenizer(tokenizer, prompt, 512).encode(two).ids.tolist()
     text = tokenizer.decode(ids)
     assert ids == tokenizer(text, verbose=False)["input_ids"]

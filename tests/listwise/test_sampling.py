@@ -15,7 +15,7 @@ from backpack_rank.listwise.base import list_rng
 from backpack_rank.listwise.calibration import ContentFreeCalibration
 from backpack_rank.listwise.causal_lm import CausalLmRanker
 from backpack_rank.listwise.prompt import PromptTokenizer
-from backpack_rank.listwise.sampling import drawn
+from backpack_rank.listwise.sampling import sample_scores
 from backpack_rank.listwise.saved import load_listwise, save_listwise
 from backpack_rank.listwise.shuffling import shuffles
 
@@ -64,7 +64,7 @@ def check_shares(orders: list[tuple[int, ...]], expected: dict[tuple[int, ...], 
 def test_noise_gives_the_plackett_luce_distribution(temperature: float):
     scores = np.log([0.5, 0.3, 0.15, 0.05])
     lists = [PassageList("q", ("a", "b", "c", "d"), query_id=str(number)) for number in range(DRAWS)]
-    found = [drawn(scores, temperature, list_rng(one, 0)) for one in lists]
+    found = [sample_scores(scores, temperature, list_rng(one, 0)) for one in lists]
     orders = [tuple(np.argsort(-one).tolist()) for one in found]
     check_shares(orders, plackett_luce([p ** (1 / temperature) for p in (0.5, 0.3, 0.15, 0.05)]))
 
@@ -133,7 +133,7 @@ def test_draws_depend_on_the_seed_and_the_list_alone(mode, tokenizer, sentences)
     assert orders(lists[2:3]) == expected[2:3]
     assert orders([lists[0], lists[0]]) == [expected[0]] * 2
     assert orders(lists, seed=1) != expected
-    turned = [one.taken(range(len(one) - 1, -1, -1)) for one in lists]
+    turned = [one.select(range(len(one) - 1, -1, -1)) for one in lists]
     greedy = [one.order.tolist() for one in ranker_of(tokenizer, mode, model).rank(lists)]
     assert expected != greedy
     assert orders(turned) != expected
@@ -169,14 +169,14 @@ def test_corrected_probabilities_below_zero_stand_behind_in_their_order():
     orders = []
     for number in range(DRAWS):
         rng = list_rng(PassageList("q", tuple("abcdef"), query_id=str(number)), 0)
-        found = drawn(corrected, 0.5, rng, corrected=True)
+        found = sample_scores(corrected, 0.5, rng, corrected=True)
         assert np.isfinite(found).all()
         order = np.argsort(-found).tolist()
         assert order[3:] == [4, 0, 2]
         orders.append(tuple([1, 3, 5].index(item) for item in order[:3]))
     check_shares(orders, plackett_luce([0.7**2, 0.32**2, 0.3**2]))
     nothing = np.array([-0.1, -0.3])
-    assert drawn(nothing, 0.5, rng, corrected=True).tolist() == nothing.tolist()
+    assert sample_scores(nothing, 0.5, rng, corrected=True).tolist() == nothing.tolist()
 
 
 def test_saved_rankers_are_loaded_with_a_temperature(tokenizer, sentences, tmp_path):

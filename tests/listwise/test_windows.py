@@ -70,7 +70,7 @@ def test_lists_of_different_lengths_come_out_as_each_alone_by_hand(lists, size, 
     for values, passages, ranking in zip(lists, given_lists, rankings, strict=True):
         assert shown(passages, ranking) == [str(value) for value in by_hand(values, size, stride)]
         assert ranking.scores is None
-        assert ranking.named is None
+        assert ranking.num_ranked is None
     # One call for each step, with every list that still has a window there.
     steps = [len(window_edges(len(values), size, stride)) for values in lists]
     assert [len(call) for call in ranker.calls] == [sum(n > step for n in steps) for step in range(max(steps))]
@@ -108,14 +108,14 @@ def test_what_stays_unnamed_at_the_back_is_named_by_nobody():
     # stands behind because the first window left it out, 7 because the second did.
     found = SlidingWindows(SmallRanker(keeps=1), 2, 1).rank([numbers(7, 5, 9)])[0]
     assert found.order.tolist() == [2, 0, 1]
-    assert found.named == 1
+    assert found.num_ranked == 1
     # A passage that a window named stays named though unnamed ones stand before it.
     found = SlidingWindows(SmallRanker(keeps=1), 2, 2).rank([numbers(7, 5, 1, 9)])[0]
     assert found.order.tolist() == [0, 1, 3, 2]
-    assert found.named == 3
+    assert found.num_ranked == 3
     alone = SmallRanker(keeps=2).rank([numbers(7, 5, 9)])[0]
     one_window = SlidingWindows(SmallRanker(keeps=2), 5, 2).rank([numbers(7, 5, 9)])[0]
-    assert (one_window.order.tolist(), one_window.named) == (alone.order.tolist(), 2)
+    assert (one_window.order.tolist(), one_window.num_ranked) == (alone.order.tolist(), 2)
 
 
 def test_any_answers_give_a_permutation():

@@ -19,10 +19,10 @@ from backpack_rank.models import initialisation
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.initialisation import (
     WEIGHTS,
+    init_with_entropy,
     last_attention,
     sharpness,
     start_from_attention,
-    start_sharp,
     start_weights,
     truncated,
 )
@@ -172,7 +172,7 @@ def test_every_known_type_is_one_of_transformers():
 def test_a_sharp_start_has_half_of_the_greatest_entropy(name, batch):
     ranker = ranker_over(CONFIGS[name], 8)
     backpack = ranker.backpack
-    start_sharp(backpack, batch, seed=3)
+    init_with_entropy(backpack, batch, seed=3)
     weights = backpack.pooled_weights(batch).double().numpy()
     shares = [
         -sum(p * np.log(p) for p in row[:length] if p > 0) / np.log(length)
@@ -181,9 +181,9 @@ def test_a_sharp_start_has_half_of_the_greatest_entropy(name, batch):
     ]
     assert np.mean(shares) == pytest.approx(0.5, abs=1e-3)
     first = backpack.sense_weight_net.c_attn.weight.clone()
-    start_sharp(backpack, batch, seed=3)
+    init_with_entropy(backpack, batch, seed=3)
     assert torch.equal(backpack.sense_weight_net.c_attn.weight, first)
-    start_sharp(backpack, batch, seed=4)
+    init_with_entropy(backpack, batch, seed=4)
     assert not torch.equal(backpack.sense_weight_net.c_attn.weight, first)
 
 

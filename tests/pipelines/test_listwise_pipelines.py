@@ -16,12 +16,12 @@ from scipy.stats import kendalltau
 from backpack_rank.data.passages import PassageList
 from backpack_rank.data.trec import read_run
 from backpack_rank.experiments.first_stages import FirstStages
-from backpack_rank.experiments.list_tables import ListTable
+from backpack_rank.experiments.list_tables import RerankingGrid
 from backpack_rank.listwise.base import Ranking
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.list_sources import ListSettings
+from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_of
 from backpack_rank.reranking.ranking_cache import RankingCache
@@ -50,7 +50,7 @@ def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_sta
     assert set(found) == set(candidates)
     moved = 0
     for one in lists_of(candidates, test, depth=None):
-        (ranking,) = model.rank([one.taken(range(min(DEPTH, len(one))))])
+        (ranking,) = model.rank([one.select(range(min(DEPTH, len(one))))])
         expected = [one.ids[place] for place in ranking.order] + list(one.ids[DEPTH:])
         assert list(found[one.query_id]) == expected
         moved += expected != list(one.ids)
@@ -81,7 +81,7 @@ def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
     model = load_listwise(ranker)
     found = run_of(tmp_path)
     for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=DEPTH):
-        shown = one.taken(range(len(one) - 1, -1, -1))
+        shown = one.select(range(len(one) - 1, -1, -1))
         (ranking,) = model.rank([shown])
         assert list(found[one.query_id])[: len(one)] == [shown.ids[place] for place in ranking.order]
 
@@ -154,8 +154,8 @@ def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
     known = RankingCache(file, {"mode": "x"})
     assert one in known
     assert known[one].order.tolist() == [1, 0]
-    assert (known[one].scores.tolist(), known[one].named) == ([0.5, 2.0], 1)
-    assert one.taken([1, 0]) not in known
+    assert (known[one].scores.tolist(), known[one].num_ranked) == ([0.5, 2.0], 1)
+    assert one.select([1, 0]) not in known
     assert PassageList("query", ("a", "c"), ("1", "2"), "q") not in known
     assert one not in RankingCache(file, {"mode": "y"})
 
@@ -168,7 +168,7 @@ def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tm
         "CapCal": {"calibration": OmegaConf.to_container(composed("calibration=capcal").calibration)},
         "Top 2": {"data": {"first_stage": {"depth": 2}}},
     }
-    table = ListTable("capcal_table3", {"DL19": synthetic}, rows, baseline="Base")
+    table = RerankingGrid("capcal_table3", {"DL19": synthetic}, rows, baseline="Base")
     table.run(EvaluationSettings.of(config), tmp_path, quiet=True)
     with open(tmp_path / "capcal_table3.csv", newline="") as file:
         lines = list(csv.DictReader(file))
@@ -184,9 +184,9 @@ def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tm
     markdown = (tmp_path / "capcal_table3.md").read_text()
     assert f"{100 * measured['Base']:.2f}" in markdown
     with pytest.raises(ValueError, match="none: there is no such published table; use one of capcal_table1"):
-        ListTable("none", {}, {})
+        RerankingGrid("none", {}, {})
     with pytest.raises(ValueError, match=r"task\.baseline=x is none of the rows Base"):
-        ListTable("capcal_table3", {}, {"Base": {}}, baseline="x")
+        RerankingGrid("capcal_table3", {}, {"Base": {}}, baseline="x")
 
 
 def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
@@ -238,9 +238,9 @@ def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> Non
     assert [(row["task"], row["kind"]) for row in rows] == [("MathSort", "Orig."), ("MathSort", "PSC")]
     assert {row["model"] for row in rows} == {"listwise LM"}
     saved = load_listwise(ranker)
-    lists = ListSettings("mathsort", 4, 4, held_out=4).held_out_lists(None)
+    lists = ListwiseDataConfig("mathsort", 4, 4, held_out=4).held_out_lists(None)
     ranked = saved.rank([item.passages for item in lists])
-    taus = [kendalltau(one.ranks(), item.levels).statistic for one, item in zip(ranked, lists, strict=True)]
+    taus = [kendalltau(one.ranks(), item.relevance_levels).statistic for one, item in zip(ranked, lists, strict=True)]
     assert float(rows[0]["tau"]) == pytest.approx(np.mean(taus))
     with pytest.raises(ValueError, match="gsm8ksort is read from its file"):
         evaluate(composed(*options(ranker, *more, "task.tasks=[gsm8ksort]")), tmp_path)

@@ -28,7 +28,7 @@ def winners(ranker: Path, one: PassageList) -> dict[frozenset[int], int | None]:
     model, found = load_listwise(ranker), {}
     for low in range(len(one)):
         for high in range(low + 1, len(one)):
-            forth, back = (order[model.rank([one.taken(order)])[0].order[0]] for order in ([low, high], [high, low]))
+            forth, back = (order[model.rank([one.select(order)])[0].order[0]] for order in ([low, high], [high, low]))
             found[frozenset((low, high))] = forth if forth == back else None
     return found
 
@@ -54,7 +54,7 @@ def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> 
     dataset = dataset_of(config.data)
     comparisons = ties = 0
     for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=None):
-        shown = one.taken(range(min(DEPTH, len(one))))
+        shown = one.select(range(min(DEPTH, len(one))))
         preferred = winners(ranker, shown)
         order, asked = bubbled(preferred, len(shown), 2)
         assert list(found[one.query_id]) == [shown.ids[place] for place in order] + list(one.ids[DEPTH:])

@@ -21,7 +21,7 @@ from backpack_rank.listwise.propensity import load_propensities
 from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.list_sources import ListSettings
+from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.output_folder import run_folder
 from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.pipelines.train import train
@@ -62,9 +62,11 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run:
     assert (summary["lists"], summary["lists_per_epoch"], summary["steps"]) == ("mathsort", 24, 9)
     ranker = load_listwise(run / "ranker", device="cpu")
     assert (ranker.passages, ranker.mode, ranker.pair_tokenizer.max_length) == (4, "first_token", 400)
-    held_out = ListSettings("mathsort", 4, held_out=12).held_out_lists(None)
+    held_out = ListwiseDataConfig("mathsort", 4, held_out=12).held_out_lists(None)
     rankings = ranker.rank([item.passages for item in held_out])
-    assert sorting_scores(rankings, [item.levels for item in held_out]).tau == pytest.approx(summary["best"], abs=1e-6)
+    assert sorting_scores(rankings, [item.relevance_levels for item in held_out]).tau == pytest.approx(
+        summary["best"], abs=1e-6
+    )
     with open(run / "logs" / "metrics.csv") as handle:
         logged = [float(row["val/kendall_tau"]) for row in csv.DictReader(handle) if row["val/kendall_tau"]]
     assert len(logged) == 3
@@ -78,7 +80,7 @@ def test_propensities_are_estimated_and_change_training(
     evaluate(configured("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found")
     found = load_propensities(tmp_path / "found")
     assert (found.size, found.lists, found.shuffles) == (4, 20, 3)
-    lists = [item.passages for item in ListSettings("mathsort", 4, 20).source(None).lists(0)]
+    lists = [item.passages for item in ListwiseDataConfig("mathsort", 4, 20).source(None).lists(0)]
     shuffled = rank_shuffled(load_listwise(run / "ranker", device="cpu"), lists, 3)
     counts = np.zeros((4, 4), dtype=int)
     for ranking in shuffled.rankings:
@@ -139,17 +141,19 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
 
 def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_order() -> None:
     data = dataset_of(configured("train", *SYNTHETIC[:-1]).data)
-    given = ListSettings("collection", 6).source(data).lists(0)
-    shown = {strength: ListSettings("collection", 6, imbalance=strength).source(data).lists(0) for strength in (0, 1)}
+    given = ListwiseDataConfig("collection", 6).source(data).lists(0)
+    shown = {
+        strength: ListwiseDataConfig("collection", 6, imbalance=strength).source(data).lists(0) for strength in (0, 1)
+    }
     assert [item.order.tolist() for item in shown[1]] == [list(range(6))] * len(given)
     assert [item.passages.ids for item in shown[0]] != [item.passages.ids for item in given]
     for strength, lists in shown.items():
         for before, after in zip(given, lists, strict=True):
             grades = dict(zip(before.passages.ids, before.grades, strict=True))
             assert dict(zip(after.passages.ids, after.grades, strict=True)) == grades, strength
-    held_out = ListSettings("collection", 6, imbalance=1.0).held_out_lists(data)
+    held_out = ListwiseDataConfig("collection", 6, imbalance=1.0).held_out_lists(data)
     assert [item.passages for item in held_out] == [
-        item.passages for item in ListSettings("collection", 6).held_out_lists(data)
+        item.passages for item in ListwiseDataConfig("collection", 6).held_out_lists(data)
     ]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.reporting.charts import heat_maps
-from backpack_rank.reporting.dots import DotRow, dots_chart, dots_plot
-from backpack_rank.reporting.list_position import write_matrix
+from backpack_rank.reporting.dots import DotRow, dot_plot, dots_chart
+from backpack_rank.reporting.list_position import write_heat_map
 from backpack_rank.reporting.position_curves import (
     PositionCurve,
     PositionReport,
@@ -38,7 +38,7 @@ def texts(path: Path) -> set[str]:
 
 def test_a_matrix_is_written_with_all_digits_and_positions_from_one(tmp_path: Path):
     matrix = np.array([[0.1, 0.2, math.nan], [1 / 3, 0.4, 0.5]])
-    paths = write_matrix(tmp_path, "m", matrix, title="T", rows="in", columns="out", value="share", centre=0.25)
+    paths = write_heat_map(tmp_path, "m", matrix, title="T", rows="in", columns="out", value="share", centre=0.25)
     assert [path.name for path in paths] == ["m.json", "m.csv", "m.png", "m.svg"]
     found = json.loads(paths[0].read_text())
     assert found["panels"] == {"": [[0.1, 0.2, None], [1 / 3, 0.4, 0.5]]}
@@ -51,7 +51,7 @@ def test_a_matrix_is_written_with_all_digits_and_positions_from_one(tmp_path: Pa
 
 
 def test_several_matrices_are_panels_of_one_picture_with_one_scale(tmp_path: Path):
-    paths = write_matrix(tmp_path, "m", {"before": np.eye(3), "after": np.full((3, 3), 1 / 3)}, centre=1 / 3)
+    paths = write_heat_map(tmp_path, "m", {"before": np.eye(3), "after": np.full((3, 3), 1 / 3)}, centre=1 / 3)
     assert {"before", "after"} <= texts(paths[3])
     assert {line[0] for line in rows(paths[1])[1:]} == {"before", "after"}
     before, after = np.eye(3).tolist(), np.full((3, 3), 1 / 3).tolist()
@@ -66,7 +66,7 @@ def test_several_matrices_are_panels_of_one_picture_with_one_scale(tmp_path: Pat
 
 def test_equal_matrices_give_equal_files(tmp_path: Path):
     for name in ("a", "b"):
-        write_matrix(tmp_path / name, "m", np.eye(4), centre=0.25)
+        write_heat_map(tmp_path / name, "m", np.eye(4), centre=0.25)
     for ending in ("json", "csv", "png", "svg"):
         assert (tmp_path / "a" / f"m.{ending}").read_bytes() == (tmp_path / "b" / f"m.{ending}").read_bytes()
 
@@ -76,7 +76,7 @@ def test_equal_matrices_give_equal_files(tmp_path: Path):
     [(np.zeros((3, 3)), None), (np.full((2, 2), 0.5), 0.5), (np.array([[-1.0, 2.0]]), 0.0), (np.zeros((1, 1)), 0.0)],
 )
 def test_matrices_of_one_value_and_negative_ones_are_drawn(tmp_path: Path, matrix: np.ndarray, centre: float | None):
-    assert write_matrix(tmp_path, "m", matrix, centre=centre)[2].stat().st_size > 5000
+    assert write_heat_map(tmp_path, "m", matrix, centre=centre)[2].stat().st_size > 5000
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_matrices_of_one_value_and_negative_ones_are_drawn(tmp_path: Path, matri
 )
 def test_what_cannot_be_drawn_is_named(tmp_path: Path, matrix, message: str):
     with pytest.raises(ValueError, match=message):
-        write_matrix(tmp_path, "m", matrix)
+        write_heat_map(tmp_path, "m", matrix)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -172,7 +172,7 @@ def test_dots_stand_at_their_means_and_the_line_spans_them(tmp_path: Path):
         ],
         "dl20": [DotRow("BM25", {"before": Estimate(0.45, 0.45)})],
     }
-    png, svg = dots_plot(tmp_path / "stages", panels, measure="nDCG@10", title="First stages")
+    png, svg = dot_plot(tmp_path / "stages", panels, measure="nDCG@10", title="First stages")
     assert png.stat().st_size > 5000
     assert {"dl19", "dl20", "BM25", "TAS-B", "before", "after", "nDCG@10", "First stages"} <= texts(svg)
     spec = dots_chart(panels, measure="nDCG@10")
@@ -181,6 +181,6 @@ def test_dots_stand_at_their_means_and_the_line_spans_them(tmp_path: Path):
     assert {(row["dot"], row["value"]) for row in rows} == {("before", 0.5), ("after", 0.7), ("after", 0.5)}
     assert second["layer"][2]["encoding"]["y"]["sort"] == ["BM25"]
     with pytest.raises(ValueError, match="no row"):
-        dots_plot(tmp_path / "none", {}, measure="x")
+        dot_plot(tmp_path / "none", {}, measure="x")
     with pytest.raises(ValueError, match="row 'BM25' has no dot"):
-        dots_plot(tmp_path / "none", {"": [DotRow("BM25", {})]}, measure="x")
+        dot_plot(tmp_path / "none", {"": [DotRow("BM25", {})]}, measure="x")

@@ -8,8 +8,8 @@ from shown import printed
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.reporting.list_bias_tables import (
     REMEDY_COLUMNS,
+    PositionBiasStats,
     StageFigures,
-    SystemEvenness,
     SystemOrders,
     evenness_table,
     first_stage_table,
@@ -74,11 +74,11 @@ def test_input_orders_and_taus_stand_side_by_side():
 
 
 def test_evenness_has_a_column_of_wrong_pairs_only_where_the_right_order_is_known():
-    plain = SystemEvenness("plain", 1000, 0.25, 0.0125, 0.4, 0.3)
+    plain = PositionBiasStats("plain", 1000, 0.25, 0.0125, 0.4, 0.3)
     table = evenness_table([plain], "dl19")
     assert [entry.text for entry in table.sections[0][1][0][1]] == ["1,000", "0.250", "0.013", "0.400", "0.300"]
     assert "wrong" not in printed(table)
-    both = evenness_table([plain, SystemEvenness("sorted", 10, 0, 0, 0.5, 0, 0.1)], "math")
+    both = evenness_table([plain, PositionBiasStats("sorted", 10, 0, 0, 0.5, 0, 0.1)], "math")
     assert [line[1][-1].text for line in both.sections[0][1]] == ["-", "0.100"]
     assert both.records[0][-1] is None
 

@@ -13,9 +13,9 @@ from backpack_rank.evaluation.results import Estimate
 from backpack_rank.reporting.published import published
 from backpack_rank.reporting.rotation_tables import (
     BothSets,
-    ChainedRankers,
     RankersAtAlpha,
-    RankersOnBoth,
+    RotationRow,
+    TransferRow,
     alpha_table,
     effect_table,
     printed_on_both,
@@ -55,11 +55,9 @@ def figures(*means: float) -> dict[str, Estimate]:
 
 @pytest.fixture
 def effect() -> Table:
-    tk = RankersOnBoth(
-        figures(0.5, 0.4, 0.9), figures(0.4, 0.4, 0.88), {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2}, 2
-    )
-    turned = RankersOnBoth(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), {})
-    knrm = RankersOnBoth(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), {})
+    tk = RotationRow(figures(0.5, 0.4, 0.9), figures(0.4, 0.4, 0.88), {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2}, 2)
+    turned = RotationRow(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), {})
+    knrm = RotationRow(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), {})
     measured = {("TK", "Original"): tk, ("TK", "Debiased"): turned, ("knrm", "Original"): knrm}
     return effect_table("rotation_table4", measured, "squad/test", ("BM25", figures(0.6, 0.5, 0.8)), ["A note."])
 
@@ -97,8 +95,8 @@ def test_lines_have_all_digits_and_say_how_many_rankers(effect: Table) -> None:
 
 def test_table_5_marks_what_is_better() -> None:
     chains = {
-        "a": ChainedRankers(figures(0.5, 0.4, 0.9)),
-        "c": ChainedRankers(figures(0.52, 0.39, 0.9), {"nDCG@10": "a"}, rankers=3),
+        "a": TransferRow(figures(0.5, 0.4, 0.9)),
+        "c": TransferRow(figures(0.52, 0.39, 0.9), {"nDCG@10": "a"}, rankers=3),
     }
     table = transfer_table({"TK": chains, "knrm": {"a": chains["a"]}}, "squad", "nq", "squad/test")
     assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == ["*0.857ab", "*0.832ab", "*0.937"]

@@ -46,7 +46,7 @@ class SmallRanker(ListwiseRanker):
         if self.keeps is None or self.keeps >= len(passages):
             return found if self.scores else Ranking(found.order)
         kept = found.order[: self.keeps]
-        return Ranking(np.concatenate([kept, np.sort(found.order[self.keeps :])]), named=self.keeps)
+        return Ranking(np.concatenate([kept, np.sort(found.order[self.keeps :])]), num_ranked=self.keeps)
 
 
 class RandomRanker(SmallRanker):

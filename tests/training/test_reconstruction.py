@@ -14,7 +14,7 @@ from backpack_rank.training.reconstruction import (
     Reconstructed,
     Reconstruction,
     ReconstructionModule,
-    mix_and_pooled,
+    mixed_and_pooled,
     train_senses_only,
 )
 
@@ -59,7 +59,7 @@ def fitted(ranker, texts, held_out, tmp_path, steps=60, **options):
 def test_the_mix_is_that_of_the_ranker_and_the_target_the_last_hidden_state(kind, ranker, make_backpack, texts):
     ranker = ranker.eval() if kind == "bert" else make_backpack()
     batch = PackedBatch.from_sequences(texts[:5])
-    mix, pooled = mix_and_pooled(ranker.backpack, batch)
+    mix, pooled = mixed_and_pooled(ranker.backpack, batch)
     torch.testing.assert_close(mix, ranker(batch, return_senses=True).senses.sum(1), atol=1e-5, rtol=1e-4)
     for row, text in enumerate(texts[:5]):
         hidden = ranker.backpack.hidden_states(PackedBatch.from_sequences([text]))
@@ -70,7 +70,9 @@ def test_explained_variance_and_cosine_are_those_of_vectors_less_their_means(ran
     found = Reconstructed.on(ranker, texts[:20], batch_size=6)
     ranker.eval()
     with torch.no_grad():
-        mix, pooled = (part.numpy() for part in mix_and_pooled(ranker.backpack, PackedBatch.from_sequences(texts[:20])))
+        mix, pooled = (
+            part.numpy() for part in mixed_and_pooled(ranker.backpack, PackedBatch.from_sequences(texts[:20]))
+        )
     assert found.explained == pytest.approx(
         1 - np.var(pooled - mix, axis=0).sum() / np.var(pooled, axis=0).sum(), abs=1e-4
     )
@@ -89,7 +91,7 @@ def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_
     module.log = lambda *args, **options: None
     batch = PackedBatch.from_sequences(texts[:20])
     with torch.no_grad():
-        mix, pooled = (part.numpy() for part in mix_and_pooled(ranker.backpack, batch))
+        mix, pooled = (part.numpy() for part in mixed_and_pooled(ranker.backpack, batch))
         loss = float(module.training_step(batch, 0))
     constant = np.square(mix.mean(0)).sum() / module.before.variance
     target = pooled - pooled.mean(0)

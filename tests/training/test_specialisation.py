@@ -240,7 +240,7 @@ def test_settled_and_merged_words_of_a_class_are_one_without_the_chosen_senses(
         for query_id, run in candidates.items()
     }
     before = gap(ranker, pair_tokenizer, jobs, candidates, 0.0)
-    given.settle(ranker, pair_tokenizer)
+    given.finalise(ranker, pair_tokenizer)
     gaps = [gap(ranker, pair_tokenizer, jobs, candidates, alpha) for alpha in (0.0, 1.0)]
     assert gaps[0] < 1e-5 < before
     assert gaps[1] > 1e-2

@@ -75,7 +75,7 @@ def load_beir(
         run,
         answerable_only=answerable_only,
     )
-    return collection.only(drawn_queries(collection.queries, max_queries, seed))
+    return collection.select_queries(drawn_queries(collection.queries, max_queries, seed))
 
 
 def _labels(

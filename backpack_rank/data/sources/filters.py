@@ -86,4 +86,4 @@ def make_collection(
     if not kept:
         what = "queries with a relevant document" if answerable_only else "queries"
         raise ValueError(f"{name} has no {what}; look at the split, the qrels and the filters")
-    return Collection(name, documents, queries, qrels, candidates).only(kept)
+    return Collection(name, documents, queries, qrels, candidates).select_queries(kept)

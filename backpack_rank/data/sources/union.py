@@ -62,7 +62,7 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
         return hashlib.blake2b(f"{seed} {query_id}".encode(), digest_size=8).digest()
 
     kept = set(sorted(collection.queries, key=place)[:count])
-    return collection.only(query_id for query_id in collection.queries if query_id in kept)
+    return collection.select_queries(query_id for query_id in collection.queries if query_id in kept)
 
 
 class UnionStore:

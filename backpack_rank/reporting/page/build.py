@@ -10,7 +10,7 @@ from backpack_rank.evaluation.results import Report, RunInfo, SystemResult
 from backpack_rank.reporting.page.data import Page, Sense, SensePanel, Table
 from backpack_rank.reporting.page.figures import cutoff_gallery, figure_of, headline_table, tradeoff_gallery
 from backpack_rank.reporting.report_tables import describe
-from backpack_rank.reporting.rows import Cell, Grid
+from backpack_rank.reporting.rows import Cell, ComparisonTable
 from backpack_rank.senses.profiles import SenseProfile
 
 _HEADLINE = ("nDCG@10", "MRR@10", "RR@10", "AP", "ARaB(tf)@10", "RaB(tf)@10", "NFaiRR@10")
@@ -64,7 +64,7 @@ def page_of_rows(
     )
 
 
-def comparison_table(grid: Grid, notes: Sequence[str] = ()) -> Table:
+def comparison_table(grid: ComparisonTable, notes: Sequence[str] = ()) -> Table:
     """A table of a comparison: the best figure of a column bold, letters of significance raised."""
     rows = tuple((f"{letter} {system}", *map(_compared, cells)) for letter, system, cells in grid.lines)
     return Table(("system", *grid.measures), rows, grid.title, notes=tuple(notes))
