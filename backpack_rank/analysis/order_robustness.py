@@ -18,7 +18,7 @@ from backpack_rank.data.passages import PassageList
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.listwise.base import ListwiseRanker, Ranking
 from backpack_rank.listwise.list_runs import effectiveness_of
-from backpack_rank.listwise.shuffling import shuffles
+from backpack_rank.listwise.permutation import shuffles
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.transitions import stacked_ranks
+from backpack_rank.listwise.propensity import stacked_ranks
 
 
 @dataclass(frozen=True, eq=False)

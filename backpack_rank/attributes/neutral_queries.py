@@ -14,8 +14,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from backpack_rank.attributes.lexicon import Lexicon
-from backpack_rank.attributes.words import count_groups
+from backpack_rank.attributes.lexicon import Lexicon, count_groups
 from backpack_rank.data.collection import Queries
 from backpack_rank.data.trec import numbered_lines, read_queries_tsv
 from backpack_rank.data.words import Tokenizer, word_tokens

@@ -120,7 +120,7 @@ def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]
 
 
 def requests_run(requests: Iterable[Request]) -> Run:
-    """A run in the order of the file; see :meth:`Request.run`. ``data.formats.write_run`` writes it as TREC."""
+    """A run in the order of the file; see :meth:`Request.run`. ``data.trec.write_run`` writes it as TREC."""
     return {request.query_id: request.run() for request in requests}
 
 

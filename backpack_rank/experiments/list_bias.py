@@ -23,8 +23,8 @@ from backpack_rank.experiments.grid import needed_listwise
 from backpack_rank.experiments.sorting import TASKS
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
 from backpack_rank.listwise.list_runs import lists_of
-from backpack_rank.listwise.shuffling import rank_shuffled
-from backpack_rank.listwise.transitions import Transitions
+from backpack_rank.listwise.permutation import rank_shuffled
+from backpack_rank.listwise.propensity import Transitions
 from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints

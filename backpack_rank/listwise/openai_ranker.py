@@ -15,10 +15,9 @@ from typing import Any
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import cache_dir
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
-from backpack_rank.listwise.chat_server import ChatServer, RetryPolicy, ServerError, StoppedError
+from backpack_rank.listwise.chat_server import Answer, ChatServer, ResponseStore, RetryPolicy, ServerError, StoppedError
 from backpack_rank.listwise.parsing import Parsed, parse_ranking
 from backpack_rank.listwise.prompt import Prompt
-from backpack_rank.listwise.responses import Answer, ResponseStore
 
 log = logging.getLogger(__name__)
 OPENAI = "https://api.openai.com/v1"
@@ -88,7 +87,7 @@ class OpenAiRanker(ListwiseRanker):
             key_variable: environment variable that holds the key; None for a server without keys.
             concurrency: requests on their way at the same time, at most.
             timeout, retries, backoff, longest_wait: as in
-                :class:`~backpack_rank.listwise.chat_server.Patience`.
+                :class:`~backpack_rank.listwise.chat_server.RetryPolicy`.
             temperature: of the answer; None leaves it to the server, as models that think ask for.
             seed: for servers that take one; None sends none.
             max_tokens: of an answer, thoughts included; None leaves it to the server.

@@ -22,9 +22,11 @@ from backpack_rank.listwise.identifiers import (
     IdentifierKind,
     IdentifierTokens,
     identifier_names,
+    leading_tokens,
+    tokenize_continuation,
+    tokenize_prefix,
     without_identifiers,
 )
-from backpack_rank.listwise.segments import leading_tokens, tokenize_continuation, tokenize_prefix
 
 _FIELDS = {
     "system": {"count"},

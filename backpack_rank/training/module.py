@@ -16,9 +16,7 @@ from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.models.factory import Ranker
-from backpack_rank.training.losses import scatter_lists
-from backpack_rank.training.ranking_loss import RankingLoss
-from backpack_rank.training.terms import AuxiliaryLoss
+from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss, scatter_lists
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
 

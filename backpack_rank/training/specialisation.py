@@ -23,20 +23,19 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker, load_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.sensitivity import sensitivity
 from backpack_rank.senses.specialised import Specialised, check_senses, specialised_senses
-from backpack_rank.training.moved_senses import project_into_senses
-from backpack_rank.training.ranking_loss import RankingLoss
+from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss
 from backpack_rank.training.specialisation_terms import (
     AlphaRobust,
     ContentFree,
     Counterfactual,
+    CounterfactualScorer,
     ReferenceGap,
     TiedSenses,
 )
-from backpack_rank.training.terms import AuxiliaryLoss
-from backpack_rank.training.wordings import CounterfactualScorer
 
 log = logging.getLogger(__name__)
 PARTS = ("tied", "counterfactual", "content", "any_alpha", "kept")
@@ -81,7 +80,7 @@ class Specialisation:
             the words apart most already; where all s_l are alike, as in new senses, any choice is as good.
         tied, counterfactual, content, any_alpha, kept: weights of the terms; 0 leaves one out.
         moved: before training, what sets the words of the classes apart is moved from the other senses into S, see
-            :func:`~backpack_rank.training.moved_senses.project_into_senses`.
+            :func:`~backpack_rank.training.specialisation.project_into_senses`.
         alike: the contextual network reads the words of a class alike at every alpha
             (:mod:`backpack_rank.models.word_boundaries`), so the attribute passes through sense vectors alone.
         wide: titles, occupations with gendered forms and kinship are tied, moved and read alike as well.
@@ -243,3 +242,33 @@ def _vocabulary(pair_tokenizer: PairTokenizer) -> tuple[int | None, int, int, di
         pair_tokenizer.end_id,
         pair_tokenizer.tokenizer.get_vocab(),
     )
+
+
+_SMALL = 1e-6
+
+
+@torch.no_grad()
+def project_into_senses(ranker: BackpackForRanking, classes: TokenClasses, chosen: Sequence[int]) -> int:
+    """Move what sets the words of the classes apart from all other senses into the chosen ones, in place.
+
+    Sense vectors are linear in h(x), C(x)_l = W_l h(x) + b_l. With P the projection onto all differences of h between
+    words of a class, W_l loses W_l P in every other sense, and each chosen sense gains an equal share of what they
+    lose. So the words of a class become alike in the other senses, and the sum over all senses stays as it is for
+    every token: where the contextual weights of the senses are alike, so does the score.
+
+    Returns:
+        The number of directions that were moved, the rank of P.
+    """
+    network = ranker.backpack.sense_network
+    weight = network.final_mlp.c_proj.weight  # [f, k d]
+    with eval_mode(network):
+        hidden = [ranker.backpack.token_hidden(torch.tensor(ids, device=weight.device)) for ids in classes.members]
+    differences = torch.cat([part - part.mean(dim=0) for part in hidden]).double().cpu()
+    _, lengths, directions = torch.linalg.svd(differences, full_matrices=False)
+    basis = directions[lengths > _SMALL * lengths[0]].to(weight)  # [r, f], orthonormal rows
+    senses = weight.unflatten(1, (ranker.config.num_senses, -1))  # a view: changes go into the weight
+    moved = torch.einsum("rf,re,ekd->fkd", basis, basis, senses)
+    moved[:, list(chosen)] = 0
+    senses -= moved
+    senses[:, list(chosen)] += moved.sum(dim=1, keepdim=True) / len(chosen)
+    return len(basis)

@@ -23,9 +23,8 @@ from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.trec import read_run
 from backpack_rank.listwise.base import Ranking
 from backpack_rank.listwise.list_runs import effectiveness_of, lists_of, run_of
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
-from backpack_rank.listwise.shuffling import rank_shuffled
-from backpack_rank.listwise.transitions import Transitions, transition_counts
+from backpack_rank.listwise.permutation import PermutationSelfConsistency, rank_shuffled
+from backpack_rank.listwise.propensity import Transitions, transition_counts
 
 KEEPS_ORDER = 1e6
 """Slope of a ranker that gives the input order back."""

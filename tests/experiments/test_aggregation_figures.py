@@ -14,9 +14,8 @@ from scipy import stats
 
 from backpack_rank.aggregation.borda import Borda
 from backpack_rank.data.trec import ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
+from backpack_rank.listwise.permutation import PermutationSelfConsistency, rank_shuffled
 from backpack_rank.listwise.saved import load_listwise
-from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.settings import dataset_of

@@ -14,9 +14,15 @@ from scipy.stats import kendalltau
 from transformers import BertConfig, BertLMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.calibration import ContentFreeCalibration, calibrated, entropy, normalised
+from backpack_rank.listwise.calibration import (
+    PLACEHOLDERS,
+    ContentFreeCalibration,
+    calibrated,
+    entropy,
+    normalised,
+    placeholders,
+)
 from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.placeholders import PLACEHOLDERS, placeholders
 from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "calibration"

@@ -10,9 +10,8 @@ from transformers import BertConfig, BertLMHeadModel, MistralConfig, MistralForC
 
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.decoding import can_share
+from backpack_rank.listwise.decoding import TokenTrie, can_share
 from backpack_rank.listwise.prompt import PromptTokenizer
-from backpack_rank.listwise.token_trie import TokenTrie
 from backpack_rank.models.backpack import BackpackLMHeadModel
 
 

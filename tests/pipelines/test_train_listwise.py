@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2
 from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.sorting_tasks import MathSort
 from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.listwise.permutation import rank_shuffled
 from backpack_rank.listwise.propensity import load_propensities
 from backpack_rank.listwise.saved import load_listwise
-from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.output_folder import run_folder

@@ -30,9 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Queries
-from backpack_rank.data.synthetic.gender_slots import GENDERS, render
 from backpack_rank.data.synthetic.resources import FOLDER, SKILLS_EACH, Occupation, Skill, read_lists, read_occupations
-from backpack_rank.data.synthetic.templates import Composer, Draft, gerund, with_article
+from backpack_rank.data.synthetic.templates import GENDERS, Composer, Draft, gerund, render, with_article
 
 OCCUPATIONS = read_occupations(FOLDER / "occupations.yaml")
 QUERY_FORMS = read_lists(FOLDER / "queries.yaml", ("job", "a_job", "field", "do", "doing", "do2", "doing2"))

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backpack_rank.models.interactions.base import Interaction
-from backpack_rank.models.interactions.conv_knrm import ConvKnrm
-from backpack_rank.models.interactions.knrm import Knrm
+from backpack_rank.models.interactions.knrm import ConvKnrm, Knrm
 from backpack_rank.models.interactions.match_pyramid import MatchPyramid
 from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk

@@ -14,10 +14,10 @@ from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import list_rng
 from backpack_rank.listwise.calibration import ContentFreeCalibration
 from backpack_rank.listwise.causal_lm import CausalLmRanker
+from backpack_rank.listwise.decoding import sample_scores
+from backpack_rank.listwise.permutation import shuffles
 from backpack_rank.listwise.prompt import PromptTokenizer
-from backpack_rank.listwise.sampling import sample_scores
 from backpack_rank.listwise.saved import load_listwise, save_listwise
-from backpack_rank.listwise.shuffling import shuffles
 
 DRAWS = 4000
 MODES = ["first_token", "generate"]
