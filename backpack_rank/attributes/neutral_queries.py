@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backpack_rank.attributes.lexicon import Lexicon, count_groups
+from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Queries
 from backpack_rank.data.trec import numbered_lines, read_queries_tsv
 from backpack_rank.data.words import Tokenizer, word_tokens
@@ -94,8 +95,7 @@ def load_neutral_queries(
         ValueError: the checksum is wrong; a malformed line (file and line named); an unknown label; no query
             left.
     """
-    if label not in LABELS:
-        raise ValueError(f"unknown query label {label!r}; choose one of {', '.join(LABELS)}")
+    one_of("label", label, LABELS)
     path = _resolve(source, Path(folder) if folder is not None else None, base_address)
     queries = _read(path, label)
     if not queries:

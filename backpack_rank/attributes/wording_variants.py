@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.trec import numbered_lines, read_qrels
 
 GROUPS = ("male", "female", "neutral")
@@ -74,8 +75,7 @@ class WordingVariants:
             ValueError: a group that does not exist, or no item with both.
         """
         for group in (first, second):
-            if group not in GROUPS:
-                raise ValueError(f"there is no wording {group!r}; wordings are {', '.join(GROUPS)}")
+            one_of("wording", group, GROUPS)
         found = [
             WordedPair(query_id, item.name, item.relevance, item.documents[first], item.documents[second])
             for query_id, items in self.items.items()

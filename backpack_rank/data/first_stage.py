@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import numpy as np
 import Stemmer
 from filelock import FileLock
 
+from backpack_rank.checks import at_least, finite, fraction, one_of, whole
 from backpack_rank.data.collection import Collection, DocumentStore, Queries, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
 from backpack_rank.files import atomic_path, cache_dir
@@ -45,14 +45,11 @@ class Bm25Settings:
     method: str
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.k1) and self.k1 >= 0):
-            raise ValueError(f"k1 must be a number of at least 0, got {self.k1}")
-        if not 0 <= self.b <= 1:
-            raise ValueError(f"b must be between 0 and 1, got {self.b}")
-        if self.method not in METHODS:
-            raise ValueError(f"unknown BM25 method {self.method!r}; choose one of {', '.join(METHODS)}")
-        if self.stemmer is not None and self.stemmer not in Stemmer.algorithms():
-            raise ValueError(f"unknown stemmer {self.stemmer!r}; choose one of {', '.join(Stemmer.algorithms())}")
+        finite("BM25: k1", self.k1, 0)
+        fraction("BM25: b", self.b)
+        one_of("BM25: method", self.method, METHODS)
+        if self.stemmer is not None:
+            one_of("BM25: stemmer", self.stemmer, Stemmer.algorithms())
         # An unknown list of stop words or a broken pattern must fail now, not after the corpus was read.
         self.tokenize(["a"])
 
@@ -207,8 +204,7 @@ class Bm25:
         Raises:
             ValueError: an option is out of its range or unknown.
         """
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
+        at_least("threads", threads, 1)
         self.depth = checked_depth(depth)
         self.settings = Bm25Settings(k1, b, stemmer, stopwords, token_pattern, method)
         self.cache = cache
@@ -300,6 +296,5 @@ def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
 
 def checked_depth(depth: int) -> int:
     """The number of candidates per query. Raises ``ValueError`` unless it is a whole number of at least 1."""
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-        raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
+    whole("depth", depth, 1)
     return depth

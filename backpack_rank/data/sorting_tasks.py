@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from backpack_rank.checks import at_least, fraction
 from backpack_rank.data.passages import ListwiseExample, PassageList, check_size
 from backpack_rank.data.trec import fail, numbered_lines
 from backpack_rank.data.words import word_tokens
@@ -108,8 +109,7 @@ class WordSort:
 
     def __post_init__(self) -> None:
         _check(self.number, self.size, self.imbalance)
-        if not 0 <= self.neighbours <= 1:
-            raise ValueError(f"task.neighbours={self.neighbours} must lie in [0, 1]")
+        fraction("task.neighbours", self.neighbours)
         if len(self.words) < 2 * self.size or list(self.words) != sorted(set(self.words)):
             raise ValueError(
                 f"WordSort needs a sorted dictionary of at least {2 * self.size} different words, got "
@@ -278,5 +278,5 @@ def _not_empty(path: str | Path, made: list[ListwiseExample], what: str = "") ->
 
 def _check(number: int, size: int, imbalance: float) -> None:
     check_size(size)
-    if number < 1 or not 0 <= imbalance <= 1:
-        raise ValueError(f"task.number={number} must be at least 1 and task.imbalance={imbalance} in [0, 1]")
+    at_least("task.number", number, 1)
+    fraction("task.imbalance", imbalance)

@@ -18,6 +18,7 @@ from typing import IO, Any, NoReturn, TextIO, cast
 
 import numpy as np
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.collection import Qrels, Queries, Run
 from backpack_rank.files import atomic_path
 
@@ -37,8 +38,7 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
     Raises:
         ValueError: ``depth`` is below 1.
     """
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth must be at least 1 or None for all documents, got {depth}")
+    at_least("depth", depth, 1, null="for all documents")
     return {
         query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
     }

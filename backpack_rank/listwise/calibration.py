@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from backpack_rank.checks import above, at_least, finite, one_of
 from backpack_rank.data.passages import PassageList
 
 ContentFreePrompt = tuple[str, tuple[str, ...]]
@@ -72,12 +73,9 @@ class ContentFreeCalibration:
         remembered: int = 10_000,
     ) -> None:
         """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown placeholder."""
-        if not (math.isfinite(beta) and beta >= 0):
-            raise ValueError(f"calibration.beta={beta} must be 0 or a positive number")
-        if limit is not None and not limit > 0:
-            raise ValueError(f"calibration.limit={limit} must be a positive number, or null for none")
-        if remembered < 0:
-            raise ValueError(f"calibration.remembered={remembered} must be 0 or a positive number of priors")
+        finite("calibration.beta", beta, 0)
+        above("calibration.limit", limit, 0, null="for none")
+        at_least("calibration.remembered", remembered, 0)
         placeholders(placeholder, ["a"])
         self.beta, self.relative, self.limit = beta, relative, limit
         self.placeholder, self.seed, self.remembered = placeholder, seed, remembered
@@ -158,8 +156,7 @@ def placeholders(name: str, passages: Sequence[str], seed: int = 0) -> tuple[str
     Raises:
         ValueError: there is no such variant.
     """
-    if name not in PLACEHOLDERS:
-        raise ValueError(f"calibration.placeholder={name}: use one of {', '.join(PLACEHOLDERS)}")
+    one_of("calibration.placeholder", name, PLACEHOLDERS)
     return tuple(PLACEHOLDERS[name](passages, random.Random(seed)))
 
 

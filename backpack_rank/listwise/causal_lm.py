@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
 from backpack_rank.listwise.decoding import DecodingState, TokenTrie, check_temperature, list_rngs, read, sample_scores
@@ -106,8 +107,7 @@ class CausalLmRanker(ListwiseRanker):
             ValueError: an unknown mode; a temperature below 0; a model that reads in both directions or has an encoder;
                 a tokenizer or a ``max_length`` that is too large for it; no such device.
         """
-        if mode not in MODES:
-            raise ValueError(f"mode={mode!r} of a listwise ranker: use {' or '.join(MODES)}")
+        one_of("listwise ranker: mode", mode, MODES)
         chosen = pick_device(device, "device")
         _check_fit(model, pair_tokenizer)
         self.model: PreTrainedModel = model.to(chosen)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ import requests
 from filelock import FileLock
 from requests.adapters import HTTPAdapter
 
+from backpack_rank.checks import above, at_least
 from backpack_rank.files import write_text
 
 _FORM = 1
@@ -159,11 +160,9 @@ class RetryPolicy:
     longest_wait: float = 300.0
 
     def __post_init__(self) -> None:
-        if not self.timeout > 0:
-            raise ValueError(f"timeout={self.timeout} must be above 0 seconds")
+        above("timeout", self.timeout, 0)
         for name in ("retries", "backoff", "longest_wait"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0")
+            at_least(name, getattr(self, name), 0)
 
     def pause(self, attempt: int, asked: float | None, rng: random.Random) -> float:
         """Seconds to wait after a failed attempt (from 0); never fewer than the server asked for."""

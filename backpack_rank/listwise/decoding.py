@@ -6,7 +6,6 @@ Rankings may be drawn in place of the most probable one (sampling temperature; p
 from __future__ import annotations
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from backpack_rank.checks import finite
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import list_rng
 
@@ -300,8 +300,7 @@ _PURPOSE = "sampling"
 def check_temperature(temperature: float) -> float:
     """The temperature as a number. Raises ``ValueError`` unless it is finite and at least 0."""
     number = float(temperature)
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"temperature={temperature} of a listwise ranker must be a finite number of at least 0")
+    finite("listwise ranker: temperature", number, 0)
     return number
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
+from backpack_rank.checks import one_of
+
 IdentifierKind = Literal["numeric", "alphabetic"]
 KINDS = ("numeric", "alphabetic")
 OPENING, CLOSING, BETWEEN = "[", "]", " > ["
@@ -43,8 +45,7 @@ class IdentifierTokens:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: IdentifierKind) -> None:
         """Raises ``ValueError`` when the tokenizer cannot write identifiers in brackets."""
-        if kind not in KINDS:
-            raise ValueError(f"identifiers={kind!r}: use {' or '.join(KINDS)}")
+        one_of("identifiers", kind, KINDS)
         self.tokenizer, self.kind = tokenizer, kind
         self.merged: set[str] = set()
         self._known: list[list[int]] = []

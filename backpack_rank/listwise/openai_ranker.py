@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import BoundedSemaphore, Event, Lock
 from typing import Any
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import cache_dir
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
@@ -103,11 +104,9 @@ class OpenAiRanker(ListwiseRanker):
         self.model = model
         self.prompt = prompt if isinstance(prompt, Prompt) else Prompt.of(prompt)
         for name, value in (("concurrency", concurrency), ("max_tokens", max_tokens), ("passage_words", passage_words)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+            at_least(name, value, 1, null="")
         for name, price in (("prompt_price", prompt_price), ("answer_price", answer_price)):
-            if not price >= 0:
-                raise ValueError(f"{name}={price} must be at least 0")
+            at_least(name, price, 0)
         patience = RetryPolicy(timeout, retries, backoff, longest_wait)
         self._server = ChatServer(base_url, key_variable, patience, concurrency)
         self._concurrency = concurrency

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from backpack_rank.checks import at_least, fraction
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import write_text
 from backpack_rank.listwise.base import ListwiseRanker, Ranking
@@ -103,8 +104,7 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
     Raises:
         ValueError: no ranking, or one of another size.
     """
-    if size < 1:
-        raise ValueError(f"size={size} of the lists must be at least 1")
+    at_least("size", size, 1)
     if not rankings:
         raise ValueError("there is no ranking to count positions of")
     for number, ranking in enumerate(rankings, start=1):
@@ -156,8 +156,7 @@ class Propensities:
                 f"every row and every column of the transitions must sum to lists x shuffles = {rankings}: each "
                 "ranking takes every input position to one output position"
             )
-        if not 0 < self.floor <= 1:
-            raise ValueError(f"floor={self.floor} of the propensities must be above 0 and at most 1")
+        fraction("propensities: floor", self.floor, ends="(]")
 
     @property
     def size(self) -> int:

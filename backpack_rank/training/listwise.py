@@ -8,7 +8,6 @@ give the mean over lists of the sums that the equations give for one list, as a 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -23,6 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from backpack_rank.analysis.sorting_scores import sorting_scores
+from backpack_rank.checks import at_least, finite
 from backpack_rank.data.passages import ListwiseExample
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.listwise.base import Ranking
@@ -108,8 +108,8 @@ class ListwiseObjective:
     inverse: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.weight) and self.weight >= 0) or not self.noise >= 0:
-            raise ValueError(f"task.weight={self.weight} and task.noise={self.noise} must be at least 0")
+        finite("task.weight", self.weight, 0)
+        at_least("task.noise", self.noise, 0)
         if self.weight == 0 and not self.language_model:
             raise ValueError("task.weight=0 with task.language_model=false leaves nothing to train on")
 

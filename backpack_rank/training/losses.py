@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backpack_rank.checks import above, at_least, one_of
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.models.factory import Ranker
 from backpack_rank.models.rankers import RankerOutput
@@ -193,12 +194,9 @@ class RankingLoss:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.name not in LOSSES:
-            raise ValueError(f"training.loss={self.name}: use one of {', '.join(LOSSES)}")
-        if not self.margin > 0 or not self.weight >= 0:
-            raise ValueError(
-                f"training.margin={self.margin} must be > 0 and training.loss_weight={self.weight} must be >= 0"
-            )
+        one_of("training.loss", self.name, LOSSES)
+        above("training.margin", self.margin, 0)
+        at_least("training.loss_weight", self.weight, 0)
 
     def __call__(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
         """The loss before its weight, and how many lists were left out; see :mod:`backpack_rank.training.losses`."""

@@ -7,7 +7,6 @@ scaling all. The terms are in :mod:`backpack_rank.training.specialisation_terms`
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.lexicon import load_lexicon, load_one_way, load_pairs
 from backpack_rank.attributes.word_classes import load_all_classes
+from backpack_rank.checks import at_least, finite
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker, load_ranker
 from backpack_rank.models.rankers import BackpackForRanking
@@ -107,8 +107,8 @@ class Specialisation:
 
     def __post_init__(self) -> None:
         weights = {part: getattr(self, part) for part in PARTS}
-        if wrong := [part for part, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)]:
-            raise ValueError(f"specialise.{wrong[0]}={weights[wrong[0]]} must be a finite number >= 0")
+        for part, weight in weights.items():
+            finite(f"specialise.{part}", weight, 0)
         if not (self.tied or self.counterfactual):
             raise ValueError(
                 "specialise.tied=0 and specialise.counterfactual=0 leave nothing that takes the attribute out of the "
@@ -118,8 +118,7 @@ class Specialisation:
             raise ValueError(f"specialise.senses={self.senses}: at least one sense must take the attribute")
         if not isinstance(self.senses, int) and (not self.senses or len(set(self.senses)) != len(self.senses)):
             raise ValueError(f"specialise.senses={list(self.senses)}: name one sense or more, each once")
-        if self.counterfactuals is not None and self.counterfactuals < 1:
-            raise ValueError(f"specialise.counterfactuals={self.counterfactuals} must be at least 1, or null for all")
+        at_least("specialise.counterfactuals", self.counterfactuals, 1, null="for all")
 
     @property
     def swap(self) -> Callable[[str], str] | None:

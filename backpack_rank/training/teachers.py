@@ -14,6 +14,7 @@ from filelock import FileLock
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
+from backpack_rank.checks import above, at_least, one_of
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import ListBatch, Teacher
@@ -61,13 +62,9 @@ class Distillation:
     needs_senses: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"teacher.loss={self.kind}: use one of {', '.join(KINDS)}")
-        if not self.weight > 0 or not self.temperature > 0:
-            raise ValueError(
-                f"teacher.weight={self.weight} and teacher.temperature={self.temperature} must be above 0; "
-                "teacher=none trains without a teacher"
-            )
+        one_of("teacher.loss", self.kind, KINDS)
+        above("teacher.weight", self.weight, 0, "; teacher=none trains without a teacher")
+        above("teacher.temperature", self.temperature, 0)
 
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """The distance to the teacher's scores; 0 where the batch has none of them.
@@ -199,8 +196,7 @@ class RankerTeacher:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.candidates_per_query is not None and self.candidates_per_query < 1:
-            raise ValueError(f"teacher.candidates_per_query={self.candidates_per_query} must be at least 1 or null")
+        at_least("teacher.candidates_per_query", self.candidates_per_query, 1, null="")
         _ = self.term, self._ranker_folder  # both check their options
         self._settings("cpu")
 

@@ -142,7 +142,7 @@ def test_runs_are_fused_query_by_query_to_a_depth() -> None:
     }
     assert [(q.query_id, q.runs, q.documents) for q in found.queries] == [("q1", 2, 3), ("q2", 1, 1), ("q3", 1, 2)]
     assert set(fuse(RUNS, ReciprocalRankFusion()).run["q1"]) == {"d1", "d2", "d3", "d4"}
-    with pytest.raises(ValueError, match="depth must be at least 1"):
+    with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         fuse(RUNS, Borda(), depth=0)
     with pytest.raises(ValueError, match="there is no run"):
         fuse([], Borda())

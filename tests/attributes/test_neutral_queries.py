@@ -124,7 +124,7 @@ def test_a_bad_file_is_refused_with_file_and_line(tmp_path, name, text, message)
 
 
 def test_an_unknown_label_is_refused():
-    with pytest.raises(ValueError, match="unknown query label 'neutral'; choose one of n, m, f, o"):
+    with pytest.raises(ValueError, match="label=neutral: use one of n, m, f, o"):
         load_neutral_queries("genderbias_ir", label="neutral")
 
 

@@ -61,7 +61,7 @@ def test_pairs_are_the_items_that_have_both_wordings(folder: Path) -> None:
         WordedPair("q1", "non-relevant", 0, "e", "d"),
     ]
     assert [(pair.query_id, pair.first) for pair in wordings.pairs("neutral", "male")] == [("q1", "c"), ("q2", "c")]
-    with pytest.raises(ValueError, match="no wording 'men'; wordings are male, female, neutral"):
+    with pytest.raises(ValueError, match="wording=men: use one of male, female, neutral"):
         wordings.pairs("men", "female")
     only = wordings.select_queries(["q2", "q9"])
     assert (list(only.items), only.topics, only.stereotypes) == (["q2"], {}, {"q2": "none"})

@@ -144,7 +144,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path, reader, text: str, said: st
     [
         (lambda: MathSort(0), "task.number=0"),
         (lambda: MathSort(3, size=21), "task.size=21 must be from 2 to 20"),
-        (lambda: MathSort(3, imbalance=1.5), r"task.imbalance=1.5 in \[0, 1\]"),
+        (lambda: MathSort(3, imbalance=1.5), r"task.imbalance=1.5 must lie in \[0, 1\]"),
         (lambda: WordSort(("b", "a") * 20, 3), "sorted dictionary of at least 20"),
         (lambda: WordSort(WORDS, 3, neighbours=2), "task.neighbours=2"),
     ],

@@ -210,7 +210,7 @@ def test_an_encoder_is_refused(tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "listwise"}, "mode='listwise' of a listwise ranker: use first_token or generate"),
+        ({"mode": "listwise"}, "listwise ranker: mode=listwise: use one of first_token, generate"),
         ({"device": "cuda:7"}, "torch sees no GPU; use device=cpu"),
     ],
 )

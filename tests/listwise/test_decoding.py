@@ -189,5 +189,5 @@ def test_saved_rankers_are_loaded_with_a_temperature(tokenizer, sentences, tmp_p
 
 @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
 def test_a_temperature_that_is_none_is_refused(temperature, tokenizer):
-    with pytest.raises(ValueError, match=f"temperature={temperature} of a listwise ranker must be a finite number"):
+    with pytest.raises(ValueError, match=f"temperature={temperature} must be a finite number of at least 0"):
         ranker_of(tokenizer, "first_token", temperature=temperature)

@@ -207,7 +207,7 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
         (["task.lists=words"], "task.lists=words: use one of collection, mathsort, wordsort"),
         (["task.size=21"], "task.size=21 must be from 2 to 20"),
         (["task.max_length=500"], "task.max_length=500 exceeds the model's 400 positions"),
-        (["task.augmentation=rotate"], "rotation needs at least 2 groups"),
+        (["task.augmentation=rotate"], "rotation needs groups"),
         (["task.augmentation=rotate", "task.copies=9"], "a list of 4 passages, which cannot be cut into task.copies=9"),
         (["task.epochs=0"], "task.epochs=0 must be a whole number"),
         (["task.learning_rate=0"], "task.learning_rate=0 must be > 0"),

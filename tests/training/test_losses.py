@@ -289,6 +289,10 @@ def test_the_choice_has_the_margin_and_refuses_what_it_does_not_know():
     assert RankingLoss("lambdarank")(*case)[0] == lambdarank(*case)[0]
     with pytest.raises(ValueError, match=r"training\.loss=hinge: use one of listwise_softmax, pairwise_hinge, ran"):
         RankingLoss("hinge")
-    for options in ({"margin": 0.0}, {"weight": -1.0}, {"margin": math.nan}):
-        with pytest.raises(ValueError, match=r"training\.margin.*training\.loss_weight"):
+    for options, said in (
+        ({"margin": 0.0}, r"training\.margin=0\.0 must be above 0"),
+        ({"weight": -1.0}, r"training\.loss_weight=-1\.0 must be at least 0"),
+        ({"margin": math.nan}, r"training\.margin=nan must be above 0"),
+    ):
+        with pytest.raises(ValueError, match=said):
             RankingLoss(**options)

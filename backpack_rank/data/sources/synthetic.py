@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.synthetic.generator import SplitSettings, generate
 
@@ -34,7 +35,6 @@ def load_synthetic(
         ValueError: an unknown split, a count out of range or a skew outside [0, 1].
     """
     queries = {"train": train_queries, "dev": dev_queries, "test": test_queries}
-    if split not in queries:
-        raise ValueError(f"split is {split!r}; choose one of {', '.join(queries)}")
+    one_of("split", split, queries)
     size = DEFAULT_DOCUMENTS[split] if documents is None else documents
     return generate(SplitSettings(split, seed, queries[split], size, skew))

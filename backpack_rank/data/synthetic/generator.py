@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backpack_rank.checks import fraction, one_of
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Queries
 from backpack_rank.data.synthetic.resources import FOLDER, SKILLS_EACH, Occupation, Skill, read_lists, read_occupations
 from backpack_rank.data.synthetic.templates import GENDERS, Composer, Draft, gerund, render, with_article
@@ -62,8 +63,7 @@ class SplitSettings:
     skew: float
 
     def __post_init__(self) -> None:
-        if self.split not in FIRST_ID:
-            raise ValueError(f"split is {self.split!r}; choose one of {', '.join(FIRST_ID)}")
+        one_of("split", self.split, FIRST_ID)
         if not 1 <= self.queries <= MOST_QUERIES:
             raise ValueError(f"{self.split}: {self.queries} queries; choose 1 to {MOST_QUERIES}")
         if not self.queries <= self.relevant_documents or self.documents > MOST_DOCUMENTS:
@@ -71,8 +71,7 @@ class SplitSettings:
                 f"{self.split}: {self.documents} documents for {self.queries} queries; choose at least "
                 f"{int(self.queries / RELEVANT_SHARE) + 1} and at most {MOST_DOCUMENTS}"
             )
-        if not 0.0 <= self.skew <= 1.0:
-            raise ValueError(f"skew is {self.skew}; choose a number from 0 (independent) to 1")
+        fraction("skew", self.skew, "; 0 is independent of wording")
 
     @property
     def relevant_documents(self) -> int:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.synthetic.resources import FOLDER, SLOT, Occupation, Skill, read_lists, read_slots
 
 GENDERS = ("male", "female", "neutral")
@@ -24,8 +25,7 @@ def render(text: str, gender: str) -> str:
         ValueError: the gender is not one of the three.
         KeyError: the text has a slot that ``gendered_words.yaml`` does not list.
     """
-    if gender not in GENDERS:
-        raise ValueError(f"gender is {gender!r}; choose one of {', '.join(GENDERS)}")
+    one_of("gender", gender, GENDERS)
 
     def fill(match: re.Match[str]) -> str:
         slot = match.group(1)

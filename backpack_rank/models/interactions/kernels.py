@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from backpack_rank.checks import above, at_least
+
 SMALLEST_SUM = 1e-10
 """Kernel sums are cut off here before their logarithm."""
 LOG_SCALE = 0.01
@@ -45,9 +47,9 @@ class KernelPooling(nn.Module):
             ValueError: fewer than 2 kernels, or a width that is not above 0.
         """
         super().__init__()
-        if kernels < 2 or not sigma > 0 or not (exact_sigma is None or exact_sigma > 0):
-            widths = f"sigma={sigma}" if exact_sigma is None else f"sigma={sigma} and exact_sigma={exact_sigma}"
-            raise ValueError(f"kernels={kernels} must be at least 2, {widths} above 0")
+        at_least("kernels", kernels, 2)
+        above("sigma", sigma, 0)
+        above("exact_sigma", exact_sigma, 0, null="")
         others = kernels - 1
         # Plain numbers and not buffers: a ranker in half precision would round them.
         self.means: tuple[float, ...]

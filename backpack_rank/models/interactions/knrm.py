@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from backpack_rank.checks import at_least
 from backpack_rank.models.interactions.base import Interaction, Words
 from backpack_rank.models.interactions.kernels import LOG_SCALE, KernelPooling
 
@@ -62,8 +63,8 @@ class ConvKnrm(Interaction):
         exact_sigma: float = 0.001,
     ) -> None:
         super().__init__()
-        if filters < 1 or ngrams < 1:
-            raise ValueError(f"filters={filters} and ngrams={ngrams} must be at least 1")
+        at_least("filters", filters, 1)
+        at_least("ngrams", ngrams, 1)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(embedding_size, filters, kernel_size=length) for length in range(1, ngrams + 1)
         )

@@ -88,7 +88,14 @@ def test_a_zero_vector_spoils_no_gradient():
     assert (query.grad[0, 0] != 0).any()
 
 
-@pytest.mark.parametrize("options", [{"kernels": 1}, {"sigma": 0.0}, {"exact_sigma": -1.0}])
-def test_impossible_kernels_are_refused(options):
-    with pytest.raises(ValueError, match="must be at least 2"):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kernels": 1}, "kernels=1 must be at least 2"),
+        ({"sigma": 0.0}, "^sigma=0.0 must be above 0"),
+        ({"exact_sigma": -1.0}, "exact_sigma=-1.0 must be above 0, or null"),
+    ],
+)
+def test_impossible_kernels_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
         KernelPooling(**options)
