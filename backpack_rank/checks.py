@@ -1,4 +1,4 @@
-"""Checks of options: each raises ``ValueError`` with a sentence that names the option, its value and what may be given.
+"""Checks: each raises ``ValueError`` with a sentence that names the option, its value and what may be given.
 
 at_least("task.size", 1, 2)  # task.size=1 must be at least 2
 """
@@ -6,7 +6,8 @@ at_least("task.size", 1, 2)  # task.size=1 must be at least 2
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 
 def one_of(option: str, value: object, known: Collection[object], hint: str = "") -> None:
@@ -55,3 +56,12 @@ def whole(option: str, value: object, least: int, hint: str = "") -> None:
     """The value is a whole number, ``least`` or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{option}={value!r} must be a whole number of at least {least}{hint}")
+
+
+@contextmanager
+def located(where: object) -> Iterator[None]:
+    """A ``ValueError`` of the block says where it happened, in front: a file and a line, a query, an entry."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error

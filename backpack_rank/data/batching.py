@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch.utils.data import Dataset
 
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -115,10 +116,8 @@ class PairChunks(Dataset):
         documents = dict(zip(doc_ids, self.pair_tokenizer.encode([texts[i] for i in doc_ids]), strict=True))
         queries = {}
         for query_id in dict.fromkeys(pairs.query_ids[row] for row in rows):
-            try:
+            with located(f"query {query_id} of {pairs.collection.name}"):
                 queries[query_id] = self.pair_tokenizer.encode_query(pairs.collection.queries[query_id])
-            except ValueError as error:
-                raise ValueError(f"query {query_id} of {pairs.collection.name}: {error}") from error
         return [self.pair_tokenizer.join(queries[pairs.query_ids[r]], documents[pairs.doc_ids[r]]) for r in rows]
 
 

@@ -110,7 +110,7 @@ def test_a_tsv_file_gives_all_its_queries(tmp_path):
         ("q.csv", "1,a,n\n2,n\n", r"q\.csv, line 2: expected id,text,label"),
         ("q.csv", "1,a,n\n2, ,n\n", r"q\.csv, line 2: expected id,text,label with no empty part"),
         ("q.csv", "1,a,n\n,b,n\n", r"q\.csv, line 2: expected id,text,label with no empty part"),
-        ("q.csv", "1,a,n\n2,b,x\n", r"q\.csv, line 2: unknown label 'x'; labels are n, m, f, o"),
+        ("q.csv", "1,a,n\n2,b,x\n", r"q\.csv, line 2: label=x: use one of n, m, f, o"),
         ("q.csv", "1,a,n\n2,b,m\n1,c,n\n", r"q\.csv, line 3: query '1' occurs twice \(first on line 1\)"),
         ("q.csv", "1,a,m\n", r"q\.csv: no query with label 'n' found"),
         ("q.tsv", "1\ta\n2\tb\tc\n", r"q\.tsv.*2"),

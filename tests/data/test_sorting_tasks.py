@@ -128,7 +128,7 @@ def test_published_words_and_sentences(tmp_path: Path) -> None:
         (read_wordsort, '["a", "b"]\n["a"', "f, line 2: expected JSON"),
         (read_wordsort, '["a", "a"]', "f, line 1: a word stands twice"),
         (read_wordsort, '{"a": 1}', "f, line 1: expected a JSON list of two words"),
-        (read_gsm8ksort, '{"answer": "x"}', "f, line 1: expected a JSON object with a text under 'question'"),
+        (read_gsm8ksort, '{"answer": "x"}', "f, line 1: expected a string under 'question'"),
         (read_gsm8ksort, '{"question": "One."}', "f holds no list of 2 to 20 sentences"),
     ],
 )
