@@ -12,9 +12,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from backpack_rank.analysis.controlled_positions import MEASURES, controlled_positions, with_one_relevant
-from backpack_rank.analysis.order_robustness import order_robustness
-from backpack_rank.analysis.reversals import reversals, wrong_pairs
+from backpack_rank.analysis.list_positions import (
+    MEASURES,
+    controlled_positions,
+    order_robustness,
+    reversals,
+    with_one_relevant,
+    wrong_pairs,
+)
 from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.collection import Qrels
 from backpack_rank.data.dataset import Dataset

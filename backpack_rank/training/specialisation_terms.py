@@ -3,12 +3,12 @@
 With s(alpha) the score of a text with the senses in S times alpha, x' the swapped wording of a text x, and V the
 variance of the scores s(1) within lists (pooled, at least 1, without a gradient):
 
-    TiedSenses             mean over words m of classes such as {he, she}, and over senses l outside S, of
+    TiedSenses       mean over words m of classes such as {he, she}, and over senses l outside S, of
                      |C(m)_l - class mean|^2 / |C(m)_l|^2
     Counterfactual   mean (s(0) of x - s(0) of x')^2 / V
-    ContentFree          mean (s(0) - s(1), both averaged over x and x')^2 / V
-    ReferenceGap             mean (s(1) of x - s(1) of x' - what a reference ranker makes of them)^2 / V
-    AlphaRobust         the ranking loss of s(alpha), alpha drawn from [0, 1] for every batch
+    ContentFree      mean (s(0) - s(1), both averaged over x and x')^2 / V
+    ReferenceGap     mean (s(1) of x - s(1) of x' - what a reference ranker makes of them)^2 / V
+    AlphaRobust      the ranking loss of s(alpha), alpha drawn from [0, 1] for every batch
 
 TiedSenses and Counterfactual take the attribute out of the other senses: out of the sense vectors of words, and out of
 everything else (contextual weights, words of several tokens). ContentFree takes everything but the attribute out of S,

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Borda, ReciprocalRankFusion
 from backpack_rank.aggregation.kemeny import Kemeny
 from backpack_rank.aggregation.rankings import Rankings
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
 from backpack_rank.aggregation.runs import fuse
 from backpack_rank.data.trec import ranking, read_run, write_run
 

@@ -11,11 +11,16 @@ import pytest
 from scipy import stats
 from small_rankers import RandomRanker, SmallRanker, numbers
 
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
-from backpack_rank.analysis.controlled_positions import MEASURES, controlled_positions, with_one_relevant
+from backpack_rank.aggregation.aggregate import ReciprocalRankFusion
 from backpack_rank.analysis.first_stages import first_stage_study
-from backpack_rank.analysis.order_robustness import order_robustness
-from backpack_rank.analysis.reversals import reversals, wrong_pairs
+from backpack_rank.analysis.list_positions import (
+    MEASURES,
+    controlled_positions,
+    order_robustness,
+    reversals,
+    with_one_relevant,
+    wrong_pairs,
+)
 from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.passages import PassageList

@@ -19,9 +19,8 @@ import pytest
 from ir_measures import R, nDCG
 
 from backpack_rank.data.collection import Collection
-from backpack_rank.data.sources.synthetic import load_synthetic
 from backpack_rank.data.synthetic import templates
-from backpack_rank.data.synthetic.generator import OCCUPATIONS, grade, wording
+from backpack_rank.data.synthetic.generator import OCCUPATIONS, grade, load_synthetic, wording
 from backpack_rank.data.synthetic.resources import FOLDER, read_lists, read_occupations, read_slots
 from backpack_rank.data.synthetic.templates import GENDERED_WORDS, PLACEHOLDERS, Composer, Draft, gerund, render
 
@@ -80,7 +79,7 @@ def test_the_default_collection_is_the_one_of_all_published_figures(splits: dict
 
 def test_collection_does_not_depend_on_the_hash_seed() -> None:
     code = (
-        "from backpack_rank.data.sources.synthetic import load_synthetic\n"
+        "from backpack_rank.data.synthetic.generator import load_synthetic\n"
         "import hashlib, json\n"
         "c = load_synthetic('dev', seed=1, dev_queries=20, documents=120)\n"
         "rest = json.dumps([c.queries, c.qrels, c.groups]).encode()\n"

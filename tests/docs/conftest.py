@@ -6,7 +6,7 @@ import pytest
 from workplace import SMALL, Workplace
 
 from backpack_rank.data.first_stage import Bm25
-from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import write_run
 
 

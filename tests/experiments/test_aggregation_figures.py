@@ -12,7 +12,7 @@ import pytest
 from listwise_example import composed, saved_ranker
 from scipy import stats
 
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.trec import ranking
 from backpack_rank.listwise.permutation import PermutationSelfConsistency, rank_shuffled
 from backpack_rank.listwise.saved import load_listwise
