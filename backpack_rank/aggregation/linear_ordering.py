@@ -27,6 +27,11 @@ from scipy.sparse import coo_array, csr_array, vstack
 
 ROUNDS = 300
 _BLOCK = 8  # neighbours that are shuffled to leave a local optimum
+_SHARE = 0.8  # of the time is for the programme, the rest for local search where the programme did not end
+_TRIANGLES = 20_000  # constraints added at a time
+_VIOLATED = 1e-6
+_INTEGER = 1e-6
+_ROUNDING = 1e-3  # of the solver's value of a programme, far below the distance of two losses
 
 
 def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
@@ -96,13 +101,6 @@ def _move(order: np.ndarray, place: int, target: int) -> None:
     else:
         order[place:target] = order[place + 1 : target + 1].copy()
     order[target] = item
-
-
-_SHARE = 0.8  # of the time is for the programme, the rest for local search where the programme did not end
-_TRIANGLES = 20_000  # constraints added at a time
-_VIOLATED = 1e-6
-_INTEGER = 1e-6
-_ROUNDING = 1e-3  # of the solver's value of a programme, far below the distance of two losses
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from backpack_rank.data.passages import PassageList
 
 ContentFreePrompt = tuple[str, tuple[str, ...]]
 """A query and the placeholders of its passages: all that a prior depends on."""
+FIXED_STRING = "This is a placeholder"
 
 
 def normalised(log_probabilities: np.ndarray) -> np.ndarray:
@@ -130,8 +131,6 @@ class ContentFreeCalibration:
         probabilities = normalised(log_probabilities)
         return calibrated(probabilities, normalised(log_prior), self.alpha(probabilities))
 
-
-FIXED_STRING = "This is a placeholder"
 
 PLACEHOLDERS: dict[str, Callable[[Sequence[str], random.Random], list[str]]] = {
     "fixed_string": lambda passages, _: [FIXED_STRING] * len(passages),

@@ -28,6 +28,13 @@ from backpack_rank.files import write_text
 
 _FORM = 1
 """Counted up when the form of the files changes; older ones are then asked for anew."""
+log = logging.getLogger(__name__)
+_PASSING = {408, 409, 425, 429}
+"""Statuses that may pass, as may all from 500 on."""
+_OF_THE_LIST = {400, 413, 422}
+"""Statuses that are about one request (too long, refused by a filter), unless they come for every request."""
+_SECRET = 8
+"""A key that is shorter (``EMPTY``, as local servers take it) is no secret."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +111,6 @@ class ResponseStore:
 
 def _is_count(value: object) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-
-
-log = logging.getLogger(__name__)
-_PASSING = {408, 409, 425, 429}
-"""Statuses that may pass, as may all from 500 on."""
-_OF_THE_LIST = {400, 413, 422}
-"""Statuses that are about one request (too long, refused by a filter), unless they come for every request."""
-_SECRET = 8
-"""A key that is shorter (``EMPTY``, as local servers take it) is no secret."""
 
 
 class ServerError(OSError):

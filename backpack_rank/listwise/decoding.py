@@ -20,6 +20,8 @@ from backpack_rank.checks import finite
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import list_rng
 
+_PURPOSE = "sampling"
+
 
 @dataclass(frozen=True, eq=False)
 class TokenTrie:
@@ -292,9 +294,6 @@ def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         ids[row, width - len(text) :] = text
         mask[row, width - len(text) :] = True
     return torch.from_numpy(ids), torch.from_numpy(mask)
-
-
-_PURPOSE = "sampling"
 
 
 def check_temperature(temperature: float) -> float:

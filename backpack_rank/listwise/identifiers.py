@@ -18,6 +18,7 @@ OPENING, CLOSING, BETWEEN = "[", "]", " > ["
 _CHECKED = 20
 """Identifiers that are tried when an encoder is made; 20 is the window of all three papers."""
 _IN_BRACKETS = {"numeric": re.compile(r"\[(\s*\d+\s*)\]"), "alphabetic": re.compile(r"\[(\s*[A-Za-z]{1,2}\s*)\]")}
+_BEHIND_LETTER, _BEHIND_BREAK = "x", "\n"
 
 
 def identifier_names(kind: str, count: int) -> list[str]:
@@ -126,9 +127,6 @@ def _letters(number: int) -> str:
         number, digit = divmod(number - 1, 26)
         name = chr(ord("A") + digit) + name
     return name
-
-
-_BEHIND_LETTER, _BEHIND_BREAK = "x", "\n"
 
 
 def leading_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:

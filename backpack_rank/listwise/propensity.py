@@ -24,6 +24,12 @@ from backpack_rank.files import write_text
 from backpack_rank.listwise.base import ListwiseRanker, Ranking
 from backpack_rank.listwise.permutation import rank_shuffled
 
+FORMAT = "backpack_rank propensities 1"
+FILE = "propensities.json"
+FLOOR = 0.2
+_LISTS_AT_ONCE = 256
+"""Lists whose shuffles are ranked in one call."""
+
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
@@ -114,13 +120,6 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
                 "shorter lists and cut longer ones"
             )
     return np.stack([ranking.ranks() for ranking in rankings])
-
-
-FORMAT = "backpack_rank propensities 1"
-FILE = "propensities.json"
-FLOOR = 0.2
-_LISTS_AT_ONCE = 256
-"""Lists whose shuffles are ranked in one call."""
 
 
 @dataclass(frozen=True, eq=False)

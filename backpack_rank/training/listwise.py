@@ -31,6 +31,10 @@ from backpack_rank.listwise.prompt import PromptTokenizer
 from backpack_rank.training.listwise_data import ListwiseBatch
 from backpack_rank.training.module import OptimizerConfig, seed_epoch
 
+log = logging.getLogger(__name__)
+TAU, NDCG = "val/kendall_tau", "val/nDCG@10"
+_NDCG = "nDCG@10"
+
 
 def rank_loss(
     scores: Tensor, ranks: Tensor, mask: Tensor, levels: Tensor | None = None, inverse: Tensor | None = None
@@ -83,11 +87,6 @@ def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
 def joint_loss(ranking: Tensor, language: Tensor | None, weight: float) -> Tensor:
     """lambda * L_rank + L_LM (eqs. 3 and 6); without a language-model term L_rank alone, which then needs no weight."""
     return ranking if language is None else weight * ranking + language
-
-
-log = logging.getLogger(__name__)
-TAU, NDCG = "val/kendall_tau", "val/nDCG@10"
-_NDCG = "nDCG@10"
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.counterfactual import LexiconSwap
-from backpack_rank.attributes.lexicon import load_lexicon, load_one_way, load_pairs
-from backpack_rank.attributes.word_classes import load_all_classes
 from backpack_rank.checks import at_least, finite
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker, load_ranker
@@ -39,6 +38,7 @@ from backpack_rank.training.specialisation_terms import (
 
 log = logging.getLogger(__name__)
 PARTS = ("tied", "counterfactual", "content", "any_alpha", "kept")
+_SMALL = 1e-6
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,11 @@ class Specialisation:
         """
         if not (self.counterfactual or self.content or (self.kept and self.reference)):
             return None
-        words = self.attribute
-        names = load_lexicon(words["names"]) if words.get("names") else None
-        one_way = load_one_way(words["one_way"]) if words.get("one_way") else None
-        return partial(_swapped, LexiconSwap(load_pairs(words["swap_pairs"], tuple(words["sides"])), names, one_way))
+        return partial(_swapped, self._words.swap())
+
+    @property
+    def _words(self) -> Attribute:
+        return Attribute(**self.attribute)
 
     def apply(
         self,
@@ -194,7 +195,7 @@ class Specialisation:
         if not isinstance(self.senses, int):
             chosen = [int(sense) for sense in self.senses]
         elif self.senses < count:
-            pairs = load_pairs(self.attribute["pairs"], tuple(self.attribute["sides"])).pairs
+            pairs = self._words.pairs().pairs
             chosen = LowestSenses(self.senses).chosen(sensitivity(ranker.backpack, tokenizer, pairs).values).tolist()
         else:
             chosen = list(range(self.senses))  # refused below
@@ -216,8 +217,7 @@ class Specialisation:
         """Token classes of the attribute, None where no option needs them."""
         if not (self.tied or self.moved or self.alike):
             return None
-        wide = self.attribute.get("wide_classes") or () if self.wide else ()
-        return TokenClasses.of(tokenizer, load_all_classes([*self.attribute["classes"], *wide]))
+        return TokenClasses.of(tokenizer, self._words.classes(wide=self.wide))
 
     def _reference(self, pair_tokenizer: PairTokenizer) -> Ranker:
         assert self.reference is not None
@@ -241,9 +241,6 @@ def _vocabulary(pair_tokenizer: PairTokenizer) -> tuple[int | None, int, int, di
         pair_tokenizer.end_id,
         pair_tokenizer.tokenizer.get_vocab(),
     )
-
-
-_SMALL = 1e-6
 
 
 @torch.no_grad()

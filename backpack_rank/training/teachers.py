@@ -36,6 +36,8 @@ from backpack_rank.senses.cache import texts_fingerprint, weights_fingerprint
 from backpack_rank.training.losses import AuxiliaryLoss, listwise_kl, margin_mse
 
 KINDS = ("margin_mse", "listwise_kl")
+log = logging.getLogger(__name__)
+TEACHER_RUN = "teacher.trec"
 
 
 @dataclass
@@ -77,10 +79,6 @@ class Distillation:
         if self.kind == "margin_mse":
             return margin_mse(scores, batch.teacher, batch.labels, batch.mask)[0]
         return listwise_kl(scores, batch.teacher, batch.mask, self.temperature)[0]
-
-
-log = logging.getLogger(__name__)
-TEACHER_RUN = "teacher.trec"
 
 
 @dataclass(frozen=True)

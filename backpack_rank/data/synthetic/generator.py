@@ -45,6 +45,7 @@ RELEVANT_SHARE, NEAR_SHARE = 0.28, 0.27
 FIRST_ID = {"train": 0, "dev": 300_000, "test": 600_000}
 MOST_DOCUMENTS = 300_000
 MOST_QUERIES = 5_000
+DEFAULT_DOCUMENTS = {"train": 3000, "dev": 600, "test": 2000}
 
 
 @dataclass(frozen=True)
@@ -264,9 +265,6 @@ def _judge(
                 grades[number] = value
         qrels[query_ids[query]] = {doc_ids[number]: grades[number] for number in sorted(grades)}
     return qrels
-
-
-DEFAULT_DOCUMENTS = {"train": 3000, "dev": 600, "test": 2000}
 
 
 def load_synthetic(

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import at_least
-from backpack_rank.models.interactions.base import Interaction, Words
-from backpack_rank.models.interactions.kernels import LOG_SCALE, KernelPooling
+from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, KernelPooling, Words
 
 
 class Knrm(Interaction):

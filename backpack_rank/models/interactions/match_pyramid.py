@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import one_of
-from backpack_rank.models.interactions.base import Interaction, Words
-from backpack_rank.models.interactions.kernels import cosine_match
+from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
 MATCHES = ("cosine", "dot")
 

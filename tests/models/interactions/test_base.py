@@ -6,7 +6,7 @@ import pytest
 import torch
 from interaction_example import batch
 
-from backpack_rank.models.interactions.kernels import KernelPooling, cosine_match
+from backpack_rank.models.interactions.base import KernelPooling, cosine_match
 
 
 def test_the_exact_kernel_is_first_and_the_others_divide_the_interval():
