@@ -26,10 +26,10 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
+from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.factory import Ranker
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
-from backpack_rank.models.token_states import TokenStateCache
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.training_settings import TrainingSettings

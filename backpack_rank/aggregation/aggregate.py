@@ -1,4 +1,4 @@
-r"""What aggregation gives: one order, its cost, and a bound that says how good it is.
+r"""What aggregation gives (one order, its cost, a bound that says how good it is), Borda and reciprocal rank fusion.
 
 The cost of an order is the sum of its Kendall tau distances to the m rankings (paper 003, eq. 2 and 5): over all pairs
 that the order places i before j, the number of rankings W[j, i] that say the opposite. Pairs that a ranking ties or
@@ -7,6 +7,7 @@ does not name both of cost nothing. Summing min(W[i, j], W[j, i]) over all pairs
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeAlias, get_args
@@ -91,3 +92,60 @@ def check_absent(absent: str) -> None:
     """Raise ``ValueError`` unless it is one of :data:`Absent`."""
     if absent not in get_args(Absent):
         raise ValueError(f"absent={absent!r}: use one of {', '.join(get_args(Absent))}")
+
+
+@dataclass(frozen=True)
+class Borda(Aggregator):
+    """Items by mean rank, the lowest first; the score is minus the mean rank.
+
+    Tied items share the middle of their ranks. Equal means: the item that stands earlier among the items.
+
+    Attributes:
+        absent: an item that a ranking leaves out is ``ignored`` there (its mean is over the others; an item in no
+            ranking comes last), or ``last``: it shares the ranks behind those that the ranking names.
+    """
+
+    absent: Absent = "ignored"
+
+    def __post_init__(self) -> None:
+        check_absent(self.absent)
+
+    @property
+    def name(self) -> str:
+        return "borda"
+
+    def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
+        """The items by mean rank."""
+        if self.absent == "last":
+            rankings = rankings.absent_last()
+        return by_scores(rankings, -rankings.mean_ranks(), rankings.precedence())
+
+
+@dataclass(frozen=True)
+class ReciprocalRankFusion(Aggregator):
+    """Items by the sum over the rankings that name them of 1 / (k + rank), ranks from 1; that sum is the score.
+
+    Cormack, Clarke and Buettcher 2009.
+
+    A ranking that leaves an item out adds nothing to it. Tied items share the middle of their ranks. Equal sums: the
+    item that stands earlier among the items.
+
+    Attributes:
+        k: 60 in the paper; a larger one makes first ranks count less. Above -1.
+    """
+
+    k: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.k) or self.k <= -1:
+            raise ValueError(f"k={self.k} of reciprocal rank fusion must be a finite number above -1, such as 60")
+
+    @property
+    def name(self) -> str:
+        return "rrf"
+
+    def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
+        """The items by their sums."""
+        parts = np.nan_to_num(1.0 / (self.k + rankings.ranks()), nan=0.0)
+        # In one order of summation, so that the same ranks in other rankings give the same sum to the last bit.
+        return by_scores(rankings, np.sort(parts, axis=0).sum(axis=0), rankings.precedence())

@@ -39,7 +39,7 @@ class Kemeny(Aggregator):
     Scores are n for the first item, n - 1 for the second, ... 1 for the last.
 
     Where several orders have the least cost: components that may stand in either order, and neighbours that tie, stand
-    by mean rank (:class:`~backpack_rank.aggregation.borda.Borda`), then in the order of the items. Within a
+    by mean rank (:class:`~backpack_rank.aggregation.aggregate.Borda`), then in the order of the items. Within a
     component of more than two items the search decides; it has no chance in it, so the same input gives the same
     order, unless the time limit ends it.
 

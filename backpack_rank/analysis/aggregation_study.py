@@ -17,8 +17,7 @@ from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import Ranking
 from backpack_rank.listwise.list_runs import effectiveness_of
-from backpack_rank.listwise.permutation import aggregate_of, ranking_of
-from backpack_rank.listwise.shuffling import ShuffledRankings
+from backpack_rank.listwise.permutation import ShuffledRankings, aggregate_of, ranking_of
 
 NUMBERS = (1, 5, 10, 15, 20)
 ListScores = Callable[[Sequence[Ranking]], np.ndarray]
@@ -64,7 +63,7 @@ def study_aggregation(
 
     Args:
         shuffled: rankings of the lists, as many of each, as of
-            :func:`~backpack_rank.listwise.shuffling.rank_shuffled`.
+            :func:`~backpack_rank.listwise.permutation.rank_shuffled`.
         score: of the lists, for example :func:`tau_of` or :func:`ndcg_of`.
         aggregators: of different names.
         numbers: k; in any order, each from 1 to the number of shuffles.

@@ -7,10 +7,13 @@ Words are lower-cased when a file is read, and texts are lower-cased before they
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from backpack_rank.data.words import Tokenizer, word_tokens
 from backpack_rank.files import open_text, resource_folder
 
 LEXICON_FOLDER = "lexicons"
@@ -268,3 +271,42 @@ def check_word(word: str, where: str) -> None:
         raise ValueError(f"{where}: {word!r} is no single word (empty or with white space); no token can equal it")
     if word != word.lower():
         raise ValueError(f"{where}: {word!r} is not lower-cased; texts are lower-cased before they are compared")
+
+
+def count_groups(texts: Iterable[str], lexicon: Lexicon, tokenizer: Tokenizer = word_tokens) -> np.ndarray:
+    """Number of tokens of each group in each text.
+
+    Args:
+        texts: N documents.
+        lexicon: the groups, n_groups of them.
+        tokenizer: :func:`word_tokens` or :func:`whitespace_tokens`, or a function like them.
+
+    Returns:
+        int64 array [N, n_groups]; columns in the order of ``lexicon.group_names``.
+
+    Raises:
+        ValueError: the tokenizer can never give one of the lexicon's words.
+    """
+    column = _columns(lexicon, tokenizer)
+    groups = len(lexicon.groups)
+    cells: list[int] = []  # row * groups + column of every token found; most texts have none
+    number = 0
+    for text in texts:
+        tokens = tokenizer(text)
+        if not column.keys().isdisjoint(tokens):
+            start = number * groups
+            cells += [start + column[token] for token in tokens if token in column]
+        number += 1
+    counts = np.bincount(np.array(cells, dtype=np.int64), minlength=number * groups)
+    return counts.astype(np.int64, copy=False).reshape(number, groups)
+
+
+def _columns(lexicon: Lexicon, tokenizer: Tokenizer) -> dict[str, int]:
+    column = {word: index for index, words in enumerate(lexicon.groups.values()) for word in words}
+    for word in column:
+        if tokenizer(word) != [word]:
+            raise ValueError(
+                f"lexicon {lexicon.name!r}: the tokenizer splits {word!r} into {tokenizer(word)}, so "
+                "the word would never be counted; change the word or choose another tokenizer"
+            )
+    return column

@@ -14,10 +14,10 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from backpack_rank.attributes.lexicon import Lexicon
-from backpack_rank.attributes.words import count_groups
+from backpack_rank.attributes.lexicon import Lexicon, count_groups
+from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Queries
-from backpack_rank.data.trec import numbered_lines, read_queries_tsv
+from backpack_rank.data.trec import fail, read_queries_tsv, read_rows
 from backpack_rank.data.words import Tokenizer, word_tokens
 from backpack_rank.files import atomic_path, cache_dir
 
@@ -95,8 +95,7 @@ def load_neutral_queries(
         ValueError: the checksum is wrong; a malformed line (file and line named); an unknown label; no query
             left.
     """
-    if label not in LABELS:
-        raise ValueError(f"unknown query label {label!r}; choose one of {', '.join(LABELS)}")
+    one_of("label", label, LABELS)
     path = _resolve(source, Path(folder) if folder is not None else None, base_address)
     queries = _read(path, label)
     if not queries:
@@ -163,18 +162,19 @@ def _read(path: Path, label: str) -> Queries:
 
 
 def _read_annotated(path: Path, label: str) -> Queries:
-    queries: Queries = {}
-    lines: dict[str, int] = {}
-    for number, line in numbered_lines(path):
-        where = f"{path}, line {number}"
+    def row(line: str) -> tuple[str, str, str]:
         query_id, first, rest = line.partition(",")
         text, last, row_label = rest.rpartition(",")
         if not first or not last or not query_id.strip() or not text.strip():
-            raise ValueError(f"{where}: expected id,text,label with no empty part, found {line!r}")
-        if row_label not in LABELS:
-            raise ValueError(f"{where}: unknown label {row_label!r}; labels are {', '.join(LABELS)}")
+            raise ValueError(f"expected id,text,label with no empty part, found {line!r}")
+        one_of("label", row_label, LABELS)
+        return query_id, text, row_label
+
+    queries: Queries = {}
+    lines: dict[str, int] = {}
+    for number, (query_id, text, row_label) in read_rows(path, row):
         if query_id in lines:
-            raise ValueError(f"{where}: query {query_id!r} occurs twice (first on line {lines[query_id]})")
+            fail(path, number, f"query {query_id!r} occurs twice (first on line {lines[query_id]})")
         lines[query_id] = number
         if row_label == label:
             queries[query_id] = text

@@ -130,7 +130,7 @@ def class_of_names(names: Lexicon) -> WordClasses:
 def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, int]:
     """How often every word of the classes occurs in the texts; words that never occur have 0.
 
-    Counted on :func:`~backpack_rank.attributes.words.word_tokens`.
+    Counted on :func:`~backpack_rank.attributes.lexicon.word_tokens`.
 
     Raises:
         ValueError: a word that the tokenizer splits, such as "ma'am", and that would never be counted.

@@ -6,13 +6,14 @@ the same score. Grep-BiasIR (Krieg et al. 2023) is such a collection; a file ``w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backpack_rank.data.trec import numbered_lines, read_qrels
+from backpack_rank.checks import one_of
+from backpack_rank.data.sources.beir import existing_file, optional_file
+from backpack_rank.data.trec import read_jsonl, read_qrels, text_under
 
 GROUPS = ("male", "female", "neutral")
 WORDINGS_FILE = "wordings.jsonl"
@@ -74,8 +75,7 @@ class WordingVariants:
             ValueError: a group that does not exist, or no item with both.
         """
         for group in (first, second):
-            if group not in GROUPS:
-                raise ValueError(f"there is no wording {group!r}; wordings are {', '.join(GROUPS)}")
+            one_of("wording", group, GROUPS)
         found = [
             WordedPair(query_id, item.name, item.relevance, item.documents[first], item.documents[second])
             for query_id, items in self.items.items()
@@ -118,13 +118,13 @@ def load_wordings(folder: str | Path, split: str = "test", name: str | None = No
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels in it")
-    own = _find(root / WORDINGS_FILE)
+    own = optional_file(root / WORDINGS_FILE)
     rows = list(_rows_of_file(own)) if own is not None else list(_rows_of_metadata(root, split))
     items, left_out = _items(rows)
     if not items:
         source = own or root / "corpus.jsonl"
         raise ValueError(f"{source}: no document is there in two wordings; expected metadata.content_gender M, F, N")
-    topics, stereotypes = _about_queries(_existing(root / "queries.jsonl"), items)
+    topics, stereotypes = _about_queries(existing_file(root / "queries.jsonl"), items)
     return WordingVariants(name or root.resolve().name, items, topics, stereotypes, left_out)
 
 
@@ -139,30 +139,28 @@ class _Row:
 
 
 def _rows_of_file(path: Path) -> Iterator[_Row]:
-    for number, record in _records(path):
-        where = f"{path}, line {number}"
-        values = {}
-        for key in ("query_id", "item", "group", "doc_id"):
-            if not isinstance(record.get(key), str) or not record[key]:
-                raise ValueError(f"{where}: expected a string under {key!r}, got {record.get(key)!r}")
-            values[key] = record[key]
-        if values["group"] not in GROUPS:
-            raise ValueError(f"{where}: the group must be {', '.join(GROUPS)}, got {values['group']!r}")
+    def row(record: dict[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {key: text_under(record, key) for key in ("query_id", "item", "group", "doc_id")}
+        if empty := [key for key, value in values.items() if not value]:
+            raise ValueError(f"expected a string under {empty[0]!r}, got ''")
+        one_of("group", values["group"], GROUPS)
         relevance = record.get("relevance")
         if relevance is not None and (not isinstance(relevance, int) or isinstance(relevance, bool)):
-            raise ValueError(f"{where}: relevance must be an integer, got {relevance!r}")
-        yield _Row(where, values["query_id"], values["item"], relevance, values["group"], values["doc_id"])
+            raise ValueError(f"relevance must be an integer, got {relevance!r}")
+        return {**values, "relevance": relevance}
+
+    for number, values in read_jsonl(path, row):
+        yield _Row(where=f"{path}, line {number}", **values)
 
 
 def _rows_of_metadata(root: Path, split: str) -> Iterator[_Row]:
-    corpus = _existing(root / "corpus.jsonl")
-    qrels_path = _existing(root / "qrels" / f"{split}.tsv")
+    corpus = existing_file(root / "corpus.jsonl")
+    qrels_path = existing_file(root / "qrels" / f"{split}.tsv")
     group: dict[str, str | None] = {}
-    for number, record in _records(corpus):
-        label = _text(_metadata(record).get("content_gender"))
-        if not isinstance(record.get("_id"), str):
-            raise ValueError(f'{corpus}, line {number}: expected a string under "_id", got {record.get("_id")!r}')
-        group[record["_id"]] = _GROUP_OF.get(label.lower())
+    for _, (doc_id, label) in read_jsonl(
+        corpus, lambda record: (text_under(record, "_id"), _text(_metadata(record).get("content_gender")))
+    ):
+        group[doc_id] = _GROUP_OF.get(label.lower())
     for query_id, judged in read_qrels(qrels_path).items():
         for doc_id, relevance in judged.items():
             if doc_id not in group:
@@ -205,7 +203,7 @@ def _about_queries(path: Path, wanted: Mapping[str, object]) -> tuple[dict[str, 
     topics: dict[str, str] = {}
     stereotypes: dict[str, str] = {}
     known: set[str] = set()
-    for _, record in _records(path):
+    for _, record in read_jsonl(path, dict):
         query_id = record.get("_id")
         if not isinstance(query_id, str) or query_id not in wanted:
             continue
@@ -228,17 +226,6 @@ def _stereotype(label: str) -> str:
     return _NO_STEREOTYPE if "agreement" in lower else lower
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in numbered_lines(path):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: no JSON object: {error}") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}, line {number}: expected a JSON object, got {line[:60]!r}")
-        yield number, record
-
-
 def _metadata(record: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = record.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
@@ -246,17 +233,3 @@ def _metadata(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
-
-
-def _existing(path: Path) -> Path:
-    found = _find(path)
-    if found is None:
-        raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")
-    return found
-
-
-def _find(path: Path) -> Path | None:
-    for candidate in (path, path.with_name(f"{path.name}.gz")):
-        if candidate.is_file():
-            return candidate
-    return None

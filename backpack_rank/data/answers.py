@@ -12,11 +12,12 @@ from typing import Any, NoReturn, TypeVar
 
 import ir_datasets
 
+from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.beir import existing_file
 from backpack_rank.data.sources.irds import IrDatasetsStore, known_dataset, library_lock
-from backpack_rank.data.trec import fail, numbered_lines, read_queries_jsonl
+from backpack_rank.data.trec import fail, read_jsonl, read_queries_jsonl, text_under
 
 _BATCH = 5000  # answers whose documents are fetched at once
 _T = TypeVar("_T")
@@ -118,17 +119,15 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
     plain = open_documents(corpus, title=False)
     shown = open_documents(corpus) if title else plain
     rows = []
-    for numbered in _batches(_json_rows(path, queries)):
+    for numbered in _batches(read_jsonl(path, lambda record: _answer(record, queries))):
         known = {row.doc_id: row.doc_id in plain for _, row in numbered}
         texts = plain.get_many(doc_id for doc_id, found in known.items() if found)
         titled = shown.get_many(texts) if title else texts
         for number, row in numbered:
             if not known[row.doc_id]:
                 fail(path, number, f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}")
-            try:
+            with located(f"{path}, line {number}"):
                 start = _checked_start(row, texts[row.doc_id])
-            except ValueError as error:
-                fail(path, number, str(error))
             behind = len(titled[row.doc_id]) - len(texts[row.doc_id])  # a title and a space, or nothing
             rows.append(_stripped(row, None if start is None else start + behind))
     if not rows:
@@ -206,25 +205,15 @@ def _batches(rows: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
         yield batch
 
 
-def _json_rows(path: Path, queries: Mapping[str, str]) -> Iterator[tuple[int, Answer]]:
-    """Rows as they stand in the file, with their lines."""
-    for number, line in numbered_lines(path):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            fail(path, number, f"expected a JSON object with query_id, doc_id, start and text: {error}")
-        if not isinstance(record, dict):
-            fail(path, number, f"expected a JSON object with query_id, doc_id, start and text, got {line[:80]!r}")
-        for key in ("query_id", "doc_id", "text"):
-            if not isinstance(record.get(key), str):
-                fail(path, number, f"expected a string under {key!r}, got {record.get(key)!r}")
-        start = record.get("start")
-        if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
-            fail(path, number, f"expected a whole number or null under 'start', got {start!r}")
-        if record["query_id"] not in queries:
-            fail(path, number, f"query id {record['query_id']!r} is not in queries.jsonl")
-        certain = record.get("n_occ", 1) == 1
-        yield number, Answer(record["query_id"], record["doc_id"], record["text"], start, certain)
+def _answer(record: dict[str, Any], queries: Mapping[str, str]) -> Answer:
+    """A row as it stands in the file."""
+    query_id, doc_id, text = (text_under(record, key) for key in ("query_id", "doc_id", "text"))
+    start = record.get("start")
+    if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
+        raise ValueError(f"expected a whole number or null under 'start', got {start!r}")
+    if query_id not in queries:
+        raise ValueError(f"query id {query_id!r} is not in queries.jsonl")
+    return Answer(query_id, doc_id, text, start, record.get("n_occ", 1) == 1)
 
 
 def _checked_start(row: Answer, text: str) -> int | None:
@@ -268,10 +257,8 @@ def _squad_answers(path: Path, item: Any, where: str, query_id: str, doc_id: str
         if isinstance(start, bool) or not isinstance(start, int):
             _fail_squad(path, place, f"expected a whole number under answer_start, got {start!r}")
         row = Answer(query_id, doc_id, _string(path, answer, "text", place), start)
-        try:
+        with located(f"{path}, {place}"):
             row = _stripped(row, _checked_start(row, text))
-        except ValueError as error:
-            _fail_squad(path, place, str(error))
         found.setdefault((row.start, row.text), row)
     return list(found.values())
 
@@ -284,10 +271,8 @@ def _list(path: Path, node: Any, key: str, place: str) -> list[Any]:
 
 
 def _string(path: Path, node: Any, key: str, place: str) -> str:
-    value = node.get(key) if isinstance(node, dict) else None
-    if not isinstance(value, str):
-        _fail_squad(path, place, f"expected a string under {key!r}, got {value!r}")
-    return value
+    with located(f"{path}, {place}"):
+        return text_under(node, key)
 
 
 def _fail_squad(path: Path, place: str, message: str) -> NoReturn:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch.utils.data import Dataset
 
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -115,10 +116,8 @@ class PairChunks(Dataset):
         documents = dict(zip(doc_ids, self.pair_tokenizer.encode([texts[i] for i in doc_ids]), strict=True))
         queries = {}
         for query_id in dict.fromkeys(pairs.query_ids[row] for row in rows):
-            try:
+            with located(f"query {query_id} of {pairs.collection.name}"):
                 queries[query_id] = self.pair_tokenizer.encode_query(pairs.collection.queries[query_id])
-            except ValueError as error:
-                raise ValueError(f"query {query_id} of {pairs.collection.name}: {error}") from error
         return [self.pair_tokenizer.join(queries[pairs.query_ids[r]], documents[pairs.doc_ids[r]]) for r in rows]
 
 
@@ -140,3 +139,22 @@ def pack_by_length(
         tokens += lengths[position]
     batches.append(current)
     return [(rows[batch], PackedBatch.from_sequences([sequences[p] for p in batch])) for batch in batches]
+
+
+def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int) -> list[np.ndarray]:
+    """Token ids of ``number`` pairs, or of all where there are fewer, in an order drawn by ``seed``.
+
+    Raises:
+        ValueError: there is no pair.
+    """
+    if not len(pairs):
+        raise ValueError(f"{pairs.collection.name} has no candidates to draw texts from")
+    rows = np.random.default_rng(seed).permutation(len(pairs))[:number]
+    own = Pairs(pairs.collection, *(tuple(ids[row] for row in rows) for ids in (pairs.query_ids, pairs.doc_ids)))
+    chunks = PairChunks(own, pair_tokenizer)
+    texts: dict[int, np.ndarray] = {}
+    for chunk in range(len(chunks)):
+        for places, batch in chunks[chunk]:
+            parts = batch.input_ids.split(batch.lengths)
+            texts.update((int(place), part.numpy()) for place, part in zip(places, parts, strict=True))
+    return [texts[place] for place in range(len(own))]

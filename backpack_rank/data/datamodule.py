@@ -5,21 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from backpack_rank.data.batching import CPU_TOKENS, PairChunks, Pairs, start_worker
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.sampling import EpochSamplerBase
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
+
+Key = TypeVar("Key")
+
+
+class EpochSamplerBase(Sampler[Key]):
+    """Keys of an epoch; with several processes each gets its part, all of equal size.
+
+    The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted run.
+
+    Attributes:
+        per_epoch: keys of an epoch, of all processes.
+    """
+
+    def __init__(self, per_epoch: int, rank: int = 0, world_size: int = 1) -> None:
+        self.per_epoch = per_epoch
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration is."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-self.per_epoch // self.world_size)
 
 
 @dataclass(frozen=True)

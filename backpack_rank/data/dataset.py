@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import Bm25, FirstStage, GivenCandidates
 from backpack_rank.data.rotation import Rotation, original_collection, rotated_collection
@@ -57,8 +58,7 @@ class Dataset:
     variants: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.rotated not in ROTATED:
-            raise ValueError(f"data.rotation={self.rotated}: use one of {', '.join(ROTATED)}")
+        one_of("data.rotation", self.rotated, ROTATED)
         for loaders in ("splits", "first_stages"):
             object.__setattr__(self, loaders, {name: cache(load) for name, load in getattr(self, loaders).items()})
 

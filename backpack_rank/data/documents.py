@@ -16,7 +16,7 @@ import numpy as np
 from filelock import FileLock
 
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
-from backpack_rank.data.trec import check_id, is_jsonl, json_record, numbered_bytes
+from backpack_rank.data.trec import check_id, fail, is_jsonl, json_record, numbered_bytes
 from backpack_rank.files import atomic_path, cache_dir
 from backpack_rank.progress import Progress
 
@@ -288,10 +288,10 @@ def _with_progress(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse(path: Path, number: int, line: bytes, parse: Parser) -> Document:
-    try:
+    try:  # a context manager would cost more than the line
         return parse(line.removeprefix(_BOM) if number == 1 else line)
     except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}") from error
+        fail(path, number, str(error))
 
 
 def _columns(path: Path) -> int:

@@ -14,9 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Run
 from backpack_rank.data.documents import document_text
-from backpack_rank.data.trec import check_id, numbered_lines, ranking, read_qrels, sorted_run, write_jsonl
+from backpack_rank.data.trec import (
+    check_id,
+    json_value,
+    ranking,
+    read_qrels,
+    read_rows,
+    shortened,
+    sorted_run,
+    write_jsonl,
+)
 from backpack_rank.files import open_text, write_text
 
 TEXT_KEYS = ("text", "segment", "contents", "content", "body", "passage")
@@ -69,12 +79,10 @@ def read_requests(path: str | Path) -> list[Request]:
     requests: list[Request] = []
     seen: set[str] = set()
     for place, record in _records(Path(path)):
-        try:
+        with located(f"{path}, {place}"):
             request = _request(record)
             if request.query_id in seen:
                 raise ValueError(f"query {request.query_id!r} stands twice")
-        except ValueError as error:
-            raise ValueError(f"{path}, {place}: {error}") from error
         seen.add(request.query_id)
         requests.append(request)
     if not requests:
@@ -120,7 +128,7 @@ def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]
 
 
 def requests_run(requests: Iterable[Request]) -> Run:
-    """A run in the order of the file; see :meth:`Request.run`. ``data.formats.write_run`` writes it as TREC."""
+    """A run in the order of the file; see :meth:`Request.run`. ``data.trec.write_run`` writes it as TREC."""
     return {request.query_id: request.run() for request in requests}
 
 
@@ -161,62 +169,57 @@ def _records(path: Path) -> Iterator[tuple[str, object]]:
             except ValueError as error:
                 raise ValueError(f"{path}: expected a JSON list of requests: {error}") from error
         if not isinstance(records, list):
-            raise ValueError(f"{path}: expected a JSON list of requests, got {_shown(records)}; one per line is .jsonl")
+            raise ValueError(
+                f"{path}: expected a JSON list of requests, got {shortened(records)}; one per line is .jsonl"
+            )
         yield from ((f"request {number}", record) for number, record in enumerate(records, start=1))
         return
-    for number, line in numbered_lines(path):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: expected a JSON object: {error}") from error
-        yield f"line {number}", record
+    yield from ((f"line {number}", record) for number, record in read_rows(path, json_value))
 
 
 def _request(record: object) -> Request:
     if not isinstance(record, dict) or not isinstance(record.get("query"), dict):
-        raise ValueError(f'expected {{"query": {{"text", "qid"}}, "candidates": [...]}}, got {_shown(record)}')
+        raise ValueError(f'expected {{"query": {{"text", "qid"}}, "candidates": [...]}}, got {shortened(record)}')
     query_id = _id(record["query"].get("qid"), 'the "qid" of the query')
     text = record["query"].get("text")
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f'query {query_id!r} needs a "text", got {_shown(text)}')
+        raise ValueError(f'query {query_id!r} needs a "text", got {shortened(text)}')
     given = record.get("candidates")
     if not isinstance(given, list):
-        raise ValueError(f'query {query_id!r} needs a list of "candidates", got {_shown(given)}')
+        raise ValueError(f'query {query_id!r} needs a list of "candidates", got {shortened(given)}')
     candidates: dict[str, Candidate] = {}
     for number, one in enumerate(given, start=1):
-        try:
+        with located(f"query {query_id!r}, candidate {number}"):
             candidate = _candidate(one)
             if candidate.doc_id in candidates:
                 raise ValueError(f"document {candidate.doc_id!r} stands twice")
-        except ValueError as error:
-            raise ValueError(f"query {query_id!r}, candidate {number}: {error}") from error
         candidates[candidate.doc_id] = candidate
     return Request(query_id, text, tuple(candidates.values()))
 
 
 def _candidate(record: object) -> Candidate:
     if not isinstance(record, dict):
-        raise ValueError(f'expected {{"docid", "score", "doc"}}, got {_shown(record)}')
+        raise ValueError(f'expected {{"docid", "score", "doc"}}, got {shortened(record)}')
     doc_id = _id(record.get("docid"), 'the "docid"')
     doc = record.get("doc")
     key = next((key for key in TEXT_KEYS if key in doc), None) if isinstance(doc, dict) else None
     if not isinstance(doc, dict) or key is None or not isinstance(doc[key], str):
         keys = ", ".join(TEXT_KEYS)
-        raise ValueError(f'document {doc_id!r} needs a "doc" with its text under one of {keys}; got {_shown(doc)}')
+        raise ValueError(f'document {doc_id!r} needs a "doc" with its text under one of {keys}; got {shortened(doc)}')
     title = doc.get("title") or ""
     if not isinstance(title, str):
-        raise ValueError(f'document {doc_id!r}: the "title" must be a string, got {_shown(title)}')
+        raise ValueError(f'document {doc_id!r}: the "title" must be a string, got {shortened(title)}')
     score = record.get("score")
     if score is not None and (
         isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score)
     ):
-        raise ValueError(f'document {doc_id!r}: the "score" must be a finite number or null, got {_shown(score)}')
+        raise ValueError(f'document {doc_id!r}: the "score" must be a finite number or null, got {shortened(score)}')
     return Candidate(doc_id, document_text(title, doc[key]), None if score is None else float(score), doc)
 
 
 def _id(value: object, what: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{what} must be a string or a whole number, got {_shown(value)}")
+        raise ValueError(f"{what} must be a string or a whole number, got {shortened(value)}")
     check_id(str(value))
     return str(value)
 
@@ -231,8 +234,3 @@ def _record(request: Request) -> dict[str, Any]:
 
 def _is_list(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith(".json")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

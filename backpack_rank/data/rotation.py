@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Collection, DocumentStore
 
 LEVELS = ("word", "sentence")
@@ -150,8 +151,7 @@ class Rotation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise ValueError(f"data.rotation_level={self.level!r}: use one of {', '.join(LEVELS)}")
+        one_of("data.rotation_level", self.level, LEVELS)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise ValueError(f"data.rotation_seed={self.seed!r} must be a whole number")
 

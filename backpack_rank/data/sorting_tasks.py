@@ -9,7 +9,6 @@ that were published with the paper.
 from __future__ import annotations
 
 import bisect
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from backpack_rank.checks import at_least, fraction
 from backpack_rank.data.passages import ListwiseExample, PassageList, check_size
-from backpack_rank.data.trec import fail, numbered_lines
+from backpack_rank.data.trec import fail, json_value, numbered_lines, read_jsonl, read_rows, text_under
 from backpack_rank.data.words import word_tokens
 
 MATHSORT, WORDSORT, GSM8KSORT = "mathsort", "wordsort", "gsm8ksort"
@@ -108,8 +108,7 @@ class WordSort:
 
     def __post_init__(self) -> None:
         _check(self.number, self.size, self.imbalance)
-        if not 0 <= self.neighbours <= 1:
-            raise ValueError(f"task.neighbours={self.neighbours} must lie in [0, 1]")
+        fraction("task.neighbours", self.neighbours)
         if len(self.words) < 2 * self.size or list(self.words) != sorted(set(self.words)):
             raise ValueError(
                 f"WordSort needs a sorted dictionary of at least {2 * self.size} different words, got "
@@ -189,14 +188,9 @@ def read_wordsort(path: str | Path) -> list[ListwiseExample]:
         ValueError: a line is no JSON list of different words; file and line are named.
     """
     made: list[ListwiseExample] = []
-    for number, line in numbered_lines(path):
-        if line.strip() == "word_samples":
+    for _, words in read_rows(path, _words):
+        if words is None:
             continue
-        words = _json(path, number, line)
-        if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) for word in words):
-            fail(path, number, f"expected a JSON list of two words or more, got {line.strip()[:80]!r}")
-        if len(set(words)) < len(words):
-            fail(path, number, f"a word stands twice in {line.strip()[:80]!r}")
         ordered = sorted(words)
         made.append(_of_values(WORDSORT, str(len(made)), words, [bisect.bisect_left(ordered, word) for word in words]))
     return _not_empty(path, made)
@@ -213,11 +207,9 @@ def read_gsm8ksort(path: str | Path, seed: int = 0, least: int = 2, most: int = 
         ValueError: a line is no JSON object with a ``question``, or no problem has that many sentences.
     """
     made = []
-    for number, line in numbered_lines(path):
-        record = _json(path, number, line)
-        question = record.get("question") if isinstance(record, dict) else None
-        if not isinstance(question, str) or not question.strip():
-            fail(path, number, f"expected a JSON object with a text under 'question', got {line.strip()[:80]!r}")
+    for number, question in read_jsonl(path, lambda record: text_under(record, "question")):
+        if not question.strip():
+            fail(path, number, "the text under 'question' is empty")
         sentences = [sentence.strip() for sentence in _SENTENCE.split(question.strip()) if sentence.strip()]
         if least <= len(sentences) <= most:
             order = np.random.default_rng([seed, number]).permutation(len(sentences))
@@ -255,11 +247,16 @@ def _value(expression: str) -> float | None:
     return None if match is None else _OPERATIONS[match[2]](int(match[1]), int(match[3]))
 
 
-def _json(path: str | Path, number: int, line: str) -> object:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        fail(path, number, f"expected JSON: {error}")
+def _words(line: str) -> list[str] | None:
+    """The words of a line; None for the header."""
+    if line.strip() == "word_samples":
+        return None
+    words = json_value(line, "JSON")
+    if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"expected a JSON list of two words or more, got {line.strip()[:80]!r}")
+    if len(set(words)) < len(words):
+        raise ValueError(f"a word stands twice in {line.strip()[:80]!r}")
+    return words
 
 
 def _is_number(text: str) -> bool:
@@ -278,5 +275,5 @@ def _not_empty(path: str | Path, made: list[ListwiseExample], what: str = "") ->
 
 def _check(number: int, size: int, imbalance: float) -> None:
     check_size(size)
-    if number < 1 or not 0 <= imbalance <= 1:
-        raise ValueError(f"task.number={number} must be at least 1 and task.imbalance={imbalance} in [0, 1]")
+    at_least("task.number", number, 1)
+    fraction("task.imbalance", imbalance)

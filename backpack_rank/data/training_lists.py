@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.collection import Collection, Run
 
 # Draws per missing document before the whole pool is searched, which only a tiny collection can need.
@@ -74,15 +75,13 @@ class TrainingLists:
             ValueError: ``size`` below 2, ``max_relevant`` outside 1 .. size - 1, or no query has a relevant
                 document.
         """
-        if size < 2:
-            raise ValueError(f"size of a training list must be at least 2, got {size}")
+        at_least("training list: size", size, 2)
         if max_relevant is not None and not 1 <= max_relevant < size:
             raise ValueError(f"max_relevant must be between 1 and size - 1 = {size - 1}, got {max_relevant}")
         self._size = size
         self._seed = seed
         self._max_relevant = max_relevant if max_relevant is not None else size // 2
-        if per_epoch is not None and per_epoch < 1:
-            raise ValueError(f"per_epoch must be at least 1, got {per_epoch}")
+        at_least("training lists: per_epoch", per_epoch, 1, null="for every query")
         self._per_epoch = per_epoch
         self._candidates = candidates
         self._relevant, self.missing = _relevant_documents(collection)

@@ -11,16 +11,18 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NoReturn, TextIO, cast
+from typing import IO, Any, NoReturn, TextIO, TypeVar, cast
 
 import numpy as np
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.collection import Qrels, Queries, Run
 from backpack_rank.files import atomic_path
 
+Row = TypeVar("Row")
 BEIR_QRELS_HEADER = ("query-id", "corpus-id", "score")
 RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
 QRELS_COLUMNS = "query id, iteration, document id, relevance"
@@ -37,8 +39,7 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
     Raises:
         ValueError: ``depth`` is below 1.
     """
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth must be at least 1 or None for all documents, got {depth}")
+    at_least("depth", depth, 1, null="for all documents")
     return {
         query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
     }
@@ -139,7 +140,7 @@ def read_queries_tsv(path: str | Path) -> Queries:
     Raises:
         ValueError: not two columns, an empty text, an id with white space, or an id that stands twice.
     """
-    return _unique_queries(path, _tsv_queries(path))
+    return _unique_queries(path, _tsv_query)
 
 
 def read_queries_jsonl(path: str | Path) -> Queries:
@@ -148,7 +149,7 @@ def read_queries_jsonl(path: str | Path) -> Queries:
     Raises:
         ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that stands twice.
     """
-    return _unique_queries(path, _jsonl_queries(path))
+    return _unique_queries(path, _jsonl_query)
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -158,23 +159,59 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
             handle.write(json.dumps(dict(record), ensure_ascii=False) + "\n")
 
 
+def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
+    """What ``parse`` makes of every line that is not blank, with the line's number from 1.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line that is not UTF-8, a damaged gzip file, or what ``parse`` raised behind file and line.
+    """
+    for number, line in numbered_lines(path):
+        try:
+            row = parse(line)
+        except ValueError as error:
+            fail(path, number, str(error))
+        yield number, row
+
+
+def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[tuple[int, Row]]:
+    """What ``parse`` makes of the JSON object of every line; see :func:`read_rows`."""
+    return read_rows(path, lambda line: parse(json_object(line)))
+
+
+def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
+    """What a line of JSON says. Raises ``ValueError``, with what was expected, for a line of anything else."""
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"expected {what}: {error}") from error
+
+
+def json_object(line: str | bytes) -> dict[str, Any]:
+    """The JSON object of a line. Raises ``ValueError`` for anything else."""
+    record = json_value(line)
+    if not isinstance(record, dict):
+        raise ValueError(f"expected a JSON object, got {shortened(record)}")
+    return record
+
+
+def text_under(record: object, key: str, what: str = "") -> str:
+    """The string under a key of a JSON object; ``what`` begins the sentence of the ``ValueError`` for anything else."""
+    value = record.get(key) if isinstance(record, dict) else None
+    if not isinstance(value, str):
+        raise ValueError(f"{what}expected a string under {key!r}, got {shortened(value)}")
+    return value
+
+
 def json_record(line: str | bytes) -> dict[str, Any]:
     """The JSON object of one line with the strings ``_id`` and ``text``.
 
     Raises:
         ValueError: what is wrong with the line, without its place.
     """
-    try:
-        record = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f'expected a JSON object with "_id" and "text": {error}') from error
-    if not isinstance(record, dict):
-        raise ValueError(f'expected a JSON object with "_id" and "text", got {_shorten(repr(record))}')
-    identifier = record.get("_id")
-    if not isinstance(identifier, str):
-        raise ValueError(f'expected a string under "_id", got {_shorten(repr(identifier))}')
-    if not isinstance(record.get("text"), str):
-        raise ValueError(f'{identifier!r} needs a string under "text", got {_shorten(repr(record.get("text")))}')
+    record = json_object(line)
+    identifier = text_under(record, "_id")
+    text_under(record, "text", f"{identifier!r}: ")
     check_id(identifier)
     try:
         record["text"].encode()
@@ -239,30 +276,22 @@ def line_of(path: str | Path, identifier: str, column: int) -> int | None:
     return None
 
 
-def _tsv_queries(path: str | Path) -> Iterator[tuple[int, str, str]]:
-    for number, line in numbered_lines(path):
-        fields = line.split("\t")
-        if len(fields) != 2:
-            fail(path, number, f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
-        yield number, fields[0], fields[1]
+def _tsv_query(line: str) -> tuple[str, str]:
+    fields = line.split("\t")
+    if len(fields) != 2:
+        raise ValueError(f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
+    check_id(fields[0])
+    return fields[0], fields[1]
 
 
-def _jsonl_queries(path: str | Path) -> Iterator[tuple[int, str, str]]:
-    for number, line in numbered_lines(path):
-        try:
-            record = json_record(line)
-        except ValueError as error:
-            fail(path, number, str(error))
-        yield number, record["_id"], record["text"]
+def _jsonl_query(line: str) -> tuple[str, str]:
+    record = json_record(line)
+    return record["_id"], record["text"]
 
 
-def _unique_queries(path: str | Path, rows: Iterable[tuple[int, str, str]]) -> Queries:
+def _unique_queries(path: str | Path, parse: Callable[[str], tuple[str, str]]) -> Queries:
     queries: Queries = {}
-    for number, query_id, text in rows:
-        try:
-            check_id(query_id)
-        except ValueError as error:
-            fail(path, number, str(error))
+    for number, (query_id, text) in read_rows(path, parse):
         if query_id in queries:
             fail(path, number, f"query id {query_id!r} stands twice")
         if not text.strip():
@@ -332,6 +361,11 @@ def _open_writer(path: Path) -> Iterator[TextIO]:
 
 def _shorten(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def shortened(value: object) -> str:
+    """A value as Python writes it, cut to 80 characters, for the sentence of an error."""
+    return _shorten(repr(value))
 
 
 def fail(path: str | Path, number: int, message: str) -> NoReturn:

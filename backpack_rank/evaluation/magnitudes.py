@@ -24,8 +24,7 @@ from itertools import islice
 
 import numpy as np
 
-from backpack_rank.attributes.lexicon import Lexicon
-from backpack_rank.attributes.words import count_groups
+from backpack_rank.attributes.lexicon import Lexicon, count_groups
 from backpack_rank.data.collection import DocumentStore
 from backpack_rank.data.words import Tokenizer, whitespace_tokens, word_tokens
 

@@ -17,7 +17,7 @@ from backpack_rank.experiments.grid import needed_listwise
 from backpack_rank.experiments.sorting import TASKS, sorting_lists
 from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.list_runs import lists_of
-from backpack_rank.listwise.shuffling import rank_shuffled
+from backpack_rank.listwise.permutation import rank_shuffled
 from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, dataset_of
 from backpack_rank.reporting.list_page import ListPage, write_list_page

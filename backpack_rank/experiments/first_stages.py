@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
+from backpack_rank.aggregation.aggregate import ReciprocalRankFusion
 from backpack_rank.analysis.first_stages import FirstStage, first_stage_study
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run

@@ -12,9 +12,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from backpack_rank.analysis.controlled_positions import MEASURES, controlled_positions, with_one_relevant
-from backpack_rank.analysis.order_robustness import order_robustness
-from backpack_rank.analysis.reversals import reversals, wrong_pairs
+from backpack_rank.analysis.list_positions import (
+    MEASURES,
+    controlled_positions,
+    order_robustness,
+    reversals,
+    with_one_relevant,
+    wrong_pairs,
+)
 from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.collection import Qrels
 from backpack_rank.data.dataset import Dataset
@@ -23,8 +28,8 @@ from backpack_rank.experiments.grid import needed_listwise
 from backpack_rank.experiments.sorting import TASKS
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
 from backpack_rank.listwise.list_runs import lists_of
-from backpack_rank.listwise.shuffling import rank_shuffled
-from backpack_rank.listwise.transitions import Transitions
+from backpack_rank.listwise.permutation import rank_shuffled
+from backpack_rank.listwise.propensity import Transitions
 from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backpack_rank.experiments.grid import needed_listwise
-from backpack_rank.listwise.propensity import FILE, FLOOR, Propensities, estimate_propensities
-from backpack_rank.listwise.transitions import Transitions
+from backpack_rank.listwise.propensity import FILE, FLOOR, Propensities, Transitions, estimate_propensities
 from backpack_rank.pipelines.list_sources import ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings

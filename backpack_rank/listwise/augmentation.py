@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backpack_rank.checks import at_least
+
 
 class Augmentation(ABC):
     """In which orders a list of passages is shown."""
@@ -45,8 +47,7 @@ class RandomShuffles(Augmentation):
     number: int = 1
 
     def __post_init__(self) -> None:
-        if self.number < 1:
-            raise ValueError(f"task.copies={self.number} must be at least 1")
+        at_least("task.copies", self.number, 1)
 
     @property
     def copies(self) -> int:
@@ -72,8 +73,7 @@ class PositionAware(Augmentation):
     groups: int = 4
 
     def __post_init__(self) -> None:
-        if self.groups < 2:
-            raise ValueError(f"task.copies={self.groups}: rotation needs at least 2 groups")
+        at_least("task.copies", self.groups, 2, ": rotation needs groups")
 
     @property
     def copies(self) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
+import string
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from backpack_rank.checks import above, at_least, finite, one_of
 from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.placeholders import placeholders
 
 ContentFreePrompt = tuple[str, tuple[str, ...]]
 """A query and the placeholders of its passages: all that a prior depends on."""
+FIXED_STRING = "This is a placeholder"
 
 
 def normalised(log_probabilities: np.ndarray) -> np.ndarray:
@@ -54,7 +57,7 @@ class ContentFreeCalibration:
         relative: whether the entropy is divided by ln |C|, its largest value.
         limit: largest alpha, or None. The code that the authors released takes beta 5, relative, limit 2; the equation
             has neither.
-        placeholder: a name of :data:`~backpack_rank.listwise.placeholders.PLACEHOLDERS`.
+        placeholder: a name of :data:`~backpack_rank.listwise.calibration.PLACEHOLDERS`.
         seed: of random placeholders.
         remembered: priors kept for each ranker, the latest used ones.
     """
@@ -71,12 +74,9 @@ class ContentFreeCalibration:
         remembered: int = 10_000,
     ) -> None:
         """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown placeholder."""
-        if not (math.isfinite(beta) and beta >= 0):
-            raise ValueError(f"calibration.beta={beta} must be 0 or a positive number")
-        if limit is not None and not limit > 0:
-            raise ValueError(f"calibration.limit={limit} must be a positive number, or null for none")
-        if remembered < 0:
-            raise ValueError(f"calibration.remembered={remembered} must be 0 or a positive number of priors")
+        finite("calibration.beta", beta, 0)
+        above("calibration.limit", limit, 0, null="for none")
+        at_least("calibration.remembered", remembered, 0)
         placeholders(placeholder, ["a"])
         self.beta, self.relative, self.limit = beta, relative, limit
         self.placeholder, self.seed, self.remembered = placeholder, seed, remembered
@@ -130,3 +130,34 @@ class ContentFreeCalibration:
         """Calibrated scores of the remaining candidates from log-probabilities with and without content. [m]"""
         probabilities = normalised(log_probabilities)
         return calibrated(probabilities, normalised(log_prior), self.alpha(probabilities))
+
+
+PLACEHOLDERS: dict[str, Callable[[Sequence[str], random.Random], list[str]]] = {
+    "fixed_string": lambda passages, _: [FIXED_STRING] * len(passages),
+    "first_passage": lambda passages, _: [passages[0]] * len(passages),
+    "space": lambda passages, _: [" "] * len(passages),
+    "spaces_20": lambda passages, _: [" " * 20] * len(passages),
+    "random_20": lambda passages, draw: [_random_text(20, draw)] * len(passages),
+    "spaces_first": lambda passages, _: [" " * len(passages[0])] * len(passages),
+    "random_first": lambda passages, draw: [_random_text(len(passages[0]), draw)] * len(passages),
+    "spaces_each": lambda passages, _: [" " * len(passage) for passage in passages],
+}
+"""By name: passages and a source of random numbers -> what each is replaced by. Lengths are in characters.
+
+The paper's names: Fixed String, Passage[1] Content, Empty (a space), Space x 20, Random x 20, Space x len[1],
+Random x len[1], Space x len[i]. One random text stands in place of all passages of a list, as the other contents do.
+"""
+
+
+def placeholders(name: str, passages: Sequence[str], seed: int = 0) -> tuple[str, ...]:
+    """The texts in place of these passages; the same ones for the same passages.
+
+    Raises:
+        ValueError: there is no such variant.
+    """
+    one_of("calibration.placeholder", name, PLACEHOLDERS)
+    return tuple(PLACEHOLDERS[name](passages, random.Random(seed)))
+
+
+def _random_text(length: int, draw: random.Random) -> str:
+    return "".join(draw.choices(string.ascii_letters + string.digits, k=length))

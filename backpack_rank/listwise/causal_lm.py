@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
-from backpack_rank.listwise.decoding import DecodingState, read
+from backpack_rank.listwise.decoding import DecodingState, TokenTrie, check_temperature, list_rngs, read, sample_scores
 from backpack_rank.listwise.prompt import EncodedPrompt, PromptTokenizer
-from backpack_rank.listwise.sampling import check_temperature, list_rngs, sample_scores
-from backpack_rank.listwise.token_trie import TokenTrie
 from backpack_rank.models.utils import eval_mode, pick_device
 
 ListwiseMode = Literal["first_token", "generate"]
@@ -67,7 +66,7 @@ class CausalLmRanker(ListwiseRanker):
     At a temperature T above 0, the next passage is drawn: each of those that remain with the probability of its whole
     identifier to the power of 1 / T, renormalised. ``generate`` draws at every step. ``first_token`` draws the whole
     order from its one set of scores by adding T times Gumbel noise to them, which is the same distribution
-    (:func:`~backpack_rank.listwise.sampling.perturbed`); ``scores`` are then those with the noise, so that they
+    (:func:`~backpack_rank.listwise.decoding.add_gumbel`); ``scores`` are then those with the noise, so that they
     sort into the order. With a calibration, corrected probabilities take the place of probabilities. The draws depend
     on the seed and the list as it is shown: the same list gives the same ranking again, whatever is ranked beside it.
 
@@ -108,8 +107,7 @@ class CausalLmRanker(ListwiseRanker):
             ValueError: an unknown mode; a temperature below 0; a model that reads in both directions or has an encoder;
                 a tokenizer or a ``max_length`` that is too large for it; no such device.
         """
-        if mode not in MODES:
-            raise ValueError(f"mode={mode!r} of a listwise ranker: use {' or '.join(MODES)}")
+        one_of("listwise ranker: mode", mode, MODES)
         chosen = pick_device(device, "device")
         _check_fit(model, pair_tokenizer)
         self.model: PreTrainedModel = model.to(chosen)  # type: ignore[arg-type]

@@ -1,10 +1,14 @@
-"""How a causal language model reads prompts and weighs the identifiers that may follow, with and without a cache."""
+"""How a causal language model reads prompts and weighs the identifiers that may follow, with and without a cache.
+
+Rankings may be drawn in place of the most probable one (sampling temperature; paper 003, section 4.1).
+"""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,64 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from backpack_rank.listwise.token_trie import TokenTrie
+from backpack_rank.checks import finite
+from backpack_rank.data.passages import PassageList
+from backpack_rank.listwise.base import list_rng
+
+_PURPOSE = "sampling"
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTrie:
+    """m candidates, and the N nodes behind which a model has to be asked for the next token.
+
+    A candidate's probability is a product over its tokens (paper 002 eq. 2), each asked for behind those before it.
+    What follows the text itself (the root) is known; the nodes are the distinct proper beginnings of the candidates.
+
+    Attributes:
+        count: m.
+        tokens: the last token of each node. int64 [N]
+        depths: tokens between the root and the node. int64 [N]
+        above: [i, j] whether node j is node i or on the way to it. bool [N, N]
+        candidate, at, next: one entry per token of a candidate: which candidate, behind which node (0: the root,
+            1 + i: node i), and the token. int64 [total]
+    """
+
+    count: int
+    tokens: np.ndarray
+    depths: np.ndarray
+    above: np.ndarray
+    candidate: np.ndarray
+    at: np.ndarray
+    next: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def of(cls, candidates: Sequence[Sequence[int]]) -> TokenTrie:
+        """The tree of token ids of candidates; none of them is empty, two may be equal."""
+        nodes: dict[tuple[int, ...], int] = {}
+        entries = []
+        for number, ids in enumerate(map(tuple, candidates)):
+            for length, token in enumerate(ids):
+                at = 0 if length == 0 else 1 + nodes.setdefault(ids[:length], len(nodes))
+                entries.append((number, at, token))
+        above = np.zeros((len(nodes), len(nodes)), dtype=bool)
+        for path, node in nodes.items():
+            above[node, [nodes[path[:length]] for length in range(1, len(path) + 1)]] = True
+        table = np.array(entries, dtype=np.int64).reshape(-1, 3)
+        return cls(
+            len(candidates),
+            np.array([path[-1] for path in nodes], dtype=np.int64),
+            np.array([len(path) - 1 for path in nodes], dtype=np.int64),
+            above,
+            *table.T.copy(),
+        )
+
+    def path(self, node: int) -> list[int]:
+        """Tokens from the root to a node, its own last."""
+        return self.tokens[self.above[node]].tolist()
 
 
 class DecodingState(ABC):
@@ -233,3 +294,66 @@ def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         ids[row, width - len(text) :] = text
         mask[row, width - len(text) :] = True
     return torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+def check_temperature(temperature: float) -> float:
+    """The temperature as a number. Raises ``ValueError`` unless it is finite and at least 0."""
+    number = float(temperature)
+    finite("listwise ranker: temperature", number, 0)
+    return number
+
+
+def list_rngs(lists: Sequence[PassageList], temperature: float, seed: int) -> list[np.random.Generator | None]:
+    """The chance of each list as it is shown: it depends on the seed, the query and the passages in their order.
+
+    There is none at temperature 0, where nothing is drawn.
+
+    Neither other lists nor batches change it, and the shuffles that permutation self-consistency draws with the same
+    seed are independent of it.
+    """
+    return [list_rng(shown, seed, _PURPOSE) if temperature else None for shown in lists]
+
+
+def add_gumbel(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
+    """Scores plus T times standard Gumbel noise, a number for each candidate. [m] -> [m]
+
+    The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the Gumbel-max trick).
+    Sorted, they are a draw from the Plackett-Luce distribution with weights exp(s / T), in which every next place goes
+    to one of the remaining candidates with just these probabilities, renormalised: which candidate is the largest says
+    nothing about the order of the others.
+    """
+    return scores + temperature * noise.gumbel(size=scores.shape)
+
+
+def log_scores(corrected: np.ndarray) -> np.ndarray:
+    """Corrected probabilities (they sum to 1, some may be negative) as log-probabilities. [m] -> [m], -inf up to 0."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(corrected, 0.0))
+
+
+def sample_scores(
+    scores: np.ndarray, temperature: float, noise: np.random.Generator | None, *, corrected: bool = False
+) -> np.ndarray:
+    """Scores that sort into a random order; at temperature 0 those that were given.
+
+    Args:
+        scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of their probabilities.
+            float64 [m]
+        temperature: T, 0 or above.
+        noise: of the list; None at temperature 0.
+        corrected: a candidate's weight is then its corrected probability to the power of 1 / T, as it is without a
+            correction; those at or below 0 have no weight and stand behind all others, best first.
+
+    Returns:
+        Sorted from the largest, they are a draw as of :func:`add_gumbel`. Finite. float64 [m]
+    """
+    if noise is None or not temperature:
+        return scores
+    if not corrected:
+        return add_gumbel(scores, temperature, noise)
+    found = add_gumbel(log_scores(scores), temperature, noise)
+    without = scores <= 0
+    if without.all():
+        return scores
+    found[without] = found[~without].min() - 1 + scores[without]
+    return found

@@ -8,7 +8,7 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.listwise.segments import tokenize_continuation
+from backpack_rank.checks import one_of
 
 IdentifierKind = Literal["numeric", "alphabetic"]
 KINDS = ("numeric", "alphabetic")
@@ -18,6 +18,7 @@ OPENING, CLOSING, BETWEEN = "[", "]", " > ["
 _CHECKED = 20
 """Identifiers that are tried when an encoder is made; 20 is the window of all three papers."""
 _IN_BRACKETS = {"numeric": re.compile(r"\[(\s*\d+\s*)\]"), "alphabetic": re.compile(r"\[(\s*[A-Za-z]{1,2}\s*)\]")}
+_BEHIND_LETTER, _BEHIND_BREAK = "x", "\n"
 
 
 def identifier_names(kind: str, count: int) -> list[str]:
@@ -45,8 +46,7 @@ class IdentifierTokens:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: IdentifierKind) -> None:
         """Raises ``ValueError`` when the tokenizer cannot write identifiers in brackets."""
-        if kind not in KINDS:
-            raise ValueError(f"identifiers={kind!r}: use {' or '.join(KINDS)}")
+        one_of("identifiers", kind, KINDS)
         self.tokenizer, self.kind = tokenizer, kind
         self.merged: set[str] = set()
         self._known: list[list[int]] = []
@@ -127,3 +127,47 @@ def _letters(number: int) -> str:
         number, digit = divmod(number - 1, 26)
         name = chr(ord("A") + digit) + name
     return name
+
+
+def leading_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """What the tokenizer puts in front of every text ([CLS], <s>), if anything."""
+    bare = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    full = list(tokenizer("a")["input_ids"])
+    return full[: next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)]
+
+
+def tokenize_prefix(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of the beginning of a prompt; special tokens that it spells are meant."""
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def tokenize_continuation(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool
+) -> list[list[int]]:
+    """Token ids of texts that follow another text, which itself is not looked at.
+
+    Tokenizers treat the beginning of a text in their own ways (a space before the first word), so each text is read
+    behind a short other one, whose tokens are then left out. A text that would merge with it is read alone.
+
+    Args:
+        special: whether a text that spells a special token gets it: yes for templates, no for what fills them.
+    """
+    options = {"add_special_tokens": False, "split_special_tokens": not special, "verbose": False}
+    ids: list[list[int]] = [[] for _ in texts]
+    alone = [row for row, text in enumerate(texts) if text]
+    for anchor in (_BEHIND_LETTER, _BEHIND_BREAK):
+        # A letter merges with a word, a line break with white space; "" never gets here.
+        rows = [row for row in alone if texts[row][0].isalnum() == (anchor == _BEHIND_BREAK)]
+        if not rows:
+            continue
+        before = list(tokenizer(anchor, **options)["input_ids"])
+        for row, whole in zip(
+            rows, tokenizer([anchor + texts[row] for row in rows], **options)["input_ids"], strict=True
+        ):
+            if list(whole[: len(before)]) == before:
+                ids[row] = list(whole[len(before) :])
+                alone.remove(row)
+    if alone:
+        for row, whole in zip(alone, tokenizer([texts[row] for row in alone], **options)["input_ids"], strict=True):
+            ids[row] = list(whole)
+    return ids

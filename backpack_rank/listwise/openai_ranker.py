@@ -12,13 +12,13 @@ from pathlib import Path
 from threading import BoundedSemaphore, Event, Lock
 from typing import Any
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import cache_dir
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
-from backpack_rank.listwise.chat_server import ChatServer, RetryPolicy, ServerError, StoppedError
+from backpack_rank.listwise.chat_server import Answer, ChatServer, ResponseStore, RetryPolicy, ServerError, StoppedError
 from backpack_rank.listwise.parsing import Parsed, parse_ranking
 from backpack_rank.listwise.prompt import Prompt
-from backpack_rank.listwise.responses import Answer, ResponseStore
 
 log = logging.getLogger(__name__)
 OPENAI = "https://api.openai.com/v1"
@@ -88,7 +88,7 @@ class OpenAiRanker(ListwiseRanker):
             key_variable: environment variable that holds the key; None for a server without keys.
             concurrency: requests on their way at the same time, at most.
             timeout, retries, backoff, longest_wait: as in
-                :class:`~backpack_rank.listwise.chat_server.Patience`.
+                :class:`~backpack_rank.listwise.chat_server.RetryPolicy`.
             temperature: of the answer; None leaves it to the server, as models that think ask for.
             seed: for servers that take one; None sends none.
             max_tokens: of an answer, thoughts included; None leaves it to the server.
@@ -104,11 +104,9 @@ class OpenAiRanker(ListwiseRanker):
         self.model = model
         self.prompt = prompt if isinstance(prompt, Prompt) else Prompt.of(prompt)
         for name, value in (("concurrency", concurrency), ("max_tokens", max_tokens), ("passage_words", passage_words)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+            at_least(name, value, 1, null="")
         for name, price in (("prompt_price", prompt_price), ("answer_price", answer_price)):
-            if not price >= 0:
-                raise ValueError(f"{name}={price} must be at least 0")
+            at_least(name, price, 0)
         patience = RetryPolicy(timeout, retries, backoff, longest_wait)
         self._server = ChatServer(base_url, key_variable, patience, concurrency)
         self._concurrency = concurrency

@@ -30,6 +30,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from backpack_rank.checks import one_of
 from backpack_rank.listwise.base import Ranking
 from backpack_rank.listwise.identifiers import KINDS, IdentifierKind
 
@@ -92,8 +93,7 @@ def parse_ranking(text: str, m: int, identifiers: IdentifierKind = "numeric") ->
     Raises:
         ValueError: m below 1, or another kind of identifiers.
     """
-    if identifiers not in KINDS:
-        raise ValueError(f"identifiers={identifiers!r} must be {' or '.join(KINDS)}")
+    one_of("identifiers", identifiers, KINDS)
     if m < 1:
         raise ValueError(f"an answer ranks at least 1 passage, got m={m}")
     form = _NUMBER if identifiers == "numeric" else _LETTER if m <= _LETTERS else _TWO_LETTERS

@@ -16,9 +16,9 @@ import numpy as np
 from backpack_rank.aggregation.aggregate import Aggregate, Aggregator
 from backpack_rank.aggregation.kemeny import Kemeny
 from backpack_rank.aggregation.rankings import Rankings
+from backpack_rank.checks import at_least
 from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import RankerWrapper, Ranking
-from backpack_rank.listwise.shuffling import shuffles
+from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking, list_rng
 
 
 @dataclass
@@ -60,10 +60,10 @@ class PermutationSelfConsistency(RankerWrapper):
     not_optimal: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        for name in ("permutations", "round_size", "patience", "stable"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} of permutation self-consistency must be at least 1")
+        at_least("permutation self-consistency: permutations", self.permutations, 1)
+        at_least("permutation self-consistency: round_size", self.round_size, 1)
+        at_least("permutation self-consistency: patience", self.patience, 1, null="to ask for all permutations")
+        at_least("permutation self-consistency: stable", self.stable, 1, null="")
         if self.patience is not None and self.round_size >= self.permutations:
             raise ValueError(
                 f"round_size={self.round_size}: with patience there must be several rounds, so it must be below "
@@ -139,3 +139,49 @@ def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Rank
     # Aggregators have no ground to place them; among themselves they keep the input order.
     scores[order[~named]] = np.min(scores)
     return Ranking(np.concatenate([order[named], np.sort(order[~named])]), scores, int(named.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledRankings:
+    """Rankings of shuffled lists.
+
+    Attributes:
+        rankings: those of the first list's shuffles, then those of the second's. Positions are those of the shuffled
+            lists.
+        permutations: for each ranking the positions of the list as given, in the order in which they were shown.
+            int64 [m] each
+        lists: for each ranking the number of its list.
+    """
+
+    rankings: tuple[Ranking, ...]
+    permutations: tuple[np.ndarray, ...]
+    lists: tuple[int, ...]
+
+    def original(self, number: int) -> np.ndarray:
+        """The order of a ranking in positions of the list as given, best first. int64 [m]"""
+        return self.permutations[number][self.rankings[number].order]
+
+
+def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
+    """Uniformly random orders of a list's positions, without end. int64 [m] each
+
+    They depend on the seed and the list alone (:func:`~backpack_rank.listwise.base.list_rng`).
+    """
+    generator = list_rng(passages, seed)
+    while True:
+        yield generator.permutation(len(passages))
+
+
+def rank_shuffled(ranker: ListwiseRanker, lists: Sequence[PassageList], times: int, seed: int = 0) -> ShuffledRankings:
+    """Rank every list in ``times`` shuffled orders, in one call of the ranker.
+
+    Raises:
+        ValueError: ``times`` below 1, or no list.
+    """
+    at_least("times", times, 1)
+    if not lists:
+        raise ValueError("there is no list to shuffle")
+    drawn = [order for one in lists for order in islice(shuffles(one, seed), times)]
+    owners = [number for number in range(len(lists)) for _ in range(times)]
+    shown = [lists[number].select(order) for number, order in zip(owners, drawn, strict=True)]
+    return ShuffledRankings(tuple(ranker.rank(shown)), tuple(drawn), tuple(owners))

@@ -13,6 +13,7 @@ import jinja2
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.identifiers import (
     BETWEEN,
@@ -22,9 +23,11 @@ from backpack_rank.listwise.identifiers import (
     IdentifierKind,
     IdentifierTokens,
     identifier_names,
+    leading_tokens,
+    tokenize_continuation,
+    tokenize_prefix,
     without_identifiers,
 )
-from backpack_rank.listwise.segments import leading_tokens, tokenize_continuation, tokenize_prefix
 
 _FIELDS = {
     "system": {"count"},
@@ -75,10 +78,8 @@ class Prompt:
     most: int | None = None
 
     def __post_init__(self) -> None:
-        if self.identifiers not in KINDS:
-            raise ValueError(f"prompt {self.name}: identifiers={self.identifiers!r} must be {' or '.join(KINDS)}")
-        if self.chat not in ("auto", True, False):
-            raise ValueError(f"prompt {self.name}: chat={self.chat!r} must be auto, true or false")
+        one_of(f"prompt {self.name}: identifiers", self.identifiers, KINDS)
+        one_of(f"prompt {self.name}: chat", self.chat, ("auto", True, False))
         if bool(self.prefix_received) != bool(self.received):
             raise ValueError(f"prompt {self.name}: give both prefix_received and received, or neither")
         if not self.answer.endswith(OPENING):

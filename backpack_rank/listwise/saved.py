@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.listwise.causal_lm import MODES, Calibration, CausalLmRanker, ListwiseMode, position_limit
@@ -91,8 +92,7 @@ def load_listwise(
         FileNotFoundError: a folder without a model or without a tokenizer.
         OSError: there is no such hub id.
     """
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype={dtype}: use {', '.join(_DTYPES)}")
+    one_of("listwise ranker: dtype", dtype, _DTYPES)
     name = hub_or_folder(name)
     settings = _settings(Path(name))
     if prompt is None and "prompt" not in settings:
@@ -117,8 +117,7 @@ def load_listwise(
 
 
 def _known(mode: str) -> ListwiseMode:
-    if mode not in MODES:
-        raise ValueError(f"mode={mode!r} of a listwise ranker: use {' or '.join(MODES)}")
+    one_of("listwise ranker: mode", mode, MODES)
     return cast(ListwiseMode, mode)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking
 
@@ -35,10 +36,8 @@ class SlidingWindows(RankerWrapper):
     stride: int = 10
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 2:
-            raise ValueError(f"size={self.size} of a window must be at least 2 passages, or null for the whole list")
-        if self.stride < 1:
-            raise ValueError(f"stride={self.stride} of the windows must be at least 1 passage")
+        at_least("windows: size", self.size, 2, null="for the whole list")
+        at_least("windows: stride", self.stride, 1)
         if self.size is not None and self.stride > self.size:
             raise ValueError(
                 f"stride={self.stride} is more than size={self.size}: passages between two windows would not be ranked"

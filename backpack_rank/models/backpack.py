@@ -7,7 +7,7 @@ names are those of the published checkpoint ``stanfordnlp/backpack-gpt2``; its `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,8 +26,31 @@ from backpack_rank.models.backbone import BackboneMixin, new_backbone
 from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.models.token_states import TokenStateCache
 from backpack_rank.models.word_boundaries import MergedEmbeddings, WordBoundaries
+
+
+class TokenStateCache:
+    """h(x) of the tokens seen so far; an argument of a Backpack's forward pass.
+
+    For inference on a CPU with weights that do not change; on a GPU computing is cheaper than looking up. The table
+    fills as tokens come; memory that no token has filled is not touched.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        self.known = torch.zeros(vocabulary, dtype=torch.bool)
+        self.table: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """h(x) of token ids, computed for those that are new. [...] -> [..., f]"""
+        new = input_ids[~self.known[input_ids]].unique()
+        if len(new):
+            states = compute(new)
+            if self.table is None:
+                self.table = states.new_empty((len(self.known), states.shape[-1]))
+            self.table[new] = states
+            self.known[new] = True
+        assert self.table is not None
+        return self.table[input_ids]
 
 
 @dataclass

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackModel, SenseWeightNetwork
 from backpack_rank.models.utils import eval_mode
@@ -24,8 +25,7 @@ WEIGHTS = ("random", "attention", "sharp", "auto")
 
 def check_start(weights: str) -> None:
     """Raise ``ValueError`` for a start of the weight network that is not known."""
-    if weights not in WEIGHTS:
-        raise ValueError(f"start.weights={weights} is not a start of weights; known are {', '.join(WEIGHTS)}")
+    one_of("start.weights", weights, WEIGHTS)
 
 
 @torch.no_grad()

@@ -21,11 +21,10 @@ from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
-from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
+from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel, TokenStateCache
 from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
-from backpack_rank.models.token_states import TokenStateCache
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.attributes.word_classes import WordClasses
+from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.utils import eval_mode, input_embeddings
 from backpack_rank.models.word_boundaries import WordBoundaries
@@ -191,8 +192,7 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
         ValueError: the scope is not one of :data:`SCOPES`.
         TypeError: ``senses`` or ``both`` for a ranker without senses, or a ranker without word embeddings.
     """
-    if scope not in SCOPES:
-        raise ValueError(f"policy.scope={scope!r}: use one of {', '.join(SCOPES)}")
+    one_of("policy.scope", scope, SCOPES)
     name, has_senses = type(ranker).__name__, getattr(ranker, "has_senses", False)
     if scope != "weights" and not has_senses:
         raise TypeError(

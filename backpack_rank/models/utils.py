@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from backpack_rank.checks import one_of
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -43,8 +45,7 @@ def pick_device(name: str, option: str) -> torch.device:
 
 def backbone_dtype(name: str) -> torch.dtype:
     """The number format of that name. Raises ``ValueError`` for any but ``float32`` and ``bfloat16``."""
-    if name not in DTYPES:
-        raise ValueError(f"dtype={name}: a backbone is loaded in {' or '.join(DTYPES)}")
+    one_of("backbone: dtype", name, DTYPES)
     return DTYPES[name]
 
 

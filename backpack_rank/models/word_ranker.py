@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
+from backpack_rank.checks import above, at_least
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import SPECIAL, WordPairTokenizer, document_frequencies, unknown_buckets
@@ -49,11 +50,8 @@ class InteractionConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs) -> None:
         super().__post_init__(**kwargs)
-        if self.max_query_length < 1 or self.max_document_length < 1:
-            raise ValueError(
-                f"max_query_length={self.max_query_length} and max_document_length={self.max_document_length} must be "
-                "at least 1"
-            )
+        at_least("max_query_length", self.max_query_length, 1)
+        at_least("max_document_length", self.max_document_length, 1)
 
     @property
     def n_positions(self) -> int:
@@ -203,8 +201,7 @@ def interaction_ranker(
     words = tokenizer.convert_ids_to_tokens(list(range(len(SPECIAL), len(tokenizer))))
     vectors = word_vectors(words, embeddings, embedding_size, others=len(SPECIAL) + buckets)
     if embedding_norm is not None:
-        if not embedding_norm > 0:
-            raise ValueError(f"model.ranker.embedding_norm={embedding_norm} must be above 0, or null")
+        above("model.ranker.embedding_norm", embedding_norm, 0, null="")
         vectors = vectors * (embedding_norm / vectors[: len(words)].norm(dim=1).mean())
     own = dict(sizes or {})
     if own.pop("term_weights", False):

@@ -26,10 +26,10 @@ from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.senses.specialised import specialised_senses
 from backpack_rank.training.adapters import merged
+from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule
 from backpack_rank.training.teachers import StudentData, prepare_teacher
-from backpack_rank.training.terms import AuxiliaryLoss
 from backpack_rank.training.trainer import fit, quiet_lightning
 
 log = logging.getLogger(__name__)

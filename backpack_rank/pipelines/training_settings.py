@@ -24,9 +24,9 @@ from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
 from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
 from backpack_rank.training.freezing import FrozenParts
+from backpack_rank.training.losses import RankingLoss
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.pretraining import Pretraining
-from backpack_rank.training.ranking_loss import RankingLoss
 from backpack_rank.training.reconstruction import Reconstruction
 from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
 from backpack_rank.training.teachers import NoTeacher, TeacherSource

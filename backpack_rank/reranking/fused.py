@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from backpack_rank.aggregation.aggregate import Aggregator
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
+from backpack_rank.aggregation.aggregate import Aggregator, ReciprocalRankFusion
 from backpack_rank.aggregation.runs import fuse
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import RunFile, checked_depth

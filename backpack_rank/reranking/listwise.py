@@ -15,8 +15,7 @@ from backpack_rank.data.trec import ranking
 from backpack_rank.listwise.base import ListwiseRanker, Usage
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.pairwise import PairwiseRanker
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
-from backpack_rank.listwise.shuffling import shuffles
+from backpack_rank.listwise.permutation import PermutationSelfConsistency, shuffles
 from backpack_rank.reranking.pointwise import ranked_rows
 from backpack_rank.reranking.ranking_cache import CachedRanker, RankingCache
 from backpack_rank.reranking.rerankers import Reranker

@@ -19,9 +19,9 @@ from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, PairChunks, Pair
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.models.token_states import TokenStateCache
 from backpack_rank.models.utils import pick_device
 from backpack_rank.progress import Progress
 from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
+from backpack_rank.checks import above, finite
 from backpack_rank.models.rankers import RankingHead
 from backpack_rank.senses.attribution import path_gradient
 
@@ -138,8 +139,8 @@ def _solve(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
 def check_strength(strength: float) -> None:
     if isinstance(strength, bool) or not isinstance(strength, (int, float)):
         raise ValueError(f"policy.strength={strength!r} is not a number; give one > 0")
-    if not math.isfinite(strength) or strength <= 0:
-        raise ValueError(f"policy.strength={strength}: give a number > 0 (at 0 nothing keeps the scores)")
+    above("policy.strength", strength, 0, " (at 0 nothing keeps the scores)")
+    finite("policy.strength", strength)
 
 
 def _checked(data: SwappedSenses) -> tuple[np.ndarray, np.ndarray]:

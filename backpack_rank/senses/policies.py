@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import load_lexicon
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
+from backpack_rank.checks import above, at_least, finite, fraction, one_of
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.senses.counterfactual import CounterfactualFit, SwappedSenses, check_strength, fit_weights
@@ -165,10 +166,10 @@ class ThresholdSenses(ScaledSenses):
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.quantile is None):
             raise ValueError("give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and not both")
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise ValueError(f"policy.threshold={self.threshold} is not a finite number")
-        if self.quantile is not None and not 0 < self.quantile <= 1:
-            raise ValueError(f"policy.quantile={self.quantile}: it must be above 0 and at most 1")
+        if self.threshold is not None:
+            finite("policy.threshold", self.threshold)
+        if self.quantile is not None:
+            fraction("policy.quantile", self.quantile, ends="(]")
 
     @property
     def name(self) -> str:
@@ -254,8 +255,8 @@ class SoftSenses(SensePolicy):
     temperature: float = 0.25
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ValueError(f"policy.temperature={self.temperature} must be a finite number above 0")
+        above("policy.temperature", self.temperature, 0)
+        finite("policy.temperature", self.temperature)
 
     @property
     def name(self) -> str:
@@ -401,8 +402,7 @@ class PairedTokens(Policy):
     with_names: bool = False
 
     def __post_init__(self) -> None:
-        if self.scope not in SCOPES:
-            raise ValueError(f"policy.scope={self.scope!r}: use one of {', '.join(SCOPES)}")
+        one_of("policy.scope", self.scope, SCOPES)
         if not self.classes:
             raise ValueError("policy.classes is empty: name at least one file of word classes, such as gender_classes")
         if self.with_names and self.names is None:
@@ -449,8 +449,7 @@ def _towards(at_zero: Tensor, alpha: float) -> Tensor:
 
 
 def _check_count(count: int) -> None:
-    if count < 1:
-        raise ValueError(f"policy.count={count}: at least one sense must be scaled")
+    at_least("policy.count", count, 1)
 
 
 def _check_enough(count: int, sensitivity: Tensor) -> None:
@@ -476,6 +475,5 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
 
 def named_policy(name: str, attribute: Attribute) -> Policy:
     """The policy of that name. Raises ``ValueError`` where there is none; lists those that there are."""
-    if name not in POLICIES:
-        raise ValueError(f"policy={name}: use one of {', '.join(POLICIES)}, or a Policy of your own")
+    one_of("policy", name, POLICIES, ", or a Policy of your own")
     return POLICIES[name](attribute)

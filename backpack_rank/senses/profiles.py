@@ -18,8 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backpack_rank.attributes.lexicon import Lexicon
-from backpack_rank.attributes.words import count_groups
+from backpack_rank.attributes.lexicon import Lexicon, count_groups
 from backpack_rank.data.batching import CPU_TOKENS, pack_by_length
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import Tokenizer, word_tokens

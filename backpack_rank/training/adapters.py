@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from backpack_rank.checks import above, at_least, fraction
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.freezing import backbone_of
 
@@ -58,11 +59,9 @@ class Lora:
     target_modules: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or not self.scale > 0 or not 0 <= self.dropout < 1:
-            raise ValueError(
-                f"adapter.rank={self.rank} must be at least 1, adapter.scale={self.scale} > 0 and "
-                f"adapter.dropout={self.dropout} in [0, 1)"
-            )
+        at_least("adapter.rank", self.rank, 1)
+        above("adapter.scale", self.scale, 0)
+        fraction("adapter.dropout", self.dropout, ends="[)")
         if self.target_modules is not None and not self.target_modules:
             raise ValueError("adapter.target_modules is empty; null takes peft's choice for the model")
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from backpack_rank.data.datamodule import EpochSamplerBase
 from backpack_rank.data.passages import ListSource, ListwiseExample
-from backpack_rank.data.sampling import EpochSamplerBase
 from backpack_rank.listwise.augmentation import Augmentation
 from backpack_rank.listwise.prompt import PromptTokenizer
 

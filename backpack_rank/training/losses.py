@@ -1,4 +1,4 @@
-"""Losses over lists: pure functions of scores and labels with a mask, the list on the last axis.
+"""Losses over lists: pure functions of scores and labels with a mask, the list on the last axis, and terms beside them.
 
 All take raw logits ``scores`` [..., m], the ``mask`` [..., m] that is True where the list has a document, and labels
 or a teacher's scores [..., m]; what stands where the mask is False plays no part. All give the mean over the lists
@@ -8,9 +8,41 @@ a gradient of 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from backpack_rank.checks import above, at_least, one_of
+from backpack_rank.data.datamodule import ListBatch
+from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import RankerOutput
+
+
+class AuxiliaryLoss(Protocol):
+    """One more term of the loss.
+
+    Attributes:
+        name: for logs, ``train/<name>``.
+        weight: factor of the term in the sum.
+        needs_senses: whether ``output.senses`` must be there.
+    """
+
+    name: str
+    weight: float
+    needs_senses: bool
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """The term before its weight, a scalar that may be 0 where the batch has nothing for it.
+
+        Args:
+            output: what the ranker says of the batch's N texts.
+            scores: the same scores list by list, in fp32. [L, m]
+        """
+        ...
 
 
 def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
@@ -137,3 +169,44 @@ def _over_lists(losses: Tensor, usable: Tensor) -> tuple[Tensor, int]:
     """Mean over the usable lists, and how many are not."""
     count = int(usable.sum())
     return losses.masked_fill(~usable, 0.0).sum() / max(count, 1), usable.numel() - count
+
+
+def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
+    """RankNet with the pairs weighed by what swapping them would change about nDCG."""
+    return ranknet(scores, labels, mask, lambda_weights(scores, labels, mask))
+
+
+@dataclass(frozen=True)
+class RankingLoss:
+    """What makes a ranker rank: a loss over labelled lists.
+
+    Attributes:
+        name: ``listwise_softmax``, ``pairwise_hinge``, ``ranknet`` or ``lambdarank``.
+        margin: by how much a pair's scores must differ, of ``pairwise_hinge``.
+        weight: factor of the loss beside further terms; 0 leaves the terms alone.
+
+    Raises:
+        ValueError: an unknown name, a margin of 0 or below, or a weight below 0.
+    """
+
+    name: str = "listwise_softmax"
+    margin: float = 1.0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("training.loss", self.name, LOSSES)
+        above("training.margin", self.margin, 0)
+        at_least("training.loss_weight", self.weight, 0)
+
+    def __call__(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
+        """The loss before its weight, and how many lists were left out; see :mod:`backpack_rank.training.losses`."""
+        return LOSSES[self.name](scores, labels, mask, self.margin)
+
+
+# What each makes of (scores, labels, mask, margin).
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, int]]] = {
+    "listwise_softmax": lambda scores, labels, mask, _: listwise_softmax(scores, labels, mask),
+    "pairwise_hinge": pairwise_hinge,
+    "ranknet": lambda scores, labels, mask, _: ranknet(scores, labels, mask),
+    "lambdarank": lambda scores, labels, mask, _: lambdarank(scores, labels, mask),
+}

@@ -11,14 +11,13 @@ import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
+from backpack_rank.checks import above, fraction
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.models.factory import Ranker
-from backpack_rank.training.losses import scatter_lists
-from backpack_rank.training.ranking_loss import RankingLoss
-from backpack_rank.training.terms import AuxiliaryLoss
+from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss, scatter_lists
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
 
@@ -40,11 +39,8 @@ class OptimizerConfig:
     head_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0 or not 0 <= self.warmup_ratio < 1:
-            raise ValueError(
-                f"training.learning_rate={self.learning_rate} must be > 0 and "
-                f"training.warmup_ratio={self.warmup_ratio} in [0, 1)"
-            )
+        above("training.learning_rate", self.learning_rate, 0)
+        fraction("training.warmup_ratio", self.warmup_ratio, ends="[)")
 
     def optimizer(self, model: nn.Module) -> torch.optim.AdamW:
         """AdamW over the model's trainable parameters, decay for matrices alone.

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.module import OptimizerConfig
@@ -41,12 +42,8 @@ class Pretraining:
     max_tokens: int = 20_000_000
 
     def __post_init__(self) -> None:
-        if self.epochs < 0 or self.sequence_length < 2 or self.batch_size < 1 or self.max_tokens < 1:
-            raise ValueError(
-                f"pretraining.epochs={self.epochs} must be >= 0, "
-                f"pretraining.sequence_length={self.sequence_length} >= 2, "
-                f"pretraining.batch_size={self.batch_size} >= 1 and pretraining.max_tokens={self.max_tokens} >= 1"
-            )
+        for name, least in (("epochs", 0), ("sequence_length", 2), ("batch_size", 1), ("max_tokens", 1)):
+            at_least(f"pretraining.{name}", getattr(self, name), least)
 
     def sequences(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> Tensor:
         """The texts as rows of ``sequence_length`` token ids. [N, n]

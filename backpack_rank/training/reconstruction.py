@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from backpack_rank.checks import above, at_least
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking
@@ -46,13 +47,9 @@ class Reconstruction:
     learning_rate: float = 2e-3
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.texts < 1 or self.held_out < 2 or self.batch_size < 1:
-            raise ValueError(
-                f"reconstruct.steps={self.steps} must be >= 0, reconstruct.texts={self.texts} >= 1, "
-                f"reconstruct.held_out={self.held_out} >= 2 and reconstruct.batch_size={self.batch_size} >= 1"
-            )
-        if not self.learning_rate > 0:
-            raise ValueError(f"reconstruct.learning_rate={self.learning_rate} must be > 0")
+        for name, least in (("steps", 0), ("texts", 1), ("held_out", 2), ("batch_size", 1)):
+            at_least(f"reconstruct.{name}", getattr(self, name), least)
+        above("reconstruct.learning_rate", self.learning_rate, 0)
 
     def split(self, texts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Texts to learn from and held-out ones, the first; of few texts a fifth is held out.

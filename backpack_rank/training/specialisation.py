@@ -7,7 +7,6 @@ scaling all. The terms are in :mod:`backpack_rank.training.specialisation_terms`
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,30 +15,30 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.counterfactual import LexiconSwap
-from backpack_rank.attributes.lexicon import load_lexicon, load_one_way, load_pairs
-from backpack_rank.attributes.word_classes import load_all_classes
+from backpack_rank.checks import at_least, finite
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker, load_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenClasses
+from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.sensitivity import sensitivity
 from backpack_rank.senses.specialised import Specialised, check_senses, specialised_senses
-from backpack_rank.training.moved_senses import project_into_senses
-from backpack_rank.training.ranking_loss import RankingLoss
+from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss
 from backpack_rank.training.specialisation_terms import (
     AlphaRobust,
     ContentFree,
     Counterfactual,
+    CounterfactualScorer,
     ReferenceGap,
     TiedSenses,
 )
-from backpack_rank.training.terms import AuxiliaryLoss
-from backpack_rank.training.wordings import CounterfactualScorer
 
 log = logging.getLogger(__name__)
 PARTS = ("tied", "counterfactual", "content", "any_alpha", "kept")
+_SMALL = 1e-6
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Specialisation:
             the words apart most already; where all s_l are alike, as in new senses, any choice is as good.
         tied, counterfactual, content, any_alpha, kept: weights of the terms; 0 leaves one out.
         moved: before training, what sets the words of the classes apart is moved from the other senses into S, see
-            :func:`~backpack_rank.training.moved_senses.project_into_senses`.
+            :func:`~backpack_rank.training.specialisation.project_into_senses`.
         alike: the contextual network reads the words of a class alike at every alpha
             (:mod:`backpack_rank.models.word_boundaries`), so the attribute passes through sense vectors alone.
         wide: titles, occupations with gendered forms and kinship are tied, moved and read alike as well.
@@ -108,8 +107,8 @@ class Specialisation:
 
     def __post_init__(self) -> None:
         weights = {part: getattr(self, part) for part in PARTS}
-        if wrong := [part for part, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)]:
-            raise ValueError(f"specialise.{wrong[0]}={weights[wrong[0]]} must be a finite number >= 0")
+        for part, weight in weights.items():
+            finite(f"specialise.{part}", weight, 0)
         if not (self.tied or self.counterfactual):
             raise ValueError(
                 "specialise.tied=0 and specialise.counterfactual=0 leave nothing that takes the attribute out of the "
@@ -119,8 +118,7 @@ class Specialisation:
             raise ValueError(f"specialise.senses={self.senses}: at least one sense must take the attribute")
         if not isinstance(self.senses, int) and (not self.senses or len(set(self.senses)) != len(self.senses)):
             raise ValueError(f"specialise.senses={list(self.senses)}: name one sense or more, each once")
-        if self.counterfactuals is not None and self.counterfactuals < 1:
-            raise ValueError(f"specialise.counterfactuals={self.counterfactuals} must be at least 1, or null for all")
+        at_least("specialise.counterfactuals", self.counterfactuals, 1, null="for all")
 
     @property
     def swap(self) -> Callable[[str], str] | None:
@@ -130,10 +128,11 @@ class Specialisation:
         """
         if not (self.counterfactual or self.content or (self.kept and self.reference)):
             return None
-        words = self.attribute
-        names = load_lexicon(words["names"]) if words.get("names") else None
-        one_way = load_one_way(words["one_way"]) if words.get("one_way") else None
-        return partial(_swapped, LexiconSwap(load_pairs(words["swap_pairs"], tuple(words["sides"])), names, one_way))
+        return partial(_swapped, self._words.swap())
+
+    @property
+    def _words(self) -> Attribute:
+        return Attribute(**self.attribute)
 
     def apply(
         self,
@@ -196,7 +195,7 @@ class Specialisation:
         if not isinstance(self.senses, int):
             chosen = [int(sense) for sense in self.senses]
         elif self.senses < count:
-            pairs = load_pairs(self.attribute["pairs"], tuple(self.attribute["sides"])).pairs
+            pairs = self._words.pairs().pairs
             chosen = LowestSenses(self.senses).chosen(sensitivity(ranker.backpack, tokenizer, pairs).values).tolist()
         else:
             chosen = list(range(self.senses))  # refused below
@@ -218,8 +217,7 @@ class Specialisation:
         """Token classes of the attribute, None where no option needs them."""
         if not (self.tied or self.moved or self.alike):
             return None
-        wide = self.attribute.get("wide_classes") or () if self.wide else ()
-        return TokenClasses.of(tokenizer, load_all_classes([*self.attribute["classes"], *wide]))
+        return TokenClasses.of(tokenizer, self._words.classes(wide=self.wide))
 
     def _reference(self, pair_tokenizer: PairTokenizer) -> Ranker:
         assert self.reference is not None
@@ -243,3 +241,30 @@ def _vocabulary(pair_tokenizer: PairTokenizer) -> tuple[int | None, int, int, di
         pair_tokenizer.end_id,
         pair_tokenizer.tokenizer.get_vocab(),
     )
+
+
+@torch.no_grad()
+def project_into_senses(ranker: BackpackForRanking, classes: TokenClasses, chosen: Sequence[int]) -> int:
+    """Move what sets the words of the classes apart from all other senses into the chosen ones, in place.
+
+    Sense vectors are linear in h(x), C(x)_l = W_l h(x) + b_l. With P the projection onto all differences of h between
+    words of a class, W_l loses W_l P in every other sense, and each chosen sense gains an equal share of what they
+    lose. So the words of a class become alike in the other senses, and the sum over all senses stays as it is for
+    every token: where the contextual weights of the senses are alike, so does the score.
+
+    Returns:
+        The number of directions that were moved, the rank of P.
+    """
+    network = ranker.backpack.sense_network
+    weight = network.final_mlp.c_proj.weight  # [f, k d]
+    with eval_mode(network):
+        hidden = [ranker.backpack.token_hidden(torch.tensor(ids, device=weight.device)) for ids in classes.members]
+    differences = torch.cat([part - part.mean(dim=0) for part in hidden]).double().cpu()
+    _, lengths, directions = torch.linalg.svd(differences, full_matrices=False)
+    basis = directions[lengths > _SMALL * lengths[0]].to(weight)  # [r, f], orthonormal rows
+    senses = weight.unflatten(1, (ranker.config.num_senses, -1))  # a view: changes go into the weight
+    moved = torch.einsum("rf,re,ekd->fkd", basis, basis, senses)
+    moved[:, list(chosen)] = 0
+    senses -= moved
+    senses[:, list(chosen)] += moved.sum(dim=1, keepdim=True) / len(chosen)
+    return len(basis)

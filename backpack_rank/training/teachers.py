@@ -1,10 +1,10 @@
-"""Where a teacher's scores come from (``teacher`` in ``conf/train.yaml``): run files, or a ranker that scores once."""
+"""Knowledge distillation: scores of a teacher (run files, or a ranker that scores once) and the term that uses them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Protocol
 
 from filelock import FileLock
 from lightning.pytorch.utilities.seed import isolate_rng
+from torch import Tensor
 
+from backpack_rank.checks import above, at_least, one_of
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.data.datamodule import Teacher
+from backpack_rank.data.datamodule import ListBatch, Teacher
 from backpack_rank.data.teacher_scores import (
     Coverage,
     TeacherRun,
@@ -28,13 +30,55 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import numbered_lines, read_run, write_run
 from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
+from backpack_rank.models.rankers import RankerOutput
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import texts_fingerprint, weights_fingerprint
-from backpack_rank.training.distillation import Distillation
-from backpack_rank.training.terms import AuxiliaryLoss
+from backpack_rank.training.losses import AuxiliaryLoss, listwise_kl, margin_mse
 
+KINDS = ("margin_mse", "listwise_kl")
 log = logging.getLogger(__name__)
 TEACHER_RUN = "teacher.trec"
+
+
+@dataclass
+class Distillation:
+    """A :class:`~backpack_rank.training.losses.AuxiliaryLoss` on the teacher's scores of a batch.
+
+    Documents without a teacher's score, and lists with too few of them, play no part.
+
+    Attributes:
+        kind: ``margin_mse`` (differences of scores between relevant and other documents) or ``listwise_kl``
+            (the whole list as a distribution, whatever the labels).
+        weight: factor of the term.
+        temperature: of both softmaxes of ``listwise_kl``; higher looks more at the lower documents.
+
+    Raises:
+        ValueError: an unknown kind, or a weight or temperature that is not above 0.
+    """
+
+    kind: str = "margin_mse"
+    weight: float = 1.0
+    temperature: float = 1.0
+
+    name: str = field(default="distillation", init=False)
+    needs_senses: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        one_of("teacher.loss", self.kind, KINDS)
+        above("teacher.weight", self.weight, 0, "; teacher=none trains without a teacher")
+        above("teacher.temperature", self.temperature, 0)
+
+    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+        """The distance to the teacher's scores; 0 where the batch has none of them.
+
+        Raises:
+            ValueError: the batch was made without a teacher.
+        """
+        if batch.teacher is None:
+            raise ValueError("the batch has no teacher's scores: give RankingData a teacher")
+        if self.kind == "margin_mse":
+            return margin_mse(scores, batch.teacher, batch.labels, batch.mask)[0]
+        return listwise_kl(scores, batch.teacher, batch.mask, self.temperature)[0]
 
 
 @dataclass(frozen=True)
@@ -150,8 +194,7 @@ class RankerTeacher:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.candidates_per_query is not None and self.candidates_per_query < 1:
-            raise ValueError(f"teacher.candidates_per_query={self.candidates_per_query} must be at least 1 or null")
+        at_least("teacher.candidates_per_query", self.candidates_per_query, 1, null="")
         _ = self.term, self._ranker_folder  # both check their options
         self._settings("cpu")
 

@@ -7,9 +7,8 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backpack_rank.data.batching import Pairs
+from backpack_rank.data.batching import Pairs, sample_texts
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.data.drawn import sample_texts
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker
 from backpack_rank.models.initialisation import check_start, start_weights

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Borda, ReciprocalRankFusion
 from backpack_rank.aggregation.kemeny import Kemeny
 from backpack_rank.aggregation.rankings import Rankings
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
 from backpack_rank.aggregation.runs import fuse
 from backpack_rank.data.trec import ranking, read_run, write_run
 
@@ -142,7 +141,7 @@ def test_runs_are_fused_query_by_query_to_a_depth() -> None:
     }
     assert [(q.query_id, q.runs, q.documents) for q in found.queries] == [("q1", 2, 3), ("q2", 1, 1), ("q3", 1, 2)]
     assert set(fuse(RUNS, ReciprocalRankFusion()).run["q1"]) == {"d1", "d2", "d3", "d4"}
-    with pytest.raises(ValueError, match="depth must be at least 1"):
+    with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         fuse(RUNS, Borda(), depth=0)
     with pytest.raises(ValueError, match="there is no run"):
         fuse([], Borda())

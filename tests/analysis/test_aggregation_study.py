@@ -9,14 +9,12 @@ import pytest
 from scipy import stats
 from small_rankers import RandomRanker, SmallRanker, numbers
 
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Borda, ReciprocalRankFusion
 from backpack_rank.aggregation.kemeny import Kemeny
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
 from backpack_rank.analysis.aggregation_study import ndcg_of, study_aggregation, tau_of
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
-from backpack_rank.listwise.shuffling import ShuffledRankings, rank_shuffled
+from backpack_rank.listwise.permutation import PermutationSelfConsistency, ShuffledRankings, rank_shuffled
 
 AGGREGATORS = (Kemeny(), Borda(), ReciprocalRankFusion())
 

@@ -110,7 +110,7 @@ def test_a_tsv_file_gives_all_its_queries(tmp_path):
         ("q.csv", "1,a,n\n2,n\n", r"q\.csv, line 2: expected id,text,label"),
         ("q.csv", "1,a,n\n2, ,n\n", r"q\.csv, line 2: expected id,text,label with no empty part"),
         ("q.csv", "1,a,n\n,b,n\n", r"q\.csv, line 2: expected id,text,label with no empty part"),
-        ("q.csv", "1,a,n\n2,b,x\n", r"q\.csv, line 2: unknown label 'x'; labels are n, m, f, o"),
+        ("q.csv", "1,a,n\n2,b,x\n", r"q\.csv, line 2: label=x: use one of n, m, f, o"),
         ("q.csv", "1,a,n\n2,b,m\n1,c,n\n", r"q\.csv, line 3: query '1' occurs twice \(first on line 1\)"),
         ("q.csv", "1,a,m\n", r"q\.csv: no query with label 'n' found"),
         ("q.tsv", "1\ta\n2\tb\tc\n", r"q\.tsv.*2"),
@@ -124,7 +124,7 @@ def test_a_bad_file_is_refused_with_file_and_line(tmp_path, name, text, message)
 
 
 def test_an_unknown_label_is_refused():
-    with pytest.raises(ValueError, match="unknown query label 'neutral'; choose one of n, m, f, o"):
+    with pytest.raises(ValueError, match="label=neutral: use one of n, m, f, o"):
         load_neutral_queries("genderbias_ir", label="neutral")
 
 

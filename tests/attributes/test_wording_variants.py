@@ -61,7 +61,7 @@ def test_pairs_are_the_items_that_have_both_wordings(folder: Path) -> None:
         WordedPair("q1", "non-relevant", 0, "e", "d"),
     ]
     assert [(pair.query_id, pair.first) for pair in wordings.pairs("neutral", "male")] == [("q1", "c"), ("q2", "c")]
-    with pytest.raises(ValueError, match="no wording 'men'; wordings are male, female, neutral"):
+    with pytest.raises(ValueError, match="wording=men: use one of male, female, neutral"):
         wordings.pairs("men", "female")
     only = wordings.select_queries(["q2", "q9"])
     assert (list(only.items), only.topics, only.stereotypes) == (["q2"], {}, {"q2": "none"})
@@ -93,11 +93,14 @@ def test_an_own_file_says_which_documents_belong_together(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"query_id": "q1", "item": "i", "group": "m", "doc_id": "a"}', r"line 1: the group must be male, .* got 'm'"),
+        (
+            '{"query_id": "q1", "item": "i", "group": "m", "doc_id": "a"}',
+            r"line 1: group=m: use one of male, female",
+        ),
         ('{"query_id": "q1", "item": "i", "group": "male"}', r"line 1: expected a string under 'doc_id', got None"),
         ('{"query_id": "q1", "item": "i", "group": "male", "doc_id": "a", "relevance": "1"}', "line 1: relevance must"),
         ("[]", r"line 1: expected a JSON object"),
-        ("{", r"line 1: no JSON object"),
+        ("{", r"line 1: expected a JSON object"),
     ],
 )
 def test_a_bad_line_of_an_own_file_is_named(folder: Path, line: str, message: str) -> None:

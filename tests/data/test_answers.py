@@ -80,7 +80,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, change: dict, message: str) -> Non
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "line 1: expected a JSON object"), ("[1]\n", r"line 1: .*got '\[1\]'"), ("\n", "holds no answers")],
+    [("{", "line 1: expected a JSON object"), ("[1]\n", r"line 1: .*got \[1\]"), ("\n", "holds no answers")],
 )
 def test_a_file_without_rows_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

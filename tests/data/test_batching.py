@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.data.batching import PairChunks, Pairs, pack_by_length
+from backpack_rank.data.batching import PairChunks, Pairs, pack_by_length, sample_texts
 from backpack_rank.data.collection import Collection, MemoryStore
 
 RUN = {"q2": {"d4": 3.0, "empty": 2.0}, "q1": {"d1": 1.0, "d0": 0.5, "d4": 0.1}}
@@ -95,3 +95,27 @@ def test_batches_stay_below_the_budget_unless_one_text_is_longer(lengths, budget
     for numbers, batch in batches:
         assert batch.lengths == [lengths[row - 100] for row in numbers]
         assert set(batch.input_ids.tolist()) == {int(row) - 100 for row in numbers}
+
+
+@pytest.fixture
+def pairs(tiny_collection):
+    run = {"q1": dict.fromkeys(["d0", "d1", "empty"], 0.0), "q2": dict.fromkeys(["d4", "d5", "d0", "d6"], 0.0)}
+    return Pairs.from_run(run, tiny_collection)
+
+
+def test_every_pair_is_drawn_once_and_encoded_as_the_ranker_reads_it(pairs, pair_tokenizer):
+    expected = [pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()]
+    found = [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 100, seed=0)]
+    assert sorted(found) == sorted(expected)
+    assert found != expected
+
+
+def test_the_draw_depends_on_the_seed_alone_and_fewer_texts_are_the_first_of_more(pairs, pair_tokenizer):
+    first, again, other = ([t.tolist() for t in sample_texts(pairs, pair_tokenizer, 7, seed)] for seed in (0, 0, 1))
+    assert first == again != other
+    assert [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 3, 0)] == first[:3]
+
+
+def test_no_pairs_are_refused(tiny_collection, pair_tokenizer):
+    with pytest.raises(ValueError, match="tiny has no candidates"):
+        sample_texts(Pairs.from_run({}, tiny_collection), pair_tokenizer, 5, 0)

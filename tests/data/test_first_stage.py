@@ -149,14 +149,14 @@ def test_threads_do_not_change_the_run():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k1": -0.1}, "k1 must be"),
-        ({"k1": math.nan}, "k1 must be"),
-        ({"b": 1.5}, "b must be between 0 and 1"),
-        ({"depth": 0}, "depth must be"),
-        ({"depth": 2.5}, "depth must be"),
-        ({"threads": 0}, "threads must be"),
-        ({"method": "bm25l"}, "unknown BM25 method 'bm25l'; choose one of lucene"),
-        ({"stemmer": "klingon"}, "unknown stemmer 'klingon'; choose one of .*english"),
+        ({"k1": -0.1}, "BM25: k1="),
+        ({"k1": math.nan}, "BM25: k1="),
+        ({"b": 1.5}, "BM25: b=1.5 must lie in"),
+        ({"depth": 0}, "depth=.* must be a whole number"),
+        ({"depth": 2.5}, "depth=.* must be a whole number"),
+        ({"threads": 0}, "threads=0 must be"),
+        ({"method": "bm25l"}, "BM25: method=bm25l: use one of lucene"),
+        ({"stemmer": "klingon"}, "BM25: stemmer=klingon: use one of .*english"),
         ({"stopwords": "klingon"}, "klingon"),
     ],
 )

@@ -220,9 +220,9 @@ def test_errors_say_what_to_do(dataset: str, tmp_path: Path) -> None:
         ValueError, match=r"no dataset 'msmarco-pasage/dev/small'; close ids: msmarco-passage/dev/small"
     ):
         load_irds("msmarco-pasage/dev/small")
-    with pytest.raises(ValueError, match="max_queries must be at least 1"):
+    with pytest.raises(ValueError, match="max_queries=0 must be at least 1"):
         load_irds(dataset, max_queries=0)
-    with pytest.raises(ValueError, match="depth must be at least 1"):
+    with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         load_irds(dataset, depth=0)
     (tmp_path / "queries.tsv").write_text("q1\t \nq2\tx\n")
     with pytest.raises(ValueError, match=f"{dataset}: the text of query 'q1' is empty"):

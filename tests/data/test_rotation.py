@@ -148,7 +148,7 @@ def test_rotation_by_sentences_cuts_between_sentences_only() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"level": "page"}, "data.rotation_level='page': use one of word, sentence"),
+        ({"level": "page"}, "data.rotation_level=page: use one of word, sentence"),
         ({"seed": "x"}, "data.rotation_seed='x' must be a whole number"),
         ({"seed": True}, "data.rotation_seed=True must be a whole number"),
     ],

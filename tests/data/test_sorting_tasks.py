@@ -128,7 +128,7 @@ def test_published_words_and_sentences(tmp_path: Path) -> None:
         (read_wordsort, '["a", "b"]\n["a"', "f, line 2: expected JSON"),
         (read_wordsort, '["a", "a"]', "f, line 1: a word stands twice"),
         (read_wordsort, '{"a": 1}', "f, line 1: expected a JSON list of two words"),
-        (read_gsm8ksort, '{"answer": "x"}', "f, line 1: expected a JSON object with a text under 'question'"),
+        (read_gsm8ksort, '{"answer": "x"}', "f, line 1: expected a string under 'question'"),
         (read_gsm8ksort, '{"question": "One."}', "f holds no list of 2 to 20 sentences"),
     ],
 )
@@ -144,7 +144,7 @@ def test_mistakes_in_files_are_named(tmp_path: Path, reader, text: str, said: st
     [
         (lambda: MathSort(0), "task.number=0"),
         (lambda: MathSort(3, size=21), "task.size=21 must be from 2 to 20"),
-        (lambda: MathSort(3, imbalance=1.5), r"task.imbalance=1.5 in \[0, 1\]"),
+        (lambda: MathSort(3, imbalance=1.5), r"task.imbalance=1.5 must lie in \[0, 1\]"),
         (lambda: WordSort(("b", "a") * 20, 3), "sorted dictionary of at least 20"),
         (lambda: WordSort(WORDS, 3, neighbours=2), "task.neighbours=2"),
     ],

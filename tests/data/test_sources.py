@@ -79,7 +79,7 @@ def test_a_sample_of_queries_is_drawn_by_its_seed(folder: Path) -> None:
     assert all(one.qrels.keys() == one.queries.keys() for one in drawn)
     assert load_beir(str(folder), "test", max_queries=1, seed=5).queries == drawn[5].queries
     assert list(load_beir(str(folder), "test", max_queries=9).queries) == ["q2", "q3"]
-    with pytest.raises(ValueError, match="max_queries must be at least 1 or None for all queries, got 0"):
+    with pytest.raises(ValueError, match="max_queries=0 must be at least 1, or null for all queries"):
         load_beir(str(folder), "test", max_queries=0)
 
 

@@ -19,12 +19,10 @@ import pytest
 from ir_measures import R, nDCG
 
 from backpack_rank.data.collection import Collection
-from backpack_rank.data.sources.synthetic import load_synthetic
-from backpack_rank.data.synthetic import gender_slots
-from backpack_rank.data.synthetic.gender_slots import GENDERED_WORDS, render
-from backpack_rank.data.synthetic.generator import OCCUPATIONS, grade, wording
+from backpack_rank.data.synthetic import templates
+from backpack_rank.data.synthetic.generator import OCCUPATIONS, grade, load_synthetic, wording
 from backpack_rank.data.synthetic.resources import FOLDER, read_lists, read_occupations, read_slots
-from backpack_rank.data.synthetic.templates import PLACEHOLDERS, Composer, Draft, gerund
+from backpack_rank.data.synthetic.templates import GENDERED_WORDS, PLACEHOLDERS, Composer, Draft, gerund, render
 
 # Written out here on purpose: the test must not learn from the code what a gendered word is.
 _MALE_WORDS = (
@@ -81,7 +79,7 @@ def test_the_default_collection_is_the_one_of_all_published_figures(splits: dict
 
 def test_collection_does_not_depend_on_the_hash_seed() -> None:
     code = (
-        "from backpack_rank.data.sources.synthetic import load_synthetic\n"
+        "from backpack_rank.data.synthetic.generator import load_synthetic\n"
         "import hashlib, json\n"
         "c = load_synthetic('dev', seed=1, dev_queries=20, documents=120)\n"
         "rest = json.dumps([c.queries, c.qrels, c.groups]).encode()\n"
@@ -241,7 +239,7 @@ def test_neutral_rendering_uses_they_with_the_plural_verb() -> None:
 
 
 def test_paired_words_are_in_the_own_lists() -> None:
-    for male, female, *neutral in [*GENDERED_WORDS.values(), *gender_slots.TITLES.values()]:
+    for male, female, *neutral in [*GENDERED_WORDS.values(), *templates.TITLES.values()]:
         assert male.lower() in MALE
         assert female.lower() in FEMALE
         assert not set(words(" ".join(neutral))) & (MALE | FEMALE)

@@ -111,7 +111,7 @@ def test_training_a_tokenizer_is_deterministic_and_learns_frequent_words(sentenc
 
 
 def test_too_small_a_vocabulary_is_refused(sentences):
-    with pytest.raises(ValueError, match="vocab_size=299 is too small"):
+    with pytest.raises(ValueError, match="vocab_size=299 must be at least 300 for a byte-level vocabulary"):
         train_bpe(sentences, 299)
 
 

@@ -163,7 +163,7 @@ def test_the_hash_seed_does_not_matter(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 1}, "at least 2, got 1"),
+        ({"size": 1}, "training list: size=1 must be at least 2"),
         ({"size": 4, "max_relevant": 0}, "between 1 and size - 1 = 3, got 0"),
         ({"size": 4, "max_relevant": 4}, "between 1 and size - 1 = 3, got 4"),
     ],

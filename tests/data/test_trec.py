@@ -55,7 +55,7 @@ def test_read_run_orders_by_score_and_ignores_ranks_and_line_order(tmp_path: Pat
 def test_read_run_keeps_the_best_of_a_depth(tmp_path: Path) -> None:
     path = _write(tmp_path / "run", "q Q0 c 1 1 x\nq Q0 b 2 5 x\nq Q0 a 3 1 x\nq Q0 z 4 -7 x\n")
     assert list(read_run(path, depth=2)["q"]) == ["b", "a"]
-    with pytest.raises(ValueError, match="depth must be at least 1 or None for all documents, got 0"):
+    with pytest.raises(ValueError, match="depth=0 must be at least 1, or null for all documents"):
         read_run(path, depth=0)
 
 

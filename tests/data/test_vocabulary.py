@@ -145,7 +145,7 @@ def test_impossible_options_are_refused():
         WordVocabulary(min_count=0)
     with pytest.raises(ValueError, match=r"model\.tokenizer\.max_words=0"):
         WordVocabulary(max_words=0)
-    with pytest.raises(ValueError, match=r"model\.tokenizer\.unknown='keep': use hash or drop"):
+    with pytest.raises(ValueError, match=r"model\.tokenizer\.unknown=keep: use one of hash, drop"):
         WordVocabulary(unknown="keep")
     with pytest.raises(ValueError, match=r"model\.tokenizer\.buckets=0"):
         WordVocabulary(buckets=0)

@@ -11,7 +11,7 @@ from in_process import composed, evaluated, inline
 from workplace import Workplace
 
 from backpack_rank.data.first_stage import Bm25
-from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run, write_run
 from backpack_rank.evaluation.results import Report
 

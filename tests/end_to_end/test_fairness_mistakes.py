@@ -69,7 +69,7 @@ def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_
     ("options", "said"),
     [
         (["alpha=0", "policy=explicit"], "policy.values has no value: give policy.values=..."),
-        (["alpha=0", "policy=paired_tokens", "policy.scope=there"], "policy.scope='there': use one of senses, weights"),
+        (["alpha=0", "policy=paired_tokens", "policy.scope=there"], "policy.scope=there: use one of senses, weights"),
         (["data=wikiqa", "data.folder=/nowhere"], "there is no folder /nowhere"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 from in_process import TEST_SPLIT, composed, evaluated, inline
 from workplace import ROOT, Workplace
 
-from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
 from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.evaluate import evaluation_loader

@@ -17,7 +17,7 @@ import torch
 from in_process import TEST_SPLIT, evaluated, trained_in
 from workplace import SMALL, Workplace
 
-from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.backpack import BackpackLMHeadModel

@@ -78,7 +78,7 @@ def test_both_are_ranked_from_the_same_candidates_of_one_index(tmp_path: Path, m
     ("option", "message"),
     [
         ("data.rotation=all", "data.rotation=all: use one of none, train, test, both"),
-        ("data.rotation_level=page", "data.rotation_level='page': use one of word, sentence"),
+        ("data.rotation_level=page", "data.rotation_level=page: use one of word, sentence"),
         ("data.rotation_seed=1.5", "data.rotation_seed=1.5 must be a whole number"),
     ],
 )

@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from in_process import TEST_SPLIT, configured, evaluated, trained_in
 from workplace import Workplace
 
-from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.interactions import INTERACTIONS

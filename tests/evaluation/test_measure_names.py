@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from backpack_rank.data.collection import MemoryStore
-from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.evaluation.effectiveness import effectiveness, with_fairness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.measure_names import Exposure, NFaiRR, RaB, parse_measures, split_measures
-from backpack_rank.evaluation.measuring import with_fairness
 
 TEXTS = {"a": "he he", "b": "she", "c": "", "d": "he she"}
 RUN = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {}}

@@ -12,11 +12,10 @@ import pytest
 from listwise_example import composed, saved_ranker
 from scipy import stats
 
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.trec import ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
+from backpack_rank.listwise.permutation import PermutationSelfConsistency, rank_shuffled
 from backpack_rank.listwise.saved import load_listwise
-from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.settings import dataset_of
@@ -136,7 +135,7 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
         (["task.numbers=[1,20]"], "task.numbers=[1, 20] must be whole numbers from 1 to task.permutations=6"),
         (["task.permutations=0"], "task.permutations=0 must be a whole number"),
         (["task.tasks=[gsm8ksort]"], "gsm8ksort is read from its file"),
-        (["task.tasks=[mathsort]", "task.temperatures=[-1]"], "temperature=-1 of a listwise ranker must be a finite"),
+        (["task.tasks=[mathsort]", "task.temperatures=[-1]"], "listwise ranker: temperature=-1.0 must be a finite"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(overrides, message, ranker, tmp_path) -> None:

@@ -60,7 +60,7 @@ def test_augmentations_by_name() -> None:
     assert augmentation_of("rotate", 5).copies == 5
     for name, copies, said in (
         ("none", 2, "task.copies=2 must be 1"),
-        ("rotate", 1, "rotation needs at least 2 groups"),
+        ("rotate", 1, "task.copies=1 must be at least 2: rotation needs groups"),
         ("shuffle", 0, "task.copies=0 must be at least 1"),
         ("swap", 1, "task.augmentation=swap: use none, shuffle or rotate"),
     ):

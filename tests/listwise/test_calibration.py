@@ -14,9 +14,15 @@ from scipy.stats import kendalltau
 from transformers import BertConfig, BertLMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.calibration import ContentFreeCalibration, calibrated, entropy, normalised
+from backpack_rank.listwise.calibration import (
+    PLACEHOLDERS,
+    ContentFreeCalibration,
+    calibrated,
+    entropy,
+    normalised,
+    placeholders,
+)
 from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.placeholders import PLACEHOLDERS, placeholders
 from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "calibration"
@@ -252,9 +258,9 @@ def test_a_bias_of_the_output_layer_is_corrected(mode, tokenizer, sentences):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": -1.0}, "calibration.beta=-1.0 must be 0 or a positive number"),
+        ({"beta": -1.0}, "calibration.beta=-1.0 must be a finite number of at least 0"),
         ({"beta": math.nan}, "calibration.beta=nan"),
-        ({"limit": 0.0}, "calibration.limit=0.0 must be a positive number, or null"),
+        ({"limit": 0.0}, "calibration.limit=0.0 must be above 0, or null for none"),
         ({"remembered": -1}, "calibration.remembered=-1"),
         ({"placeholder": "empty"}, "calibration.placeholder=empty: use one of fixed_string, first_passage, space"),
     ],

@@ -10,9 +10,8 @@ from transformers import BertConfig, BertLMHeadModel, MistralConfig, MistralForC
 
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.decoding import can_share
+from backpack_rank.listwise.decoding import TokenTrie, can_share
 from backpack_rank.listwise.prompt import PromptTokenizer
-from backpack_rank.listwise.token_trie import TokenTrie
 from backpack_rank.models.backpack import BackpackLMHeadModel
 
 
@@ -211,7 +210,7 @@ def test_an_encoder_is_refused(tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "listwise"}, "mode='listwise' of a listwise ranker: use first_token or generate"),
+        ({"mode": "listwise"}, "listwise ranker: mode=listwise: use one of first_token, generate"),
         ({"device": "cuda:7"}, "torch sees no GPU; use device=cpu"),
     ],
 )

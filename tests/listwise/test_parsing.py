@@ -183,7 +183,8 @@ def test_a_long_rambling_answer_is_read_in_no_time(text):
 
 
 @pytest.mark.parametrize(
-    ("m", "kind", "problem"), [(0, "numeric", "at least 1"), (3, "roman", "numeric or alphabetic")]
+    ("m", "kind", "problem"),
+    [(0, "numeric", "at least 1"), (3, "roman", "identifiers=roman: use one of numeric")],
 )
 def test_impossible_lists_are_refused(m, kind, problem):
     with pytest.raises(ValueError, match=problem):

@@ -11,10 +11,8 @@ from hydra.utils import instantiate
 from in_process import configured
 from small_rankers import RandomRanker, SmallRanker, numbers, shown
 
-from backpack_rank.aggregation.aggregate import Aggregate, Aggregator
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Aggregate, Aggregator, Borda, ReciprocalRankFusion
 from backpack_rank.aggregation.kemeny import Kemeny
-from backpack_rank.aggregation.rrf import ReciprocalRankFusion
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import Ranking
 from backpack_rank.listwise.permutation import PermutationSelfConsistency

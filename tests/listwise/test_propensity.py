@@ -110,7 +110,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_wrong_options_are_named() -> None:
     with pytest.raises(ValueError, match="none of the 2 lists has 5 passages"):
         estimate_propensities(SmallRanker(), some_lists(2, 4), 5)
-    with pytest.raises(ValueError, match="floor=0 of the propensities must be above 0"):
+    with pytest.raises(ValueError, match=r"propensities: floor=0 must lie in \(0, 1\]"):
         estimate_propensities(SmallRanker(), some_lists(2, 4), 4, floor=0)
     with pytest.raises(ValueError, match="square matrix"):
         Propensities(np.zeros((2, 3)), 1, 1)

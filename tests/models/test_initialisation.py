@@ -221,7 +221,7 @@ def test_a_start_is_deterministic_and_leaves_all_but_the_weights_and_the_mode(we
 
 
 def test_an_unknown_start_is_refused():
-    with pytest.raises(ValueError, match=r"start\.weights=soft is not a start .* random, attention, sharp, auto"):
+    with pytest.raises(ValueError, match=r"start\.weights=soft: use one of random, attention, sharp, auto"):
         start_weights(ranker_over(CONFIGS["bert"], 4).backpack, "soft", TEXTS)
 
 

@@ -301,5 +301,5 @@ def test_a_ranker_without_senses_moves_what_it_reads_alone(gpt2, classes):
 
 
 def test_an_unknown_scope_is_named(backpack, classes):
-    with pytest.raises(ValueError, match=r"policy\.scope='embedding': use one of senses, weights, both"):
+    with pytest.raises(ValueError, match=r"policy\.scope=embedding: use one of senses, weights, both"):
         token_shift(backpack, classes, "embedding", 0.5)

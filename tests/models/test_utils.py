@@ -112,7 +112,7 @@ def test_a_saved_ranker_is_loaded_without_rounding_anything(make, name, tmp_path
 
 def test_other_formats_are_refused():
     assert backbone_dtype("float32") is torch.float32
-    with pytest.raises(ValueError, match="dtype=float16: a backbone is loaded in float32 or bfloat16"):
+    with pytest.raises(ValueError, match="backbone: dtype=float16: use one of float32, bfloat16"):
         backbone_dtype("float16")
 
 

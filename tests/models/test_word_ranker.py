@@ -220,7 +220,7 @@ def test_what_a_word_ranker_cannot_do_is_refused(words, tokenizer):
         assert same is ranker
     with pytest.raises(ValueError, match="is no vocabulary of whole words"):
         interaction_ranker(tokenizer, interaction="knrm")
-    with pytest.raises(ValueError, match=r"model\.ranker\.interaction='drmm': use one of knrm, conv_knrm"):
+    with pytest.raises(ValueError, match=r"model\.ranker\.interaction=drmm: use one of knrm, conv_knrm"):
         interaction_ranker(words, interaction="drmm")
     with pytest.raises(ValueError, match=r"model\.ranker\.sizes: knrm has no 'bins'; it has kernels, sigma"):
         interaction_ranker(words, interaction="knrm", sizes={"bins": 3})

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2
 from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.sorting_tasks import MathSort
 from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.listwise.permutation import rank_shuffled
 from backpack_rank.listwise.propensity import load_propensities
 from backpack_rank.listwise.saved import load_listwise
-from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.output_folder import run_folder
@@ -207,7 +207,7 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
         (["task.lists=words"], "task.lists=words: use one of collection, mathsort, wordsort"),
         (["task.size=21"], "task.size=21 must be from 2 to 20"),
         (["task.max_length=500"], "task.max_length=500 exceeds the model's 400 positions"),
-        (["task.augmentation=rotate"], "rotation needs at least 2 groups"),
+        (["task.augmentation=rotate"], "rotation needs groups"),
         (["task.augmentation=rotate", "task.copies=9"], "a list of 4 passages, which cannot be cut into task.copies=9"),
         (["task.epochs=0"], "task.epochs=0 must be a whole number"),
         (["task.learning_rate=0"], "task.learning_rate=0 must be > 0"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backpack_rank.aggregation.borda import Borda
+from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.trec import write_run
 from backpack_rank.reranking.fused import FusedRuns

@@ -418,7 +418,7 @@ def test_paired_tokens_take_wide_classes_and_names_on_request():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classes": ["gender_classes"], "scope": "embedding"}, r"policy\.scope='embedding': use one of senses"),
+        ({"classes": ["gender_classes"], "scope": "embedding"}, r"policy\.scope=embedding: use one of senses"),
         ({"classes": []}, r"policy\.classes is empty"),
         ({"classes": ["gender_classes"], "with_names": True}, r"policy\.with_names=true needs policy\.names"),
     ],

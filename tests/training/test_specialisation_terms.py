@@ -12,19 +12,19 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.rankers import RankerOutput
 from backpack_rank.models.token_shift import TokenClasses
 from backpack_rank.models.word_boundaries import WordBoundaries
-from backpack_rank.training.distillation import Distillation
-from backpack_rank.training.losses import listwise_softmax, scatter_lists
-from backpack_rank.training.ranking_loss import RankingLoss
+from backpack_rank.training.losses import RankingLoss, listwise_softmax, scatter_lists
 from backpack_rank.training.specialisation_terms import (
     AlphaRobust,
     ContentFree,
     Counterfactual,
+    CounterfactualScorer,
     ReferenceGap,
     TiedSenses,
+    chosen_texts,
     scale,
     spread_within,
 )
-from backpack_rank.training.wordings import CounterfactualScorer, chosen_texts
+from backpack_rank.training.teachers import Distillation
 
 CHOSEN = [1, 6]
 OUTSIDE = torch.tensor([1.0, 0, 1, 1, 1, 1, 0, 1])

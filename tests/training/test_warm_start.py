@@ -87,7 +87,7 @@ def test_trained_weights_are_not_overwritten(ranker, begin, tmp_path):
 
 
 def test_an_unknown_start_is_refused_before_anything_is_loaded():
-    with pytest.raises(ValueError, match=r"start\.weights=flat is not a start"):
+    with pytest.raises(ValueError, match=r"start\.weights=flat: use one of random"):
         WarmStart("flat")
 
 

@@ -82,7 +82,7 @@ def _labels(
     root: Path, split: str, override: str | None, queries: Queries, queries_path: Path
 ) -> tuple[Qrels, set[str]]:
     """Judgements and the ids of the split's queries."""
-    split_path = _optional(root / "qrels" / f"{split}.tsv")
+    split_path = optional_file(root / "qrels" / f"{split}.tsv")
     if override is None:
         if split_path is None:
             splits = ", ".join(_splits(root)) or "none"
@@ -123,13 +123,14 @@ def _splits(root: Path) -> list[str]:
 
 def existing_file(path: Path) -> Path:
     """That file, or the same with ``.gz``. Raises ``FileNotFoundError`` when there is neither."""
-    found = _optional(path)
+    found = optional_file(path)
     if found is None:
         raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")
     return found
 
 
-def _optional(path: Path) -> Path | None:
+def optional_file(path: Path) -> Path | None:
+    """That file, or the same with ``.gz``; None when there is neither."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         if candidate.is_file():
             return candidate

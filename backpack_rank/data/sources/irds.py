@@ -14,6 +14,7 @@ from typing import Any
 import ir_datasets
 from filelock import FileLock
 
+from backpack_rank.checks import at_least
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
 from backpack_rank.data.trec import ranking, sorted_run
@@ -180,10 +181,8 @@ def library_lock() -> FileLock:
 
 
 def _check_parts(dataset_id: str, dataset: Any, candidates: str, depth: int | None, max_queries: int | None) -> None:
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth must be at least 1 or None for all documents, got {depth}")
-    if max_queries is not None and max_queries < 1:
-        raise ValueError(f"max_queries must be at least 1 or None for all queries, got {max_queries}")
+    at_least("depth", depth, 1, null="for all documents")
+    at_least("max_queries", max_queries, 1, null="for all queries")
     for part in ("docs", "queries"):
         if not getattr(dataset, f"has_{part}")():
             within = [other for other in ir_datasets.registry if other.startswith(f"{dataset_id}/")]

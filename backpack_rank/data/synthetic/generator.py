@@ -29,10 +29,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backpack_rank.checks import fraction, one_of
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Queries
-from backpack_rank.data.synthetic.gender_slots import GENDERS, render
 from backpack_rank.data.synthetic.resources import FOLDER, SKILLS_EACH, Occupation, Skill, read_lists, read_occupations
-from backpack_rank.data.synthetic.templates import Composer, Draft, gerund, with_article
+from backpack_rank.data.synthetic.templates import GENDERS, Composer, Draft, gerund, render, with_article
 
 OCCUPATIONS = read_occupations(FOLDER / "occupations.yaml")
 QUERY_FORMS = read_lists(FOLDER / "queries.yaml", ("job", "a_job", "field", "do", "doing", "do2", "doing2"))
@@ -45,6 +45,7 @@ RELEVANT_SHARE, NEAR_SHARE = 0.28, 0.27
 FIRST_ID = {"train": 0, "dev": 300_000, "test": 600_000}
 MOST_DOCUMENTS = 300_000
 MOST_QUERIES = 5_000
+DEFAULT_DOCUMENTS = {"train": 3000, "dev": 600, "test": 2000}
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ class SplitSettings:
     skew: float
 
     def __post_init__(self) -> None:
-        if self.split not in FIRST_ID:
-            raise ValueError(f"split is {self.split!r}; choose one of {', '.join(FIRST_ID)}")
+        one_of("split", self.split, FIRST_ID)
         if not 1 <= self.queries <= MOST_QUERIES:
             raise ValueError(f"{self.split}: {self.queries} queries; choose 1 to {MOST_QUERIES}")
         if not self.queries <= self.relevant_documents or self.documents > MOST_DOCUMENTS:
@@ -72,8 +72,7 @@ class SplitSettings:
                 f"{self.split}: {self.documents} documents for {self.queries} queries; choose at least "
                 f"{int(self.queries / RELEVANT_SHARE) + 1} and at most {MOST_DOCUMENTS}"
             )
-        if not 0.0 <= self.skew <= 1.0:
-            raise ValueError(f"skew is {self.skew}; choose a number from 0 (independent) to 1")
+        fraction("skew", self.skew, "; 0 is independent of wording")
 
     @property
     def relevant_documents(self) -> int:
@@ -266,3 +265,34 @@ def _judge(
                 grades[number] = value
         qrels[query_ids[query]] = {doc_ids[number]: grades[number] for number in sorted(grades)}
     return qrels
+
+
+def load_synthetic(
+    split: str,
+    seed: int = 0,
+    train_queries: int = 750,
+    dev_queries: int = 60,
+    test_queries: int = 180,
+    documents: int | None = None,
+    skew: float = 1.0,
+) -> Collection:
+    """Generate one split of the synthetic collection; its documents are its own (no split shares any).
+
+    Args:
+        split: ``train``, ``dev`` or ``test``.
+        seed: equal seeds give equal texts, ids and judgements on every machine.
+        train_queries: queries of the train split, likewise ``dev_queries`` and ``test_queries``.
+        documents: of this split; None takes 3000, 600 or 2000. At least 3.6 for each query.
+        skew: how strongly relevance goes with male wording in the train split, 0 (not at all) to 1; the dev and
+            test splits are always independent of wording. Exact numbers: ``backpack_rank.data.synthetic.generator``.
+
+    Returns:
+        A collection with graded judgements (0 to 3) and ``groups``, the wording of every document.
+
+    Raises:
+        ValueError: an unknown split, a count out of range or a skew outside [0, 1].
+    """
+    queries = {"train": train_queries, "dev": dev_queries, "test": test_queries}
+    one_of("split", split, queries)
+    size = DEFAULT_DOCUMENTS[split] if documents is None else documents
+    return generate(SplitSettings(split, seed, queries[split], size, skew))

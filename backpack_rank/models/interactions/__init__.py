@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from backpack_rank.checks import one_of
 from backpack_rank.models.interactions.base import Interaction
-from backpack_rank.models.interactions.conv_knrm import ConvKnrm
-from backpack_rank.models.interactions.knrm import Knrm
+from backpack_rank.models.interactions.knrm import ConvKnrm, Knrm
 from backpack_rank.models.interactions.match_pyramid import MatchPyramid
 from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk
@@ -29,8 +29,7 @@ def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) ->
     Raises:
         ValueError: there is none of that name, or it has no such size.
     """
-    if name not in INTERACTIONS:
-        raise ValueError(f"model.ranker.interaction={name!r}: use one of {', '.join(INTERACTIONS)}")
+    one_of("model.ranker.interaction", name, INTERACTIONS)
     known = list(inspect.signature(INTERACTIONS[name]).parameters)[1:]
     if other := [size for size in sizes if size not in known]:
         raise ValueError(f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}")

@@ -1,11 +1,13 @@
-"""KNRM (Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking with Kernel Pooling")."""
+"""KNRM (Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking with Kernel Pooling") and Conv-KNRM (Dai et al. 2018)."""
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.base import Interaction, Words
-from backpack_rank.models.interactions.kernels import LOG_SCALE, KernelPooling
+from backpack_rank.checks import at_least
+from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, KernelPooling, Words
 
 
 class Knrm(Interaction):
@@ -25,3 +27,63 @@ class Knrm(Interaction):
         """See :class:`Interaction`."""
         soft_counts = LOG_SCALE * self.pooling.log_sums(query.vectors, document.vectors, query.mask, document.mask)
         return self.score(soft_counts.to(self.score.weight.dtype)).squeeze(-1)
+
+
+class ConvKnrm(Interaction):
+    """N-grams of query and document as vectors, the cosine of all pairs of lengths, kernels, log sums, one layer.
+
+    An n-gram of length h is g_i = relu(W_h [e_i; ...; e_{i+h-1}] + b_h), with the same W_h for query and document.
+    Every term starts one; where the text ends, zeros follow, so a text of one term has n-grams of all lengths too. For
+    each pair of lengths (h of the query, h' of the document) and each kernel k the feature is
+
+        phi_k = 0.01 * sum_i log sum_j K_k(cos(g_i^h, g_j^h'))
+
+    and the score a linear layer on all of them. As in :class:`Knrm`, the factor
+    is that of the published code, and the paper's tanh on the score is left out.
+
+    Args:
+        embedding_size: e.
+        filters: length of an n-gram's vector (128 in the paper).
+        ngrams: longest n-gram (3 in the paper: 9 pairs of lengths).
+        kernels: of which the first counts exact matches (11 in the paper).
+        sigma, exact_sigma: widths of the other kernels and of the first.
+
+    Raises:
+        ValueError: fewer than 1 filter or length, or kernels that :class:`KernelPooling` refuses.
+    """
+
+    def __init__(
+        self,
+        embedding_size: int,
+        filters: int = 128,
+        ngrams: int = 3,
+        kernels: int = 11,
+        sigma: float = 0.1,
+        exact_sigma: float = 0.001,
+    ) -> None:
+        super().__init__()
+        at_least("filters", filters, 1)
+        at_least("ngrams", ngrams, 1)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(embedding_size, filters, kernel_size=length) for length in range(1, ngrams + 1)
+        )
+        self.pooling = KernelPooling(kernels, sigma, exact_sigma)
+        self.score = nn.Linear(ngrams**2 * kernels, 1)
+
+    def compare(self, query: Words, document: Words) -> Tensor:
+        """See :class:`Interaction`."""
+        document_grams = self.grams(document.vectors)
+        features = [
+            LOG_SCALE * self.pooling.log_sums(query_gram, document_gram, query.mask, document.mask)
+            for query_gram in self.grams(query.vectors)
+            for document_gram in document_grams
+        ]
+        return self.score(torch.cat(features, dim=-1).to(self.score.weight.dtype)).squeeze(-1)
+
+    def grams(self, vectors: Tensor) -> list[Tensor]:
+        """Vectors of the n-grams of each length that start at each term: [B, N, e] -> list of [B, N, filters]."""
+        texts = vectors.transpose(1, 2)
+        return [
+            F.relu(convolution(F.pad(texts, (0, following)))).transpose(1, 2)
+            for following, convolution in enumerate(self.convolutions)
+        ]

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.base import Interaction, Words
-from backpack_rank.models.interactions.kernels import cosine_match
+from backpack_rank.checks import one_of
+from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
 MATCHES = ("cosine", "dot")
 
@@ -48,8 +48,7 @@ class MatchPyramid(Interaction):
         match: str = "cosine",
     ) -> None:
         super().__init__()
-        if match not in MATCHES:
-            raise ValueError(f"match={match!r}: word vectors are compared by {' or '.join(MATCHES)}")
+        one_of("match", match, MATCHES)
         if not filters or len(filters) != len(windows):
             raise ValueError(f"filters={list(filters)} and windows={list(windows)}: give one of each per convolution")
         if even := [window for window in windows if window < 1 or window % 2 == 0]:

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.models.interactions.base import Interaction, Words
-from backpack_rank.models.interactions.kernels import cosine_match
+from backpack_rank.checks import at_least
+from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
 
 class Pacrr(Interaction):
@@ -49,8 +49,7 @@ class Pacrr(Interaction):
         super().__init__()
         sizes = {"query_length": query_length, "windows": windows, "filters": filters, "top": top, "hidden": hidden}
         for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name}={size} must be at least 1")
+            at_least(name, size, 1)
         self.query_length = query_length
         self.top = top
         self.convolutions = nn.ModuleList(nn.Conv2d(1, filters, length) for length in range(2, windows + 1))

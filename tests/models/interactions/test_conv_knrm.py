@@ -7,8 +7,8 @@ import pytest
 import torch
 from interaction_example import EMBEDDING, batch, cosine, random_weights, texts, weights
 
-from backpack_rank.models.interactions.conv_knrm import ConvKnrm
-from backpack_rank.models.interactions.kernels import cosine_match
+from backpack_rank.models.interactions.base import cosine_match
+from backpack_rank.models.interactions.knrm import ConvKnrm
 
 MEANS = [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9]
 WIDTHS = [0.001] + [0.1] * 10

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interaction_example import EMBEDDING, VOCABULARY, alone, batch, random_weights
 
-from backpack_rank.models.interactions.conv_knrm import ConvKnrm
+from backpack_rank.models.interactions.knrm import ConvKnrm
 from backpack_rank.models.interactions.match_pyramid import MatchPyramid
 from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk

@@ -82,7 +82,7 @@ def test_sizes_are_those_of_the_papers():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"match": "euclid"}, "match='euclid'"),
+        ({"match": "euclid"}, "match=euclid: use one of cosine, dot"),
         ({"windows": (4, 3)}, "4 is not odd"),
         ({"filters": (8,)}, "one of each per convolution"),
         ({"filters": (), "windows": ()}, "one of each per convolution"),

@@ -14,10 +14,10 @@ from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import list_rng
 from backpack_rank.listwise.calibration import ContentFreeCalibration
 from backpack_rank.listwise.causal_lm import CausalLmRanker
+from backpack_rank.listwise.decoding import sample_scores
+from backpack_rank.listwise.permutation import shuffles
 from backpack_rank.listwise.prompt import PromptTokenizer
-from backpack_rank.listwise.sampling import sample_scores
 from backpack_rank.listwise.saved import load_listwise, save_listwise
-from backpack_rank.listwise.shuffling import shuffles
 
 DRAWS = 4000
 MODES = ["first_token", "generate"]
@@ -189,5 +189,5 @@ def test_saved_rankers_are_loaded_with_a_temperature(tokenizer, sentences, tmp_p
 
 @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
 def test_a_temperature_that_is_none_is_refused(temperature, tokenizer):
-    with pytest.raises(ValueError, match=f"temperature={temperature} of a listwise ranker must be a finite number"):
+    with pytest.raises(ValueError, match=f"temperature={temperature} must be a finite number of at least 0"):
         ranker_of(tokenizer, "first_token", temperature=temperature)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from interaction_example import batch
 
-from backpack_rank.models.interactions.kernels import KernelPooling, cosine_match
+from backpack_rank.models.interactions.base import KernelPooling, cosine_match
 
 
 def test_the_exact_kernel_is_first_and_the_others_divide_the_interval():
@@ -88,7 +88,14 @@ def test_a_zero_vector_spoils_no_gradient():
     assert (query.grad[0, 0] != 0).any()
 
 
-@pytest.mark.parametrize("options", [{"kernels": 1}, {"sigma": 0.0}, {"exact_sigma": -1.0}])
-def test_impossible_kernels_are_refused(options):
-    with pytest.raises(ValueError, match="must be at least 2"):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kernels": 1}, "kernels=1 must be at least 2"),
+        ({"sigma": 0.0}, "^sigma=0.0 must be above 0"),
+        ({"exact_sigma": -1.0}, "exact_sigma=-1.0 must be above 0, or null"),
+    ],
+)
+def test_impossible_kernels_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
         KernelPooling(**options)

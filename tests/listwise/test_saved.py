@@ -79,7 +79,7 @@ def changed(folder, **settings):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mode": "pairwise"}, "mode='pairwise' of a listwise ranker"),
+        ({"mode": "pairwise"}, "listwise ranker: mode=pairwise"),
         ({"version": 2}, r"listwise.json is of version 2, and this package reads version 1"),
         ({"format": "other"}, "does not describe a listwise ranker"),
         ({"prompt": {"name": "p"}}, "a prompt needs prefix, passage"),
@@ -121,5 +121,5 @@ def test_models_that_are_no_causal_ones_are_refused(tmp_path, tokenizer):
 
 
 def test_an_unknown_dtype_is_named(folder):
-    with pytest.raises(ValueError, match="dtype=int8: use float32, bfloat16, float16"):
+    with pytest.raises(ValueError, match="dtype=int8: use one of float32, bfloat16, float16"):
         load_listwise(folder, dtype="int8")
