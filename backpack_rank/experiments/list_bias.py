@@ -19,7 +19,7 @@ from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.collection import Qrels
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.passages import PassageList
-from backpack_rank.experiments.grid import needed_listwise
+from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.experiments.sorting import TASKS
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
 from backpack_rank.listwise.list_runs import lists_of
@@ -41,7 +41,7 @@ from backpack_rank.reporting.list_position import write_heat_map
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions, write_position_curves
 from backpack_rank.reporting.table import Table
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
@@ -131,9 +131,7 @@ class ListPositionBias:
             ValueError: no listwise ranker, or it is not known which lists are meant.
         """
         needed_listwise(settings, "position bias in lists is that of a listwise ranker")
-        first = settings.with_options(next(iter(self.rows.values()))).listwise
-        assert first is not None
-        checkpoint = first.trained()
+        checkpoint = settings.listwise_with(next(iter(self.rows.values()))).trained()
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)
         given = self.lists_to_rank(
@@ -142,15 +140,9 @@ class ListPositionBias:
         settings.save(folder, checkpoint)
         found, rankers = _BiasResults(), RankerFactory()
         for label, options in self.rows.items():
-            own = settings.with_options(options).listwise
-            assert own is not None
-            self._measure(label, rankers.build(own), given, found)
+            self._measure(label, rankers.build(settings.listwise_with(options)), given, found)
             tables = self._write(folder, given, found)  # what there is so far
-        for table in tables:
-            if not quiet:
-                print_table(table)
-        if not quiet:
-            print(f"Report: {folder / 'report.html'}")
+        show(tables, f"Report: {folder / 'report.html'}", quiet)
 
     def lists_to_rank(self, dataset: Dataset | None, settings: ListwiseDataConfig) -> ListsToRank:
         """The lists of the test split, or of the sorting task in random order."""

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from backpack_rank.analysis.representations import CONTEXTUAL
 from backpack_rank.experiments.checkpoints import Checkpoint, group_by_seed
-from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
 from backpack_rank.experiments.rotation import chosen_runs, paper_name, ranker_notes
 from backpack_rank.experiments.term_similarity import TermSimilarity
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.reporting.rotation_tables import TRAININGS, similarity_table
 from backpack_rank.reporting.term_similarity import TermSimilarityReport, write_term_similarity
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 _PAPER_DATA = {"msmarco": "MS MARCO", "squad": "SQuAD"}
@@ -74,9 +74,7 @@ class RotationSimilarity:
         written = write_table(folder, table)
         for collection, reports in figures.items():
             write_term_similarity(folder / f"figure2_{slugify(collection)}", _joined(reports))
-        if not quiet:
-            print_table(table)
-            print("Written: " + ", ".join(map(str, [*written, *sorted(folder.glob("figure2_*"))])))
+        show([table], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
 
     def _measured(self, run: Checkpoint, settings: EvaluationSettings, label: str) -> TermSimilarityReport:
         """The curve of a ranker's contextual vectors under that label."""

@@ -95,13 +95,11 @@ def print_answer_positions(collections: Sequence[CollectionPositions], console: 
         for place, part in enumerate(collection.histograms):
             counts = (f"{part.matches:,}", f"{collection.unmatched:,}", f"{part.cut:,}")
             labels = ("" if place else collection.name, _short(part))
-            rows.append(Row(labels, tuple(map(Cell, (*counts, *_shown(part))))))
-        sections.append(Section("", tuple(rows)))
+            rows.append(Row(labels, list(map(Cell, (*counts, *_shown(part))))))
+        sections.append(Section("", rows))
     groups = (Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),)
     title = "Where answers start in their passages (Figure 1 of paper 001)"
-    print_table(
-        Table(NAME, title, ("collection", "passages"), groups, tuple(sections), tuple(notes(collections))), console
-    )
+    print_table(Table(NAME, title, ("collection", "passages"), groups, sections, notes(collections)), console)
 
 
 def notes(collections: Sequence[CollectionPositions]) -> list[str]:

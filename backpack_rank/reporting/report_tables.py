@@ -82,9 +82,9 @@ def describe(report: Report) -> list[str]:
 def _flat(title: str, summaries: Sequence[tuple[str, Summary]], note: str = "") -> Table:
     """Systems by measures."""
     measures = _measures(summaries)
-    rows = tuple(Row((label,), _means(summary, measures)) for label, summary in summaries)
+    rows = [Row((label,), _means(summary, measures)) for label, summary in summaries]
     names = tuple(measure.replace(" (swapped)", "") for measure in measures)
-    return Table("", title, ("system",), (Group("", names),), (Section("", rows),), (note,) if note else ())
+    return Table("", title, ("system",), [Group("", names)], [Section("", rows)], [note] if note else ())
 
 
 def _by_cutoff(title: str, measures: Sequence[str], summaries: Sequence[tuple[str, Summary]], note: str) -> Table:
@@ -98,9 +98,9 @@ def _by_cutoff(title: str, measures: Sequence[str], summaries: Sequence[tuple[st
             Row((cutoff if place == 0 else "", label), _means(summary, at_cutoff))
             for place, (label, summary) in enumerate(summaries)
         ]
-        sections.append(Section("", tuple(rows)))
+        sections.append(Section("", rows))
     groups = (Group("", tuple(map(_heading, names))),)
-    return Table("", title, ("cut-off", "system"), groups, tuple(sections), (note,))
+    return Table("", title, ("cut-off", "system"), groups, sections, (note,))
 
 
 def _is_signed(measure: str) -> bool:
@@ -111,9 +111,9 @@ def _measures(summaries: Iterable[tuple[str, Summary]]) -> list[str]:
     return list(dict.fromkeys(measure for _, summary in summaries for measure in summary.figures))
 
 
-def _means(summary: Summary, measures: Iterable[str]) -> tuple[Cell, ...]:
+def _means(summary: Summary, measures: Iterable[str]) -> list[Cell]:
     figures = [summary.figures.get(measure) for measure in measures]
-    return tuple(Cell(number(None if figure is None else figure.mean)) for figure in figures)
+    return [Cell(number(None if figure is None else figure.mean)) for figure in figures]
 
 
 def _split(measure: str) -> tuple[str, str]:

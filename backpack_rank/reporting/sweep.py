@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -288,7 +288,7 @@ def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
     overrides: dict[Path, list[str]] = {}
     for job in jobs:
         file = job / ".hydra" / "overrides.yaml"
-        given = [str(override) for override in OmegaConf.load(file)] if file.is_file() else []
+        given = map(str, yaml.safe_load(file.read_text("utf-8")) or ()) if file.is_file() else ()
         overrides[job] = [override for override in given if override.lstrip("+").partition("=")[0] != "alpha"]
     common = set.intersection(*(set(given) for given in overrides.values()))
     return {job: ",".join(word for word in given if word not in common) for job, given in overrides.items()}

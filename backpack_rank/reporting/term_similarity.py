@@ -107,11 +107,12 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
     rows.append(_row("MATS", [curve.mats for curve in curves]))
     rows.append(_row("its std over distances", [curve.mats_std for curve in curves]))
     rows.append(_row("MATS within terms", [curve.mats_within_terms for curve in curves]))
-    pairs = tuple(Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves)
-    sections = (Section("", (*rows, Row(("pairs",), pairs))),)
+    rows.append(Row(("pairs",), [Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves]))
     groups = (Group("", tuple(curve.representation for curve in curves)),)
     sentences = ("MATS: 0 is no position bias", *notes(report))
-    print_table(Table(STEM, f"Term similarity on {report.collection}", ("",), groups, sections, sentences), console)
+    print_table(
+        Table(STEM, f"Term similarity on {report.collection}", ("",), groups, [Section("", rows)], sentences), console
+    )
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
@@ -170,7 +171,7 @@ def notes(report: TermSimilarityReport) -> list[str]:
 
 
 def _row(label: str, figures: Sequence[float]) -> Row:
-    return Row((label,), tuple(Cell(number(figure, 3)) for figure in figures))
+    return Row((label,), [Cell(number(figure, 3)) for figure in figures])
 
 
 def _sample(curve: SimilarityCurve, per_position: int) -> str:
