@@ -20,7 +20,7 @@ FLOORS = [
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-RENDERERS = {"altair", "matplotlib", "rich"}
+RENDERERS = {"altair", "matplotlib", "rich", "vl_convert"}
 
 
 def room_of(path: Path) -> str:

@@ -16,9 +16,10 @@ from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with, slugify
-from backpack_rank.reporting.dots import DotRow, dot_plot
+from backpack_rank.reporting.charts import DotRow, dots
 from backpack_rank.reporting.list_bias_tables import StageFigures, first_stage_table
 from backpack_rank.reporting.list_page import ListPage, write_list_page
+from backpack_rank.reporting.vega import save_chart
 from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.listwise import usage_in_words
 
@@ -69,7 +70,7 @@ class FirstStages:
             ]
             for name in self.collections
         }
-        _, picture = dot_plot(folder / "first_stages", rows, measure=self.measure)
+        _, picture = save_chart(folder / "first_stages", dots(rows, self.measure))
         page = ListPage("First stages", (table,), {"Before and after": picture}, (), settings.text)
         write_list_page(folder / "report.html", page)
         show([table], f"Report: {folder / 'report.html'}", quiet)

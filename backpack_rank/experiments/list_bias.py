@@ -28,7 +28,7 @@ from backpack_rank.listwise.transitions import Transitions
 from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
-from backpack_rank.reporting.dots import DotRow, dot_plot
+from backpack_rank.reporting.charts import DotRow, dots
 from backpack_rank.reporting.list_bias_tables import (
     PositionBiasStats,
     SystemOrders,
@@ -41,6 +41,7 @@ from backpack_rank.reporting.list_position import write_heat_map
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions, write_position_curves
 from backpack_rank.reporting.table import Table
+from backpack_rank.reporting.vega import save_chart
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
@@ -256,7 +257,7 @@ class ListPositionBias:
             )
         if any(one.figures for one in found.orders):
             rows = [DotRow(one.label, one.figures) for one in found.orders]
-            pictures["Input orders"] = dot_plot(folder / "input_orders", {"": rows}, measure="nDCG@10")[1]
+            pictures["Input orders"] = save_chart(folder / "input_orders", dots({"": rows}, "nDCG@10"))[1]
         tables = _tables(given, found)
         for table in tables:
             write_table(folder, table)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, Direction, PairedTest
 from backpack_rank.files import write_text
+from backpack_rank.reporting.report_tables import queries_in_words
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import csv_text, print_table, to_latex, to_markdown
 
@@ -76,7 +77,7 @@ def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> 
     tables: list[Table] = []
     for comparison in comparisons:
         cells = {compared.measure: _cells(comparison, compared, letters) for compared in comparison.measures}
-        title = f"{comparison.where or 'Comparison'} ({_queries(comparison.queries)})"
+        title = f"{comparison.where or 'Comparison'} ({queries_in_words(comparison.queries)})"
         for measures in _parts(list(cells), width):
             rows = [Row((letters[of], of), [cells[measure][of] for measure in measures]) for of in comparison.systems]
             groups, sections = [Group("", tuple(measures))], [Section("", rows)]
@@ -107,7 +108,9 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
     for comparison in comparisons:
         for label, queries in comparison.lacking.items():
             shown = ", ".join(queries[:5]) + (", ..." if len(queries) > 5 else "")
-            lines.append(f"{label} has no value of {_queries(len(queries))}, left out for every system: {shown}")
+            lines.append(
+                f"{label} has no value of {queries_in_words(len(queries))}, left out for every system: {shown}"
+            )
     return lines
 
 
@@ -175,10 +178,6 @@ def _letter(place: int) -> str:
 def _loss(mean: float, direction: Direction) -> float:
     """A number that is smaller for the better mean."""
     return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[direction]
-
-
-def _queries(number: int) -> str:
-    return "1 query" if number == 1 else f"{number} queries"
 
 
 def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Cell]:

@@ -89,7 +89,7 @@ def _flat(title: str, summaries: Sequence[tuple[str, Summary]], note: str = "") 
 
 def _by_cutoff(title: str, measures: Sequence[str], summaries: Sequence[tuple[str, Summary]], note: str) -> Table:
     """Systems by measures, one block of rows per cut-off; a measure without one stands in a last block."""
-    split = [_split(measure) for measure in measures]
+    split = [split_measure(measure) for measure in measures]
     names = list(dict.fromkeys(name for name, _ in split))
     sections = []
     for cutoff in dict.fromkeys(cutoff for _, cutoff in split):
@@ -116,7 +116,8 @@ def _means(summary: Summary, measures: Iterable[str]) -> list[Cell]:
     return [Cell(number(None if figure is None else figure.mean)) for figure in figures]
 
 
-def _split(measure: str) -> tuple[str, str]:
+def split_measure(measure: str) -> tuple[str, str]:
+    """``RaB(tf)@10`` as ``("RaB(tf)", "10")``; a measure without a cut-off has an empty one."""
     name, _, cutoff = measure.rpartition("@")
     return (name, cutoff) if name else (measure, "")
 
@@ -131,7 +132,7 @@ def _heading(name: str) -> str:
 
 def _title(what: str, where: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     counts = {summary.queries for _, summary in summaries}
-    number = _queries(min(counts)) if len(counts) == 1 else f"{min(counts)} to {_queries(max(counts))}"
+    number = queries_in_words(min(counts)) if len(counts) == 1 else f"{min(counts)} to {queries_in_words(max(counts))}"
     if re.search(r": \d+ [\w-]*\s?quer(y|ies)$", where):
         return f"{what} on {where}"  # the number is said already
     return f"{what} on {where} ({number})" if where else f"{what} ({number})"
@@ -146,10 +147,11 @@ def _counted(numbers: dict[str, int], what: str) -> list[str]:
     """One sentence for all systems when they agree, else one for each system that is concerned."""
     if len(numbers) > 1 and len(set(numbers.values())) == 1:
         numbers = {"every system": next(iter(numbers.values()))}
-    return [f"{label}: {_queries(number)} {what}" for label, number in numbers.items() if number]
+    return [f"{label}: {queries_in_words(number)} {what}" for label, number in numbers.items() if number]
 
 
-def _queries(number: int) -> str:
+def queries_in_words(number: int) -> str:
+    """``1 query``, ``2 queries``."""
     return "1 query" if number == 1 else f"{number} queries"
 
 

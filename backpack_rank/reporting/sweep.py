@@ -139,7 +139,7 @@ class Sweep:
         if entry.row.alpha is None:
             return None
         one = next((o for o in self.entries if o.setting == entry.setting and o.row.alpha == 1), None)
-        own, base = _figure(entry.row, measure), _figure(one.row, measure) if one is not None else None
+        own, base = entry.row.figure(measure), one.row.figure(measure) if one is not None else None
         if own is None or base is None or not base.absolute_mean:
             return None
         return finite(100 * (own.absolute_mean - base.absolute_mean) / base.absolute_mean)
@@ -429,10 +429,10 @@ def _change(sweep: Sweep, entry: SweepEntry, measure: str) -> str:
     if change is None or entry.row.alpha == 1:
         return star
     base = sweep.base(entry.setting)
-    before, after = (_figure(one.row, measure) if one is not None else None for one in (base, entry))
+    before, after = (one.row.figure(measure) if one is not None else None for one in (base, entry))
     if before is not None and after is not None and _holds_zero(before):
         return f"{after.absolute_mean - before.absolute_mean:+.3f}{star}"
-    return f"{_percent(change)}{star}"
+    return f"{change:+.1f}%{star}"
 
 
 def _holds_zero(figure: Estimate) -> bool:
@@ -444,7 +444,7 @@ def _in_brackets(words: str) -> str:
 
 
 def _shown(sweep: Sweep, measures: Iterable[str]) -> list[str]:
-    return [name for name in measures if any(_figure(entry.row, name) for entry in sweep.entries)]
+    return [name for name in measures if any(entry.row.figure(name) for entry in sweep.entries)]
 
 
 def _sign(sweep: Sweep) -> Text:
@@ -453,15 +453,7 @@ def _sign(sweep: Sweep) -> Text:
 
 
 def _number(row: SystemResult, measure: str, signed: bool = False) -> str:
-    figure = _figure(row, measure)
+    figure = row.figure(measure)
     if figure is None or finite(figure.mean) is None:
         return "-"
     return f"{figure.mean:+.4f}" if signed else f"{figure.mean:.4f}"
-
-
-def _percent(change: float) -> str:
-    return f"{change:+.1f}%"
-
-
-def _figure(row: SystemResult, measure: str) -> Estimate | None:
-    return next((block.figures[measure] for block in row.blocks.values() if measure in block.figures), None)

@@ -12,7 +12,7 @@ import pytest
 
 from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
 from backpack_rank.reporting import charts, vega
-from backpack_rank.reporting.charts import Line, lines, shares
+from backpack_rank.reporting.charts import DotRow, Line, lines, shares
 from backpack_rank.reporting.page.figures import tradeoff_of
 from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.tradeoff import tradeoff_plot
@@ -63,7 +63,7 @@ def example(**options: Any) -> Spec:
         ),
         lines([Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)], "x", "y", band=True, legend="right"),
         shares({"0": (0.5, 0.3, 0.2)}, ("a", "b", "neither"), "alpha"),
-        charts.dots({"h": [("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
+        charts.dots({"h": [DotRow("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
         charts.heat_maps({"one": [[0.1, math.nan], [0.3, 0.4]], "two": [[0, 1], [1, 0]]}, "x", "y", "v", 0.25, True),
         charts.histograms({"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"),
         charts.boxes({"t": [("0", (1.0, 2.0), 3.0)]}, "x", {"t": "y"}, ("run", "aggregate")),

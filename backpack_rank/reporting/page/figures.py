@@ -14,6 +14,7 @@ from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting import charts, tradeoff_chart, vega
 from backpack_rank.reporting.charts import Line
 from backpack_rank.reporting.page.data import Figure, Gallery, Panel, Policies, Table
+from backpack_rank.reporting.report_tables import split_measure
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.tradeoff_chart import Position
 
@@ -232,18 +233,10 @@ def interval(figure: Estimate) -> tuple[float, float] | None:
     return figure.low, figure.high
 
 
-def split_measure(measure: str) -> tuple[str, str]:
-    """``RaB(tf)@10`` as ``("RaB(tf)", "10")``; a measure without a cut-off has an empty one."""
-    name, _, cutoff = measure.rpartition("@")
-    return (name, cutoff) if name else (measure, "")
-
-
 def figure_of(row: SystemResult, measure: str) -> Estimate | None:
     """A measure of a system, of any kind; None where it has none, or no number."""
-    for block in row.blocks.values():
-        if measure in block.figures and _finite(block.figures[measure]):
-            return block.figures[measure]
-    return None
+    figure = row.figure(measure)
+    return figure if figure is not None and math.isfinite(figure.mean) else None
 
 
 def _tradeoffs(settings: Settings, measure: str, bias: str) -> list[Figure]:
