@@ -402,7 +402,7 @@ def test_a_sense_panel_is_made_from_profiles():
 
 def test_provenance_names_versions_data_command_and_sign():
     date = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
-    items = dict(provenance(ABOUT, ["msmarco/train"], date, ["evaluate.py", "run=a b"]).items)
+    items = dict(provenance(ABOUT, ["msmarco/train"], date, ["evaluate.py", "run=a b"]))
     assert items["date"] == "2026-01-02 03:04 UTC"
     assert items["command"] == "evaluate.py 'run=a b'"
     assert items["data"] == "wikiqa/test; wikiqa/test: 20 gender-neutral queries; msmarco/train"
