@@ -137,9 +137,8 @@ class PermutationFigures:
     def _lists(self, task: str, settings: EvaluationSettings, window: int | None) -> _Lists:
         if task in TASKS:
             items = sorting_lists(task, settings, self.files, self.number, self.size, self.seed)
-            return _Lists(
-                TASKS[task], TAU, [one.passages for one in items], tau_of([one.relevance_levels for one in items])
-            )
+            lists, score = [one.passages for one in items], tau_of([one.relevance_levels for one in items])
+            return _Lists(TASKS[task], TAU, lists, score)
         dataset = dataset_of(self.collections[task])
         test = dataset.split("test")
         depth = self.depth or window or _DEPTH
@@ -158,11 +157,8 @@ class PermutationFigures:
         shuffled = rank_shuffled(ranker, given.lists, self.permutations, self.seed)
         study = study_aggregation(shuffled, given.score, aggregators, [*self.numbers, self.permutations])
         aggregates = {name: tuple(study.by_number(name).tolist()) for name in study.aggregates}
-        runs = AggregationScores(
-            *(given.task, given.measure, temperature, len(given.lists)),
-            *(tuple(study.runs.tolist()), study.numbers, aggregates),
-        )
-        found.runs.append(runs)
+        about = (given.task, given.measure, temperature, len(given.lists))
+        found.runs.append(AggregationScores(*about, tuple(study.runs.tolist()), study.numbers, aggregates))
         log.info("%s, %s: %s %s", ranker.name, given.task, given.measure, aggregates)
         if temperature == self.temperatures[0]:
             sizes = sorted({len(one) for one in given.lists})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.passages import PassageList
 from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.experiments.sorting import TASKS
-from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
+from backpack_rank.listwise.base import ListwiseRanker, Ranking
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.shuffling import rank_shuffled
 from backpack_rank.listwise.transitions import Transitions
@@ -48,7 +49,6 @@ log = logging.getLogger(__name__)
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
 _POOL = 100
 """Candidates of a query among which a relevant passage and others that are not relevant are looked for."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ class ListPositionBias:
     def _measure(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _BiasResults) -> None:
         log.info("%s: %s", label, ranker.name)
         if "positions" in self.instruments:
-            positions, usage, seconds = _timed(
-                ranker, lambda: controlled_positions(ranker, given.controlled, given.relevant)
-            )
+            before, start = copy.copy(ranker.usage), time.perf_counter()
+            positions = controlled_positions(ranker, given.controlled, given.relevant)
+            usage, seconds = ranker.usage.since(before), time.perf_counter() - start
             curves = tuple(positions.curve(measure) for measure in MEASURES)
             ranked = len(given.controlled) * len(given.controlled[0])
             found.positions.append(SystemPositions(label, curves, ranked, usage.passes or None, seconds))
@@ -188,12 +188,8 @@ class ListPositionBias:
             )
             measured = dict(zip(robust.orders, robust.effectiveness, strict=False))
             figures = {order: values.summary().figures["nDCG@10"] for order, values in measured.items()}
-            taus = {
-                (one, other): float(robust.tau[i, j])
-                for i, one in enumerate(robust.orders)
-                for j, other in enumerate(robust.orders)
-                if i < j
-            }
+            pairs = combinations(enumerate(robust.orders), 2)
+            taus = {(one, other): float(robust.tau[i, j]) for (i, one), (j, other) in pairs}
             found.orders.append(SystemOrders(label, figures, taus))
             original = robust.rankings[0]
         if "sorting" in self.instruments and given.targets:
@@ -211,17 +207,8 @@ class ListPositionBias:
         if given.targets:
             orders = zip(shuffled.lists, shuffled.permutations, strict=True)
             wrong = wrong_pairs(shuffled.rankings, [given.targets[n][order] for n, order in orders], size).mean
-        found.evenness.append(
-            PositionBiasStats(
-                label,
-                transitions.rankings,
-                transitions.total_variation,
-                transitions.chance,
-                pairs.mean,
-                pairs.range,
-                wrong,
-            )
-        )
+        even = (transitions.rankings, transitions.total_variation, transitions.chance)
+        found.evenness.append(PositionBiasStats(label, *even, pairs.mean, pairs.range, wrong))
         found.transitions[label] = transitions.given_input
         found.reversed[label] = pairs.shares
 
@@ -230,30 +217,25 @@ class ListPositionBias:
         pictures: dict[str, Path] = {}
         if found.positions:
             report = _position_report(given, found)
-            pictures["Position of the relevant passage"] = _picture(write_position_curves(folder, report))
+            *_, pictures["Position of the relevant passage"] = write_position_curves(folder, report)
         if found.transitions:
-            size = len(given.whole[0])
-            pictures["From input to output position"] = _picture(
-                write_heat_map(
-                    folder,
-                    "transitions",
-                    found.transitions,
-                    title="Output position by input position, lists shuffled",
-                    value="share of an input position",
-                    centre=1 / size,
-                )
+            *_, pictures["From input to output position"] = write_heat_map(
+                folder,
+                "transitions",
+                found.transitions,
+                title="Output position by input position, lists shuffled",
+                value="share of an input position",
+                centre=1 / len(given.whole[0]),
             )
-            pictures["Reversed pairs"] = _picture(
-                write_heat_map(
-                    folder,
-                    "reversals",
-                    found.reversed,
-                    title="Share of pairs that come out reversed, by their input positions",
-                    rows="first input position",
-                    columns="second input position",
-                    value="share reversed",
-                    centre=0.5,
-                )
+            *_, pictures["Reversed pairs"] = write_heat_map(
+                folder,
+                "reversals",
+                found.reversed,
+                title="Share of pairs that come out reversed, by their input positions",
+                rows="first input position",
+                columns="second input position",
+                value="share reversed",
+                centre=0.5,
             )
         if any(one.figures for one in found.orders):
             rows = [DotRow(one.label, one.figures) for one in found.orders]
@@ -281,14 +263,3 @@ def _tables(given: ListsToRank, found: _BiasResults) -> list[Table]:
 
 def _position_report(given: ListsToRank, found: _BiasResults) -> PositionReport:
     return PositionReport(given.name, len(given.controlled), tuple(found.positions), given.notes)
-
-
-def _timed(ranker: ListwiseRanker, work: Callable[[], T]) -> tuple[T, Usage, float]:
-    """What the work gives, what it cost, and the seconds that it took."""
-    before, start = copy.copy(ranker.usage), time.perf_counter()
-    result = work()
-    return result, ranker.usage.since(before), time.perf_counter() - start
-
-
-def _picture(written: Sequence[Path]) -> Path:
-    return next(path for path in written if path.suffix == ".svg")

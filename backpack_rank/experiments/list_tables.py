@@ -116,13 +116,9 @@ class RerankingGrid:
                 f"† differs from {self.baseline} by Wilcoxon's signed-rank test over the queries, "
                 f"p < {SIGNIFICANCE:g}, not corrected."
             )
-        return list_table(
-            self.published,
-            {cell: values.mean(MEASURE) for cell, values in found.cells.items()},
-            {(row, heading): self._mark(row, heading, found) for row, heading in found.cells},
-            name,
-            notes,
-        )
+        measured = {cell: values.mean(MEASURE) for cell, values in found.cells.items()}
+        marks = {cell: self._mark(*cell, found) for cell in found.cells}
+        return list_table(self.published, measured, marks, name, notes)
 
     def _mark(self, row: str, heading: str, found: _GridResults) -> str:
         """A dagger where a row differs from the baseline."""

@@ -59,9 +59,8 @@ class RotationSimilarity:
             training, collection = TRAININGS[stage.rotation is not None], _PAPER_DATA.get(stage.data, stage.data)
             reports = [self._measured(run, settings, f"{paper_name(model)}, {training}") for run in group]
             curves = [report.curves[0] for report in reports]
-            mats = sum(curve.mats for curve in curves) / len(curves)
-            deviation = sum(curve.mats_std for curve in curves) / len(curves)
-            measured[paper_name(model), collection, training] = (mats, deviation)
+            sums = sum(curve.mats for curve in curves), sum(curve.mats_std for curve in curves)
+            measured[paper_name(model), collection, training] = (sums[0] / len(curves), sums[1] / len(curves))
             figures.setdefault(collection, []).append(reports[0])
         settings.save(folder)
         sampled = next(iter(figures.values()))[0]
