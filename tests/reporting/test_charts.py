@@ -147,6 +147,8 @@ def test_the_trade_off_has_four_panels_and_takes_the_place_of_an_ending(tmp_path
     found = texts(written[1])
     assert {"RaB (TF)", "ARaB (TF)", "RaB (Boolean)", "ARaB (Boolean)"} <= set(found)
     assert found.count("alpha 0") == 4
+    both = tradeoff_plot(tmp_path / "both", sweep([1.0, 0.0]), control=("uniform", sweep([1.0, 0.3])), name="paired")
+    assert [texts(both[1]).count(name) for name in ("paired", "uniform")] == [4, 4]  # in the legends
     assert tradeoff_plot(tmp_path / "alpha0.5", [row("BM25", None, 0.3, 0.1)])[0] == tmp_path / "alpha0.5.png"
 
 
