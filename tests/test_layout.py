@@ -20,7 +20,7 @@ FLOORS = [
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-RENDERERS = {"altair", "matplotlib", "rich"}
+RENDERERS = {"altair", "matplotlib", "rich", "vl_convert"}
 
 
 def room_of(path: Path) -> str:
@@ -90,3 +90,8 @@ def test_rooms_of_one_floor_form_no_circle() -> None:
 def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
     found = {name.partition(".")[0] for path in (PACKAGE / room).rglob("*.py") for name in imported(path)}
     assert found & RENDERERS == set()
+
+
+def test_only_pipelines_and_the_command_line_know_the_configuration() -> None:
+    found = {room_of(path) for path in MODULES for name in imported(path) if name.partition(".")[0] == "omegaconf"}
+    assert found <= {"pipelines", "cli"}

@@ -91,6 +91,10 @@ class SystemResult:
         own = {"effectiveness": self.effectiveness, "bias": self.bias}
         return {**{kind: block for kind, block in own.items() if block is not None}, **self.further}
 
+    def figure(self, measure: str) -> Estimate | None:
+        """A measure of any kind; None where it has none."""
+        return next((block.figures[measure] for block in self.blocks.values() if measure in block.figures), None)
+
 
 @dataclass(frozen=True)
 class RunInfo:

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.analysis.aggregation_study import NUMBERS, ListScores, ndcg_of, study_aggregation, tau_of
 from backpack_rank.data.passages import PassageList
-from backpack_rank.experiments.grid import needed_listwise
+from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.experiments.sorting import TASKS, sorting_lists
 from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.list_runs import lists_of
@@ -24,7 +24,7 @@ from backpack_rank.reporting.list_page import ListPage, write_list_page
 from backpack_rank.reporting.list_tables import numbers_table, spread_table
 from backpack_rank.reporting.run_spread import AggregationScores, write_run_spread
 from backpack_rank.reporting.table import Table
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.listwise import RANKINGS_FILE, usage_in_words
 from backpack_rank.reranking.ranking_cache import CachedRanker, RankingCache
 
@@ -124,8 +124,7 @@ class PermutationFigures:
         found, rankers = _AggregationResults(), RankerFactory()
         given: list[_Lists] = []
         for temperature in self.temperatures:
-            own = settings.with_options({"listwise": {"ranker": {"temperature": temperature}}}).listwise
-            assert own is not None
+            own = settings.listwise_with({"listwise": {"ranker": {"temperature": temperature}}})
             ranker = rankers.build(own)
             given = given or [self._lists(task, settings, getattr(ranker, "size", None)) for task in self.tasks]
             kept = CachedRanker(ranker, RankingCache(folder / RANKINGS_FILE, _settings(own)), own.lists_per_call)
@@ -133,17 +132,13 @@ class PermutationFigures:
                 self._measure(kept, one, temperature, aggregators, found)
             found.notes.append(f"{ranker.name}: {usage_in_words(ranker.usage)}.")
             tables = self._write(folder, found, settings.text)  # what there is so far
-        if not quiet:
-            for table in tables:
-                print_table(table)
-            print(f"Report: {folder / 'report.html'}")
+        show(tables, f"Report: {folder / 'report.html'}", quiet)
 
     def _lists(self, task: str, settings: EvaluationSettings, window: int | None) -> _Lists:
         if task in TASKS:
             items = sorting_lists(task, settings, self.files, self.number, self.size, self.seed)
-            return _Lists(
-                TASKS[task], TAU, [one.passages for one in items], tau_of([one.relevance_levels for one in items])
-            )
+            lists, score = [one.passages for one in items], tau_of([one.relevance_levels for one in items])
+            return _Lists(TASKS[task], TAU, lists, score)
         dataset = dataset_of(self.collections[task])
         test = dataset.split("test")
         depth = self.depth or window or _DEPTH
@@ -162,11 +157,8 @@ class PermutationFigures:
         shuffled = rank_shuffled(ranker, given.lists, self.permutations, self.seed)
         study = study_aggregation(shuffled, given.score, aggregators, [*self.numbers, self.permutations])
         aggregates = {name: tuple(study.by_number(name).tolist()) for name in study.aggregates}
-        runs = AggregationScores(
-            *(given.task, given.measure, temperature, len(given.lists)),
-            *(tuple(study.runs.tolist()), study.numbers, aggregates),
-        )
-        found.runs.append(runs)
+        about = (given.task, given.measure, temperature, len(given.lists))
+        found.runs.append(AggregationScores(*about, tuple(study.runs.tolist()), study.numbers, aggregates))
         log.info("%s, %s: %s %s", ranker.name, given.task, given.measure, aggregates)
         if temperature == self.temperatures[0]:
             sizes = sorted({len(one) for one in given.lists})

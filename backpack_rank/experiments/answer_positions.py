@@ -70,15 +70,10 @@ class AnswerPositionStudy:
     def _measured(self, answers: Answers, rotation: Rotation) -> CollectionPositions:
         found = answer_positions(answers, (None, rotation), self.match, self.certain_only)
         labels = ("original", rotation.label)
-        return CollectionPositions(
-            answers.name,
-            found[0].answers,
-            found[0].unmatched,
-            answers.unanswered,
-            0 if self.certain_only else sum(not row.certain for row in answers.rows),
-            self.match,
-            tuple(_histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True)),
-        )
+        uncertain = 0 if self.certain_only else sum(not row.certain for row in answers.rows)
+        counts = (found[0].answers, found[0].unmatched, answers.unanswered, uncertain)
+        histograms = tuple(_histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True))
+        return CollectionPositions(answers.name, *counts, self.match, histograms)
 
 
 def _histogram(label: str, found: AnswerPositions, bins: int) -> PositionHistogram:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backpack_rank.evaluation.results import Report
-from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.pipelines.evaluate import evaluation_loader, read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData
@@ -17,7 +17,7 @@ from backpack_rank.reporting.measure_files import write_report
 from backpack_rank.reporting.published import published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.tradeoff import tradeoff_plot
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker, SavedRun
 
 
@@ -64,9 +64,7 @@ class FairRetrievalTable:
         written = write_table(folder, table)
         if not published(self.published).rows:
             written += tradeoff_plot(folder / "figure2.png", rows)
-        if not quiet:
-            print_table(table)
-            print("Written: " + ", ".join(str(path) for path in written))
+        show([table], paths_in_words(written), quiet)
 
     def _table(self, report: Report, work: EvaluationData) -> Table:
         table, about = published(self.published), report.about

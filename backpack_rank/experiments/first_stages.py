@@ -13,13 +13,14 @@ from backpack_rank.analysis.first_stages import FirstStage, first_stage_study
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
-from backpack_rank.experiments.grid import dataset_with, needed_listwise
+from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.pipelines.listwise import RankerFactory
-from backpack_rank.pipelines.settings import EvaluationSettings, slugify
-from backpack_rank.reporting.dots import DotRow, dot_plot
+from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with, slugify
+from backpack_rank.reporting.charts import DotRow, dots
 from backpack_rank.reporting.list_bias_tables import StageFigures, first_stage_table
 from backpack_rank.reporting.list_page import ListPage, write_list_page
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.vega import save_chart
+from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.listwise import usage_in_words
 
 
@@ -69,12 +70,10 @@ class FirstStages:
             ]
             for name in self.collections
         }
-        _, picture = dot_plot(folder / "first_stages", rows, measure=self.measure)
+        _, picture = save_chart(folder / "first_stages", dots(rows, self.measure))
         page = ListPage("First stages", (table,), {"Before and after": picture}, (), settings.text)
         write_list_page(folder / "report.html", page)
-        if not quiet:
-            print_table(table)
-            print(f"Report: {folder / 'report.html'}")
+        show([table], f"Report: {folder / 'report.html'}", quiet)
 
     def _runs(self, node: Any) -> tuple[Collection, dict[str, Run]]:
         """The collection, and the candidates of each first stage."""

@@ -1,15 +1,14 @@
-"""What experiments share: rows of rerankers x collections -> values, and the checks of what such a row can be."""
+"""What experiments share: which options they refuse, and how their tables are written and printed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
-from backpack_rank.data.dataset import Dataset
 from backpack_rank.pipelines.listwise import ListwiseSettings
-from backpack_rank.pipelines.settings import EvaluationSettings, dataset_of
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.reporting.table import Table
+from backpack_rank.reporting.writers import print_table
 
 
 def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
@@ -32,23 +31,14 @@ def refuse_alpha(settings: EvaluationSettings) -> None:
         )
 
 
-def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[str, Dataset]:
-    """A node of ``conf/data`` with some of it changed, such as its candidates; a text that tells equal ones, and it.
-
-    Args:
-        node: of ``conf/data``.
-        changes: merged into it; ``{folder}`` is the folder of its test split.
-    """
-    filled = _in_folder(dict(changes), str(node["test"].get("folder", "")))
-    merged = OmegaConf.merge(OmegaConf.create(dict(node)), OmegaConf.create(filled))
-    assert isinstance(merged, DictConfig)
-    return OmegaConf.to_yaml(merged), dataset_of(merged)
+def show(tables: Sequence[Table], sentence: str, quiet: bool) -> None:
+    """Print the tables and a sentence below them, unless quiet."""
+    if not quiet:
+        for table in tables:
+            print_table(table)
+        print(sentence)
 
 
-def _in_folder(value: Any, folder: str) -> Any:
-    """The value with ``{folder}`` filled into all its texts."""
-    if isinstance(value, Mapping):
-        return {name: _in_folder(one, folder) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_in_folder(one, folder) for one in value]
-    return value.replace("{folder}", folder) if isinstance(value, str) else value
+def paths_in_words(paths: Iterable[Path]) -> str:
+    """Which files were written."""
+    return f"Written: {', '.join(map(str, paths))}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +25,16 @@ from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.collection import Qrels
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.passages import PassageList
-from backpack_rank.experiments.grid import needed_listwise
+from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.experiments.sorting import TASKS
-from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
+from backpack_rank.listwise.base import ListwiseRanker, Ranking
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.permutation import rank_shuffled
 from backpack_rank.listwise.propensity import Transitions
 from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
-from backpack_rank.reporting.dots import DotRow, dot_plot
+from backpack_rank.reporting.charts import DotRow, dots
 from backpack_rank.reporting.list_bias_tables import (
     PositionBiasStats,
     SystemOrders,
@@ -46,13 +47,13 @@ from backpack_rank.reporting.list_position import write_heat_map
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
 from backpack_rank.reporting.position_curves import PositionReport, SystemPositions, write_position_curves
 from backpack_rank.reporting.table import Table
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.vega import save_chart
+from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
 _POOL = 100
 """Candidates of a query among which a relevant passage and others that are not relevant are looked for."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,7 @@ class ListPositionBias:
             ValueError: no listwise ranker, or it is not known which lists are meant.
         """
         needed_listwise(settings, "position bias in lists is that of a listwise ranker")
-        first = settings.with_options(next(iter(self.rows.values()))).listwise
-        assert first is not None
-        checkpoint = first.trained()
+        checkpoint = settings.listwise_with(next(iter(self.rows.values()))).trained()
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)
         given = self.lists_to_rank(
@@ -147,15 +146,9 @@ class ListPositionBias:
         settings.save(folder, checkpoint)
         found, rankers = _BiasResults(), RankerFactory()
         for label, options in self.rows.items():
-            own = settings.with_options(options).listwise
-            assert own is not None
-            self._measure(label, rankers.build(own), given, found)
+            self._measure(label, rankers.build(settings.listwise_with(options)), given, found)
             tables = self._write(folder, given, found)  # what there is so far
-        for table in tables:
-            if not quiet:
-                print_table(table)
-        if not quiet:
-            print(f"Report: {folder / 'report.html'}")
+        show(tables, f"Report: {folder / 'report.html'}", quiet)
 
     def lists_to_rank(self, dataset: Dataset | None, settings: ListwiseDataConfig) -> ListsToRank:
         """The lists of the test split, or of the sorting task in random order."""
@@ -185,9 +178,9 @@ class ListPositionBias:
     def _measure(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _BiasResults) -> None:
         log.info("%s: %s", label, ranker.name)
         if "positions" in self.instruments:
-            positions, usage, seconds = _timed(
-                ranker, lambda: controlled_positions(ranker, given.controlled, given.relevant)
-            )
+            before, start = copy.copy(ranker.usage), time.perf_counter()
+            positions = controlled_positions(ranker, given.controlled, given.relevant)
+            usage, seconds = ranker.usage.since(before), time.perf_counter() - start
             curves = tuple(positions.curve(measure) for measure in MEASURES)
             ranked = len(given.controlled) * len(given.controlled[0])
             found.positions.append(SystemPositions(label, curves, ranked, usage.passes or None, seconds))
@@ -200,12 +193,8 @@ class ListPositionBias:
             )
             measured = dict(zip(robust.orders, robust.effectiveness, strict=False))
             figures = {order: values.summary().figures["nDCG@10"] for order, values in measured.items()}
-            taus = {
-                (one, other): float(robust.tau[i, j])
-                for i, one in enumerate(robust.orders)
-                for j, other in enumerate(robust.orders)
-                if i < j
-            }
+            pairs = combinations(enumerate(robust.orders), 2)
+            taus = {(one, other): float(robust.tau[i, j]) for (i, one), (j, other) in pairs}
             found.orders.append(SystemOrders(label, figures, taus))
             original = robust.rankings[0]
         if "sorting" in self.instruments and given.targets:
@@ -223,17 +212,8 @@ class ListPositionBias:
         if given.targets:
             orders = zip(shuffled.lists, shuffled.permutations, strict=True)
             wrong = wrong_pairs(shuffled.rankings, [given.targets[n][order] for n, order in orders], size).mean
-        found.evenness.append(
-            PositionBiasStats(
-                label,
-                transitions.rankings,
-                transitions.total_variation,
-                transitions.chance,
-                pairs.mean,
-                pairs.range,
-                wrong,
-            )
-        )
+        even = (transitions.rankings, transitions.total_variation, transitions.chance)
+        found.evenness.append(PositionBiasStats(label, *even, pairs.mean, pairs.range, wrong))
         found.transitions[label] = transitions.given_input
         found.reversed[label] = pairs.shares
 
@@ -242,34 +222,29 @@ class ListPositionBias:
         pictures: dict[str, Path] = {}
         if found.positions:
             report = _position_report(given, found)
-            pictures["Position of the relevant passage"] = _picture(write_position_curves(folder, report))
+            *_, pictures["Position of the relevant passage"] = write_position_curves(folder, report)
         if found.transitions:
-            size = len(given.whole[0])
-            pictures["From input to output position"] = _picture(
-                write_heat_map(
-                    folder,
-                    "transitions",
-                    found.transitions,
-                    title="Output position by input position, lists shuffled",
-                    value="share of an input position",
-                    centre=1 / size,
-                )
+            *_, pictures["From input to output position"] = write_heat_map(
+                folder,
+                "transitions",
+                found.transitions,
+                title="Output position by input position, lists shuffled",
+                value="share of an input position",
+                centre=1 / len(given.whole[0]),
             )
-            pictures["Reversed pairs"] = _picture(
-                write_heat_map(
-                    folder,
-                    "reversals",
-                    found.reversed,
-                    title="Share of pairs that come out reversed, by their input positions",
-                    rows="first input position",
-                    columns="second input position",
-                    value="share reversed",
-                    centre=0.5,
-                )
+            *_, pictures["Reversed pairs"] = write_heat_map(
+                folder,
+                "reversals",
+                found.reversed,
+                title="Share of pairs that come out reversed, by their input positions",
+                rows="first input position",
+                columns="second input position",
+                value="share reversed",
+                centre=0.5,
             )
         if any(one.figures for one in found.orders):
             rows = [DotRow(one.label, one.figures) for one in found.orders]
-            pictures["Input orders"] = dot_plot(folder / "input_orders", {"": rows}, measure="nDCG@10")[1]
+            pictures["Input orders"] = save_chart(folder / "input_orders", dots({"": rows}, "nDCG@10"))[1]
         tables = _tables(given, found)
         for table in tables:
             write_table(folder, table)
@@ -293,14 +268,3 @@ def _tables(given: ListsToRank, found: _BiasResults) -> list[Table]:
 
 def _position_report(given: ListsToRank, found: _BiasResults) -> PositionReport:
     return PositionReport(given.name, len(given.controlled), tuple(found.positions), given.notes)
-
-
-def _timed(ranker: ListwiseRanker, work: Callable[[], T]) -> tuple[T, Usage, float]:
-    """What the work gives, what it cost, and the seconds that it took."""
-    before, start = copy.copy(ranker.usage), time.perf_counter()
-    result = work()
-    return result, ranker.usage.since(before), time.perf_counter() - start
-
-
-def _picture(written: Sequence[Path]) -> Path:
-    return next(path for path in written if path.suffix == ".svg")

@@ -13,14 +13,14 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import dataset_with, needed_listwise
+from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.pipelines.listwise import RankerFactory
-from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with
 from backpack_rank.reporting.list_tables import list_table
 from backpack_rank.reporting.measure_files import write_per_query
 from backpack_rank.reporting.published import published
 from backpack_rank.reporting.table import Table
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.listwise import usage_in_words
 
 log = logging.getLogger(__name__)
@@ -80,9 +80,7 @@ class RerankingGrid:
         write_table(folder, table)
         cells = [(f"{row}, {heading}", cell.values) for (row, heading), cell in found.cells.items()]
         write_per_query(folder / "per_query.csv", cells)
-        if not quiet:
-            print_table(table)
-            print(f"Written to {folder}")
+        show([table], f"Written to {folder}", quiet)
 
     def _rank(
         self,
@@ -106,8 +104,7 @@ class RerankingGrid:
             if (label, heading) not in found.cells:
                 found.measured(label, heading, candidates, test)
                 found.stages.append(label)
-            own = settings.with_options(changed).listwise
-            assert own is not None
+            own = settings.listwise_with(changed)
             ranker = rankers.build(own)
             found.measured(row, heading, own.reranker(ranker, folder).rerank(candidates, test), test)
             found.costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
@@ -119,13 +116,9 @@ class RerankingGrid:
                 f"† differs from {self.baseline} by Wilcoxon's signed-rank test over the queries, "
                 f"p < {SIGNIFICANCE:g}, not corrected."
             )
-        return list_table(
-            self.published,
-            {cell: values.mean(MEASURE) for cell, values in found.cells.items()},
-            {(row, heading): self._mark(row, heading, found) for row, heading in found.cells},
-            name,
-            notes,
-        )
+        measured = {cell: values.mean(MEASURE) for cell, values in found.cells.items()}
+        marks = {cell: self._mark(*cell, found) for cell in found.cells}
+        return list_table(self.published, measured, marks, name, notes)
 
     def _mark(self, row: str, heading: str, found: _GridResults) -> str:
         """A dagger where a row differs from the baseline."""

@@ -62,17 +62,10 @@ def score_rows(collection: Collection, runs: dict[float, Run], other: Run, weigh
         places = {alpha: _ranks(run[query_id]) for alpha, run in runs.items()}
         recalibrated = {alpha: _ranks(run[query_id]) for alpha, run in again.items()}
         for doc_id in ranking(scores):
-            rows.append(
-                ScoreRow(
-                    query_id,
-                    doc_id,
-                    collection.groups.get(doc_id, ""),
-                    {alpha: run[query_id][doc_id] for alpha, run in runs.items()},
-                    {alpha: ranks[doc_id] for alpha, ranks in places.items()},
-                    _ranks(other[query_id])[doc_id],
-                    {alpha: ranks[doc_id] for alpha, ranks in recalibrated.items()},
-                )
-            )
+            own = {alpha: run[query_id][doc_id] for alpha, run in runs.items()}
+            ranks, moved = ({a: of[doc_id] for a, of in ranked.items()} for ranked in (places, recalibrated))
+            group = collection.groups.get(doc_id, "")
+            rows.append(ScoreRow(query_id, doc_id, group, own, ranks, _ranks(other[query_id])[doc_id], moved))
     return rows
 
 

@@ -15,7 +15,7 @@ from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.experiments.checkpoints import Checkpoint, Stages, TrainingStage, find_checkpoints, group_by_seed
-from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.measure_files import write_per_query
 from backpack_rank.reporting.published import published
@@ -32,7 +32,7 @@ from backpack_rank.reporting.rotation_tables import (
     transfer_table,
 )
 from backpack_rank.reporting.table import Table
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 ORIGINAL, ROTATED = "original", "rotated"
@@ -108,11 +108,7 @@ class RotationEffect:
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
-        level = settings.rotation.level
-        stages: dict[Stages, str] = {
-            (TrainingStage(source),): TRAININGS[0],
-            (TrainingStage(source, level),): TRAININGS[1],
-        }
+        stages = trainings_on(source, settings)
         runs = chosen_runs(self.runs, self.models, settings, list(stages))
         bench = RotationBenchmark.of(settings, dataset)
         measured, values = {}, []
@@ -147,11 +143,8 @@ class RotationTransfer:
         target, level = TrainingStage(dataset.name), settings.rotation.level
         runs = [run for run in chosen_runs(self.runs, self.models, settings) if run.stages[-1] == target]
         first = self.first or _only_first(runs)
-        chains = dict(
-            zip(
-                [(target,), (TrainingStage(first), target), (TrainingStage(first, level), target)], LETTERS, strict=True
-            )
-        )
+        befores: list[Stages] = [(), (TrainingStage(first),), (TrainingStage(first, level),)]
+        chains = {(*before, target): letter for before, letter in zip(befores, LETTERS, strict=True)}
         runs = [run for run in runs if run.stages in chains]
         bench = RotationBenchmark.of(settings, dataset)
         by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
@@ -190,6 +183,12 @@ def chosen_runs(
     if len(kept) < len(runs):
         log.info("%d of %d saved rankers are of another model or training data", len(runs) - len(kept), len(runs))
     return kept
+
+
+def trainings_on(source: str, settings: EvaluationSettings) -> dict[Stages, str]:
+    """The paper's two trainings: on the passages of a collection as they are, and rotated."""
+    rotations = zip((None, settings.rotation.level), TRAININGS, strict=True)
+    return {(TrainingStage(source, rotation),): training for rotation, training in rotations}
 
 
 def paper_name(model: str) -> str:
@@ -262,9 +261,7 @@ def finish(
     written = write_table(folder, table)
     if values:
         write_per_query(folder / "per_query.csv", values)
-    if not quiet:
-        print_table(table)
-        print("Written: " + ", ".join(str(path) for path in written))
+    show([table], paths_in_words(written), quiet)
 
 
 def _tested(found: Mapping[str, PerQuery], rankers: int) -> RotationRow:

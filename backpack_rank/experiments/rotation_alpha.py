@@ -12,7 +12,7 @@ from backpack_rank.data.answers import load_answers
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery, RunInfo
-from backpack_rank.experiments.checkpoints import Stages, TrainingStage, group_by_seed
+from backpack_rank.experiments.checkpoints import group_by_seed
 from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.experiments.rotation import (
     ORIGINAL,
@@ -22,6 +22,7 @@ from backpack_rank.experiments.rotation import (
     mean_values,
     paper_name,
     ranker_notes,
+    trainings_on,
 )
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
@@ -62,15 +63,12 @@ class RotationByAlpha:
         """
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
-        source, level = self.trained_on or dataset.name, settings.rotation.level
-        stages: dict[Stages, str] = {
-            (TrainingStage(source),): TRAININGS[0],
-            (TrainingStage(source, level),): TRAININGS[1],
-        }
+        source = self.trained_on or dataset.name
+        stages = trainings_on(source, settings)
         alphas = sorted({1.0, *(check_alpha(alpha) for alpha in self.alphas)}, reverse=True)
-        yardstick = settings.metrics(dataset)
+        metrics = settings.metrics(dataset)
         works = {
-            name: evaluation_loader(settings, dataset.with_rotation(rotation), yardstick)("test")
+            name: evaluation_loader(settings, dataset.with_rotation(rotation), metrics)("test")
             for name, rotation in ((ORIGINAL, "none"), (ROTATED, "test"))
         }
         places = answer_places(settings, dataset)
@@ -81,7 +79,7 @@ class RotationByAlpha:
                 log.info("%s has no senses, so there is no alpha to turn", model)
                 continue
             runs += group
-            found = [_values(turned[run.ranker], settings.policy, alphas, works, yardstick) for run in group]
+            found = [_values(turned[run.ranker], settings.policy, alphas, works, metrics) for run in group]
             for number, alpha in enumerate(alphas):
                 values = _means([one[number] for one in found])
                 key = (paper_name(model), stages[of], alpha)
@@ -93,10 +91,9 @@ class RotationByAlpha:
                 f"data={source} data.rotation=none,train model=backpack_tiny, and say where by task.runs=[FOLDER]"
             )
         work = works[ORIGINAL]
-        about = yardstick.fairness.describe(RunInfo(), work.stage)
+        about = metrics.fairness.describe(RunInfo(), work.stage)
         notes = [*findings(every), *ranker_notes(runs)]
-        bias_set = work.bias_set
-        table = alpha_table(rows, work.test.name, bias_set, about.sign_in_words.rstrip("."), notes)
+        table = alpha_table(rows, work.test.name, work.bias_set, about.sign_in_words.rstrip("."), notes)
         labelled = [
             (f"{model} ({training}) alpha={alpha:g} on {name}", one.values)
             for (model, training, alpha), values in every.items()
@@ -142,11 +139,11 @@ def _values(
     policy: Policy,
     alphas: Sequence[float],
     works: Mapping[str, EvaluationData],
-    yardstick: MetricSuite,
+    metrics: MetricSuite,
 ) -> list[Values]:
     """Values of a ranker at each alpha."""
     turned = [reranker.with_policy(policy, alpha) for alpha in alphas]
-    measured = {name: yardstick.evaluate(turned, work).systems for name, work in works.items()}
+    measured = {name: metrics.evaluate(turned, work).systems for name, work in works.items()}
     return [{name: dict(systems[number].values) for name, systems in measured.items()} for number in range(len(alphas))]
 
 

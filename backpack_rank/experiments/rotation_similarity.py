@@ -9,13 +9,13 @@ from pathlib import Path
 
 from backpack_rank.analysis.representations import CONTEXTUAL
 from backpack_rank.experiments.checkpoints import Checkpoint, group_by_seed
-from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
 from backpack_rank.experiments.rotation import chosen_runs, paper_name, ranker_notes
 from backpack_rank.experiments.term_similarity import TermSimilarity
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.reporting.rotation_tables import TRAININGS, similarity_table
 from backpack_rank.reporting.term_similarity import TermSimilarityReport, write_term_similarity
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 _PAPER_DATA = {"msmarco": "MS MARCO", "squad": "SQuAD"}
@@ -59,9 +59,8 @@ class RotationSimilarity:
             training, collection = TRAININGS[stage.rotation is not None], _PAPER_DATA.get(stage.data, stage.data)
             reports = [self._measured(run, settings, f"{paper_name(model)}, {training}") for run in group]
             curves = [report.curves[0] for report in reports]
-            mats = sum(curve.mats for curve in curves) / len(curves)
-            deviation = sum(curve.mats_std for curve in curves) / len(curves)
-            measured[paper_name(model), collection, training] = (mats, deviation)
+            sums = sum(curve.mats for curve in curves), sum(curve.mats_std for curve in curves)
+            measured[paper_name(model), collection, training] = (sums[0] / len(curves), sums[1] / len(curves))
             figures.setdefault(collection, []).append(reports[0])
         settings.save(folder)
         sampled = next(iter(figures.values()))[0]
@@ -74,9 +73,7 @@ class RotationSimilarity:
         written = write_table(folder, table)
         for collection, reports in figures.items():
             write_term_similarity(folder / f"figure2_{slugify(collection)}", _joined(reports))
-        if not quiet:
-            print_table(table)
-            print("Written: " + ", ".join(map(str, [*written, *sorted(folder.glob("figure2_*"))])))
+        show([table], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
 
     def _measured(self, run: Checkpoint, settings: EvaluationSettings, label: str) -> TermSimilarityReport:
         """The curve of a ranker's contextual vectors under that label."""

@@ -10,13 +10,13 @@ from typing import Any
 from backpack_rank.analysis.sorting_scores import sorting_scores
 from backpack_rank.data.passages import ListwiseExample
 from backpack_rank.data.sorting_tasks import MATHSORT, READERS
-from backpack_rank.experiments.grid import needed_listwise
+from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.listwise.windows import SlidingWindows
 from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
-from backpack_rank.reporting.writers import print_table, write_table
+from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.listwise import remarks, usage_in_words
 
 TASKS: Mapping[str, str] = {"mathsort": "MathSort", "wordsort": "WordSort", "gsm8ksort": "GSM8KSort"}
@@ -75,8 +75,7 @@ class SortingTask:
         name = plain.ranker.name if isinstance(plain, SlidingWindows) else plain.name  # ways may do without windows
         # All tasks of one way before the next one, which may be of another model or prompt.
         for way, options in self.ways.items():
-            own = settings.with_options(options).listwise
-            assert own is not None
+            own = settings.listwise_with(options)
             for task, items in given.items():
                 ranker = rankers.build(own)
                 scores = sorting_scores(
@@ -87,9 +86,7 @@ class SortingTask:
                 notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {'; '.join(sentences)}.")
         table = sorting_table(self.published, [SortingFigures(name, found)], notes)
         write_table(folder, table)
-        if not quiet:
-            print_table(table)
-            print(f"Written to {folder}")
+        show([table], f"Written to {folder}", quiet)
 
 
 def sorting_lists(

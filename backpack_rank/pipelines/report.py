@@ -24,7 +24,7 @@ from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import SystemRuns
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.answer import sentence
-from backpack_rank.reporting.comparison import describe_comparison, grids
+from backpack_rank.reporting.comparison import comparison_tables
 from backpack_rank.reporting.explanation import explanation_html, write_profiles
 from backpack_rank.reporting.page.build import comparison_table, page_of_rows, sense_panel
 from backpack_rank.reporting.page.data import (
@@ -37,7 +37,6 @@ from backpack_rank.reporting.page.data import (
     Page,
     RankedDocument,
     SensePanel,
-    Table,
 )
 from backpack_rank.reporting.page.pictures import write_pictures
 from backpack_rank.reporting.page.provenance import provenance
@@ -176,7 +175,7 @@ def write_evaluation_page(
     page = replace(page, answer=answer_of(report, tests))
     first, last = systems[0 if len(systems) < 3 or reranker is None else -2], systems[-1]
     turn = RankingPair(first.label, last.label, (first.bias, last.bias), data.bias) if first is not last else None
-    page = replace(page, comparison=comparison_tables(tests))
+    page = replace(page, comparison=tuple(map(comparison_table, comparison_tables(tests, width=8))))
     turns = [] if turn is None else [turn]
     return write_with_texts(folder, page, settings, report, turns, reranker if last.alpha is not None else None)
 
@@ -238,14 +237,6 @@ def write_with_texts(
     path = write_page(folder / "report.html", page)
     write_pictures(folder / "figures", replace(page, tradeoff=_at_ten(page.tradeoff), cutoffs=_at_ten(page.cutoffs)))
     return path
-
-
-def comparison_tables(tests: Sequence[Comparison]) -> tuple[Table, ...]:
-    """The tables with significance letters as the page takes them; what they mean stands below the last."""
-    tables = [comparison_table(grid) for grid in grids(tests, width=8)]
-    if not tables:
-        return ()
-    return (*tables[:-1], replace(tables[-1], notes=tuple(describe_comparison(tests))))
 
 
 def changed_queries(turn: RankingPair, lexicon: Lexicon, count: int = QUERIES) -> Changes | Missing:

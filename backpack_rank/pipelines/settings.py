@@ -122,6 +122,13 @@ class EvaluationSettings:
         assert isinstance(merged, DictConfig)
         return EvaluationSettings.of(merged)
 
+    def listwise_with(self, options: Mapping[str, Any]) -> ListwiseSettings:
+        """The listwise ranker under some changed options. Raises ``ValueError`` where there is none."""
+        changed = self.with_options(options).listwise
+        if changed is None:
+            raise ValueError(f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker")
+        return changed
+
     @cached_property
     def chosen_dataset(self) -> Dataset | None:
         """The data asked for by ``data=``; None where there is nothing but options for the data of a checkpoint."""
@@ -255,6 +262,19 @@ def dataset_of(node: Mapping[str, Any] | DictConfig, first_stage: DictConfig | N
     )
 
 
+def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[str, Dataset]:
+    """A node of ``conf/data`` with some of it changed, such as its candidates; a text that tells equal ones, and it.
+
+    Args:
+        node: of ``conf/data``.
+        changes: merged into it; ``{folder}`` is the folder of its test split.
+    """
+    filled = _in_folder(dict(changes), str(node["test"].get("folder", "")))
+    merged = OmegaConf.merge(OmegaConf.create(dict(node)), OmegaConf.create(filled))
+    assert isinstance(merged, DictConfig)
+    return OmegaConf.to_yaml(merged), dataset_of(merged)
+
+
 def rotation_of(data: Mapping[Any, Any]) -> Rotation:
     """``rotation_level`` and ``rotation_seed`` of a node of ``conf/data``."""
     level, seed = (data.get(option) for option in ROTATION[1:])
@@ -309,6 +329,15 @@ def check_positive_ints(task: object, names: Sequence[str], least: int = 1, null
 def slugify(name: str) -> str:
     """A name as part of a file's name, without what Hydra would read in run=FILE."""
     return re.sub(r"[\s/=,():]+", "-", name).strip("-")
+
+
+def _in_folder(value: Any, folder: str) -> Any:
+    """The value with ``{folder}`` filled into all its texts."""
+    if isinstance(value, Mapping):
+        return {name: _in_folder(one, folder) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_in_folder(one, folder) for one in value]
+    return value.replace("{folder}", folder) if isinstance(value, str) else value
 
 
 def _made(node: DictConfig) -> FirstStage:

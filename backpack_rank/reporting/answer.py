@@ -35,11 +35,11 @@ def sentence(
     parts = []
     bias = bias_measure([base, row])
     for one, title, digits in ((bias, f"|{bias}|", 3), (SWAP, "swap change", 3)):
-        before, after = (_value(system, one) for system in (base, row))
+        before, after = (system.figure(one) for system in (base, row))
         if before is not None and after is not None:
             text = f"{_ranged(before, digits, one == bias)} to {_ranged(after, digits, one == bias)}"
             parts.append(f"{title} {text}{_aside(_percent(before, after), _word(significant(one)))}")
-    before, after = _value(base, measure), _value(row, measure)
+    before, after = base.figure(measure), row.figure(measure)
     if before is not None and after is not None:
         change = f"{measure} {after.mean - before.mean:+.3f}"
         parts.append(change + _aside(f"from {before.mean:.3f}", _word(significant(measure))))
@@ -55,25 +55,21 @@ def least_bias(
     """
     own = list(rows)
     bias = bias_measure([base, *own])
-    floor = _value(base, measure)
+    floor = base.figure(measure)
     found = [
         row
         for row in own
-        if (value := _value(row, bias)) is not None
+        if (value := row.figure(bias)) is not None
         and value.mean == value.mean
-        and (floor is None or ((now := _value(row, measure)) is not None and now.mean >= keep * floor.mean))
+        and (floor is None or ((now := row.figure(measure)) is not None and now.mean >= keep * floor.mean))
     ]
-    return min(found, key=lambda row: _value(row, bias).absolute_mean, default=None)  # type: ignore[union-attr]
+    return min(found, key=lambda row: row.figure(bias).absolute_mean, default=None)  # type: ignore[union-attr]
 
 
 def bias_measure(rows: Iterable[SystemResult]) -> str:
     """The bias measure that sentences are about."""
     systems = list(rows)
-    return next((name for name in BIAS_MEASURES if all(_value(row, name) for row in systems)), BIAS_MEASURES[0])
-
-
-def _value(row: SystemResult, measure: str) -> Estimate | None:
-    return next((block.figures[measure] for block in row.blocks.values() if measure in block.figures), None)
+    return next((name for name in BIAS_MEASURES if all(row.figure(name) for row in systems)), BIAS_MEASURES[0])
 
 
 def _ranged(figure: Estimate, digits: int, absolute: bool) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from backpack_rank.files import write_text
 from backpack_rank.reporting.charts import histograms
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table, number
-from backpack_rank.reporting.vega import Spec, save_chart
-from backpack_rank.reporting.writers import csv_text, dump_json, print_table
+from backpack_rank.reporting.vega import Spec, save_figure
+from backpack_rank.reporting.writers import print_table
 
 FORMAT = "backpack_rank answer positions 1"
 NAME = "answer_positions"
@@ -74,17 +73,14 @@ def write_answer_positions(folder: str | Path, collections: Sequence[CollectionP
     JSON: ``{"format": "backpack_rank answer positions 1", "collections": [...]}`` with the attributes of
     :class:`CollectionPositions`. CSV: one line per bin, columns :data:`CSV_COLUMNS`, ``from`` and ``to`` relative.
     """
-    paths = [Path(folder) / f"{NAME}.{ending}" for ending in ("json", "csv")]
     payload = {"format": FORMAT, "collections": [asdict(collection) for collection in collections]}
-    write_text(paths[0], dump_json(payload))
     lines = [
         (collection.name, part.passages, number / len(part.histogram), (number + 1) / len(part.histogram), count, share)
         for collection in collections
         for part in collection.histograms
         for number, (count, share) in enumerate(zip(part.histogram, part.shares, strict=True))
     ]
-    write_text(paths[1], csv_text(CSV_COLUMNS, lines))
-    return [*paths, *save_chart(Path(folder) / NAME, positions_chart(collections))]
+    return save_figure(folder, NAME, payload, (CSV_COLUMNS, lines), positions_chart(collections))
 
 
 def print_answer_positions(collections: Sequence[CollectionPositions], console: Console | None = None) -> None:
@@ -95,13 +91,11 @@ def print_answer_positions(collections: Sequence[CollectionPositions], console: 
         for place, part in enumerate(collection.histograms):
             counts = (f"{part.matches:,}", f"{collection.unmatched:,}", f"{part.cut:,}")
             labels = ("" if place else collection.name, _short(part))
-            rows.append(Row(labels, tuple(map(Cell, (*counts, *_shown(part))))))
-        sections.append(Section("", tuple(rows)))
+            rows.append(Row(labels, list(map(Cell, (*counts, *_shown(part))))))
+        sections.append(Section("", rows))
     groups = (Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),)
     title = "Where answers start in their passages (Figure 1 of paper 001)"
-    print_table(
-        Table(NAME, title, ("collection", "passages"), groups, tuple(sections), tuple(notes(collections))), console
-    )
+    print_table(Table(NAME, title, ("collection", "passages"), groups, sections, notes(collections)), console)
 
 
 def notes(collections: Sequence[CollectionPositions]) -> list[str]:

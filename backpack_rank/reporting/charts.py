@@ -1,21 +1,20 @@
-"""Charts: each is described once with Vega-Altair and becomes a part of a page, or a PNG and an SVG file.
+"""Charts: each is described once in Vega-Lite and becomes a part of a page, or a PNG and an SVG file.
 
-Functions return Vega-Lite as a dictionary without a width, which the page and the files choose. Altair and vl-convert
-are imported where they are needed, since most runs draw nothing.
+Functions return a dictionary without a width, which the page and the files choose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting.vega import COLOURS, GREY, GRID, INK, PALE, Spec, cycle, filled, inline, vega_lite
+from backpack_rank.reporting.vega import COLOURS, GREY, GRID, INK, PALE, Spec, channel, cycle, layer, vega_lite
 
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3])
+_SOLID = {"filled": True, "opacity": 1}
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,19 @@ class Line:
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
     grey: bool = False
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """One row of dots.
+
+    Attributes:
+        label: of the row.
+        figures: by name of the dot; intervals are drawn where there are any. Rows may lack dots.
+    """
+
+    label: str
+    figures: Mapping[str, Estimate]
 
 
 def lines(
@@ -58,175 +70,104 @@ def lines(
         legend: where it stands.
         framed: grey lines have no intervals, stretch no axis and are cut off.
     """
+    names, grey = [one.name for one in series], {one.name for one in series if one.grey}
     rows = [row for one in series for row in _line_rows(one)]
-    grey = {one.name for one in series if one.grey}
     whole = [row for row in rows if row["low"] is not None and not (framed and row["series"] in grey)]
     data = {"rows": rows, "zero": [{"y": 0}] if zero else [], "ranged": whole if len(whole) < len(rows) else []}
-    names = list(dict.fromkeys(row["x"] for row in rows))
-    coloured = [row for row in rows if row["series"] not in grey] if framed else []
-    ends = [row[end] for row in coloured or rows for end in ("y", "low", "high") if row[end] is not None]
-    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    shape = _lines_shape(
-        tuple(one.name for one in series),
-        tuple((colour, tuple(dash), mark) for colour, dash, mark in _looks(series, dashed)),
-        tuple(names) if any(isinstance(name, str) for name in names) else None,
-        (bool(whole), len(whole) < len(rows)),
-        zero,
-        band,
-        None if ticks is None else tuple(ticks),
-        height,
-        points,
-        legend,
-        framed,
-    )
-    margin = 0.05 * (high - low) or 0.1
-    bottom = min(low, 0.0) if zero else low - margin
-    return filled(
-        shape, {"@x": x, "@y": y, "@low": bottom, "@high": high + margin}, {name: of for name, of in data.items() if of}
-    )
-
-
-@cache
-def _lines_shape(
-    names: tuple[str, ...],
-    looks: tuple[tuple[str, tuple[int, ...], str], ...],
-    order: tuple[str, ...] | None,
-    intervals: tuple[bool, bool],
-    zero: bool,
-    band: bool,
-    ticks: tuple[float, ...] | None,
-    height: int,
-    points: bool,
-    legend: Literal["bottom", "right"],
-    framed: bool,
-) -> Spec:
-    """Lines without their numbers and titles, which many charts share."""
-    import altair as alt
-
-    columns = 1 if legend == "right" else alt.Undefined
-    keys = alt.Legend(orient=legend, columns=columns) if len(names) > 1 else None
-    colours, dashes, marks = (
-        alt.Scale(domain=list(names), range=[list(one) if isinstance(one, tuple) else one for one in of])
-        for of in zip(*looks, strict=True)
-    )
-    tint = alt.Color("series:N", scale=colours, sort=list(names), legend=keys)
-    at: dict[str, Any] = {}
-    if order is None:
-        axis = alt.Axis(values=list(ticks), format="~g") if ticks is not None else alt.Axis()
-        at["x"] = alt.X("x:Q", title="@x", axis=axis, scale=alt.Scale(zero=False, nice=False, padding=12))
+    keys = {"orient": legend, **({"columns": 1} if legend == "right" else {})} if len(series) > 1 else None
+    colours, dashes, marks = ({"domain": names, "range": list(of)} for of in zip(*_looks(series, dashed), strict=True))
+    tint = channel("series:N", scale=colours, sort=names, legend=keys)
+    at: Spec = {}
+    places = list(dict.fromkeys(row["x"] for row in rows))
+    if any(isinstance(place, str) for place in places):
+        narrow = {"paddingInner": 0.6, "paddingOuter": 0.3}
+        at["x"] = channel("x:O", title=x, sort=places, axis={"labelAngle": 0}, scale=narrow)
+        if len(series) > 1 and not band:
+            at["xOffset"] = channel("series:N", sort=names)
     else:
-        narrow = alt.Scale(paddingInner=0.6, paddingOuter=0.3)
-        at["x"] = alt.X("x:O", title="@x", sort=list(order), axis=alt.Axis(labelAngle=0), scale=narrow)
-        if len(names) > 1 and not band:
-            at["xOffset"] = alt.XOffset("series:N", sort=list(names))
-    scale = alt.Scale(domain=["@low", "@high"], nice=False) if framed else alt.Scale(zero=zero)
-    upright = alt.Y("y:Q", title="@y", scale=scale, axis=alt.Axis(tickCount=5))
-    layers: list[Any] = []
-    if zero:
-        layers.append(alt.Chart(alt.NamedData("zero")).mark_rule(color=GREY).encode(y=upright))
-    if intervals[0]:
-        ranged = alt.Chart(alt.NamedData("ranged" if intervals[1] else "rows"))
-        mark = (
-            ranged.mark_area(opacity=0.13, clip=framed)
-            if band
-            else ranged.mark_rule(strokeWidth=1.5, opacity=0.4, clip=framed)
-        )
-        layers.append(mark.encode(**at, y=alt.Y("low:Q", title="@y", scale=scale), y2="high:Q", color=tint))
-    dash = alt.StrokeDash("series:N", sort=list(names), scale=dashes, legend=keys)
-    told = [alt.Tooltip("series:N", title=" "), alt.Tooltip("x:N", title="@x"), alt.Tooltip("told:N", title="@y")]
-    path = alt.Chart(alt.NamedData("rows")).mark_line(strokeWidth=2, clip=framed)
-    layers.append(path.encode(**at, y=upright, color=tint, strokeDash=dash, tooltip=told))
+        axis = {} if ticks is None else {"values": list(ticks), "format": "~g"}
+        at["x"] = channel("x:Q", title=x, axis=axis, scale={"zero": False, "nice": False, "padding": 12})
+    scale = {"domain": _frame(rows, grey, zero), "nice": False} if framed else {"zero": zero}
+    upright = channel("y:Q", title=y, scale=scale, axis={"tickCount": 5})
+    layers = [layer("zero", "rule", {"color": GREY}, y=upright)] if zero else []
+    if whole:
+        mark, look = ("area", {"opacity": 0.13}) if band else ("rule", {"strokeWidth": 1.5, "opacity": 0.4})
+        ends = {"y": channel("low:Q", title=y, scale=scale), "y2": channel("high")}
+        ranged = "ranged" if data["ranged"] else "rows"
+        layers.append(layer(ranged, mark, {**look, "clip": framed}, **at, **ends, color=tint))
+    dash = channel("series:N", sort=names, scale=dashes, legend=keys)
+    shown = {**at, "y": upright, "color": tint}
+    shown["tooltip"] = [channel("series:N", title=" "), channel("x:N", title=x), channel("told:N", title=y)]
+    layers.append(layer("rows", "line", {"strokeWidth": 2, "clip": framed}, **shown, strokeDash=dash))
     if points:
-        shape = alt.Shape("series:N", sort=list(names), scale=marks, legend=keys)
-        dots = alt.Chart(alt.NamedData("rows")).mark_point(size=45, filled=True, opacity=1, clip=framed)
-        layers.append(dots.encode(**at, y=upright, color=tint, shape=shape, tooltip=told))
-    return vega_lite(alt.layer(*layers).properties(height=height))
+        shape = channel("series:N", sort=names, scale=marks, legend=keys)
+        layers.append(layer("rows", "point", {"size": 45, **_SOLID, "clip": framed}, **shown, shape=shape))
+    return vega_lite({"layer": layers, "height": height}, {name: of for name, of in data.items() if of})
 
 
 def shares(columns: Mapping[str, Sequence[float]], parts: Sequence[str], x: str, height: int = 180) -> Spec:
     """Columns divided into parts, from the bottom up; the last part is pale."""
-    import altair as alt
-
     rows = [
         {"x": name, "part": part, "share": value, "order": number}
         for name, values in columns.items()
         for number, (part, value) in enumerate(zip(parts, values, strict=True))
     ]
-    colours = [*COLOURS[: len(parts) - 1], PALE]
-    chart = (
-        alt.Chart(inline(rows))
-        .mark_bar()
-        .encode(
-            x=alt.X("x:O", title=x, sort=list(columns), axis=alt.Axis(labelAngle=0)),
-            y=alt.Y(
-                "share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", values=[0, 0.5, 1])
-            ),
-            color=alt.Color("part:N", scale=alt.Scale(domain=list(parts), range=colours), legend=alt.Legend()),
-            order="order:Q",
-            tooltip=[
-                alt.Tooltip("x:N", title=x),
-                alt.Tooltip("part:N", title=" "),
-                alt.Tooltip("share:Q", title="share", format=".1%"),
-            ],
-        )
+    percents = {"format": "%", "values": [0, 0.5, 1]}
+    tips = [channel("x:N", title=x), channel("part:N", title=" "), channel("share:Q", title="share", format=".1%")]
+    bars = layer(
+        rows,
+        "bar",
+        {},
+        x=channel("x:O", title=x, sort=list(columns), axis={"labelAngle": 0}),
+        y=channel("share:Q", title=None, scale={"domain": [0, 1]}, axis=percents),
+        color=_one_each("part:N", parts, [*COLOURS[: len(parts) - 1], PALE]),
+        order=channel("order:Q"),
+        tooltip=tips,
     )
-    return vega_lite(chart.properties(height=height))
+    return vega_lite({**bars, "height": height})
 
 
-def dots(panels: Mapping[str, Sequence[tuple[str, Mapping[str, Estimate]]]], measure: str) -> Spec:
+def dots(panels: Mapping[str, Sequence[DotRow]], measure: str) -> Spec:
     """Rows of dots on one scale, joined by a line from the smallest to the largest, with their intervals.
 
     Args:
-        panels: rows (label, figures by name of the dot) by heading, below each other.
+        panels: rows by heading, below each other; the heading of a single panel may be empty.
         measure: what the scale is.
-    """
-    import altair as alt
 
-    names = list(dict.fromkeys(name for part in panels.values() for _, figures in part for name in figures))
+    Raises:
+        ValueError: no row, or a row without a dot; names it.
+    """
+    every = [row for part in panels.values() for row in part]
+    if not every:
+        raise ValueError("there is no row of dots to draw")
+    if empty := [row.label for row in every if not row.figures]:
+        raise ValueError(f"row {empty[0]!r} has no dot")
+    names = list(dict.fromkeys(name for row in every for name in row.figures))
+    across = {"title": measure, "scale": {"zero": False}}
+    tint, shape = (_one_each("dot:N", names, cycle(of, len(names))) for of in (COLOURS, _SHAPES))
     parts = []
     for heading, part in panels.items():
-        labels = [label for label, _ in part]
         rows = [
-            {"row": label, "dot": name, "value": one.mean, "low": one.low, "high": one.high}
-            for label, figures in part
-            for name, one in figures.items()
+            {"row": row.label, "dot": name, "value": one.mean, "low": one.low, "high": one.high}
+            for row in part
+            for name, one in row.figures.items()
         ]
-        spans = [
-            {
-                "row": label,
-                "from": min(one.mean for one in figures.values()),
-                "to": max(one.mean for one in figures.values()),
-            }
-            for label, figures in part
-        ]
-        y = alt.Y(
-            "row:N", title=None, sort=labels, axis=alt.Axis(labelLimit=300, labelExpr="split(datum.label, '\\n')")
-        )
-        offset = alt.YOffset("dot:N", sort=names, scale=alt.Scale(paddingOuter=1))
-        x = alt.X("value:Q", title=measure, scale=alt.Scale(zero=False))
-        tint = alt.Color("dot:N", scale=alt.Scale(domain=names, range=cycle(COLOURS, len(names))), legend=alt.Legend())
-        shape = alt.Shape("dot:N", scale=alt.Scale(domain=names, range=cycle(_SHAPES, len(names))), legend=alt.Legend())
-        span = alt.Chart(inline(spans)).mark_rule(color=GRID, strokeWidth=4, strokeCap="round")
-        bars = alt.Chart(inline([row for row in rows if row["low"] is not None and row["high"] is not None]))
+        means = {row.label: [one.mean for one in row.figures.values()] for row in part}
+        spans = [{"row": label, "from": min(of), "to": max(of)} for label, of in means.items()]
+        axis = {"labelLimit": 300, "labelExpr": "split(datum.label, '\\n')"}
+        y = {"y": channel("row:N", title=None, sort=[row.label for row in part], axis=axis)}
+        offset = {**y, "yOffset": channel("dot:N", sort=names, scale={"paddingOuter": 1}), "color": tint}
+        ranged = [row for row in rows if row["low"] is not None and row["high"] is not None]
+        tips = [channel(name) for name in ("row:N", "dot:N", "value:Q", "low:Q", "high:Q")]
+        span = {"color": GRID, "strokeWidth": 4, "strokeCap": "round"}
+        low, high, value = channel("low:Q", title=measure), channel("high"), channel("value:Q", **across)
         layers = [
-            span.encode(y=y, x=alt.X("from:Q", title=measure, scale=alt.Scale(zero=False)), x2="to:Q"),
-            bars.mark_rule(opacity=0.5).encode(
-                y=y, yOffset=offset, x=alt.X("low:Q", title=measure), x2="high:Q", color=tint
-            ),
-            alt.Chart(inline(rows))
-            .mark_point(size=70, filled=True, opacity=1)
-            .encode(
-                y=y,
-                yOffset=offset,
-                x=x,
-                color=tint,
-                shape=shape,
-                tooltip=["row:N", "dot:N", "value:Q", "low:Q", "high:Q"],
-            ),
+            layer(spans, "rule", span, **y, x=channel("from:Q", **across), x2=channel("to")),
+            layer(ranged, "rule", {"opacity": 0.5}, **offset, x=low, x2=high),
+            layer(rows, "point", {"size": 70, **_SOLID}, **offset, x=value, shape=shape, tooltip=tips),
         ]
-        chart = alt.layer(*layers).properties(height={"step": 40}, width=480)
-        parts.append(chart.properties(title=heading) if heading else chart)
-    return vega_lite(alt.vconcat(*parts).resolve_scale(x="shared"))
+        parts.append({"layer": layers, "height": {"step": 40}, "width": 480, **_headed(heading)})
+    return vega_lite({"vconcat": parts, "resolve": {"scale": {"x": "shared"}}})
 
 
 def heat_maps(
@@ -241,10 +182,8 @@ def heat_maps(
         centre: value that is drawn white, with the same distance to both ends; None for 0 at one end.
         written: write the values into the cells.
     """
-    import altair as alt
-
-    found = [cell for cells in panels.values() for row in cells for cell in row if cell == cell]
-    low, high = min(found), max(found)
+    known = [cell for cells in panels.values() for row in cells for cell in row if cell == cell]
+    low, high = min(known), max(known)
     if centre is None:
         low = min(low, 0.0)
         ends, colours = [low, high if high > low else low + 1], ["#ffffff", "#f2b38c", COLOURS[1], "#6b2f00"]
@@ -254,8 +193,15 @@ def heat_maps(
         lowest = centre - reach if low < 0 else min(max(0.0, centre - reach), centre - 1e-9)
         stops, colours = [lowest, centre, centre + reach], [COLOURS[0], "#ffffff", COLOURS[1]]
         ends = [lowest, centre + reach]
-    digits = 3 if max(map(abs, found)) < 0.1 else 2
-    across = 2 if len(panels) == 4 else min(3, len(panels))
+    digits = 3 if max(map(abs, known)) < 0.1 else 2
+    at = {
+        "x": channel("column:O", title=x, axis={"labelAngle": 0, "labelOverlap": True}),
+        "y": channel("row:O", title=y, axis={"labelOverlap": True}),
+    }
+    key = {"orient": "right", "title": value, "gradientLength": 200}
+    tint = channel("value:Q", title=value, scale={"domain": stops, "range": colours}, legend=key)
+    tips = [channel(name) for name in ("row:O", "column:O", "value:Q")]
+    shade = channel("dark:N", scale={"domain": [False, True], "range": ["#000000", "#ffffff"]}, legend=None)
     parts = []
     for heading, cells in panels.items():
         rows = [
@@ -264,25 +210,16 @@ def heat_maps(
             for c, cell in enumerate(line, 1)
             for dark in [cell == cell and _is_dark(cell, centre, ends)]
         ]
-        at = {
-            "x": alt.X("column:O", title=x, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-            "y": alt.Y("row:O", title=y, axis=alt.Axis(labelOverlap=True)),
-        }
-        tint = alt.Color("value:Q", title=value, scale=alt.Scale(domain=stops, range=colours),
-                         legend=alt.Legend(orient="right", title=value, gradientLength=200))  # fmt: skip
         whole = [row for row in rows if row["value"] is not None]
         layers = [
-            alt.Chart(inline(rows)).mark_rect(color="#eeeeee").encode(**at),
-            alt.Chart(inline(whole)).mark_rect().encode(**at, color=tint, tooltip=["row:O", "column:O", "value:Q"]),
+            layer(rows, "rect", {"color": "#eeeeee"}, **at),
+            layer(whole, "rect", {}, **at, color=tint, tooltip=tips),
         ]
         if written:
-            shade = alt.Color(
-                "dark:N", scale=alt.Scale(domain=[False, True], range=["#000000", "#ffffff"]), legend=None
-            )
-            layers.append(alt.Chart(inline(whole)).mark_text(fontSize=11).encode(**at, text="text:N", color=shade))
-        chart = alt.layer(*layers).resolve_scale(color="independent").properties(width=300, height=300)
-        parts.append(chart.properties(title=heading) if heading else chart)
-    return vega_lite(alt.concat(*parts, columns=across))
+            layers.append(layer(whole, "text", {"fontSize": 11}, **at, text=channel("text:N"), color=shade))
+        resolve = {"scale": {"color": "independent"}}
+        parts.append({"layer": layers, "resolve": resolve, "width": 300, "height": 300, **_headed(heading)})
+    return _side_by_side(parts)
 
 
 def histograms(panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], x: str, y: str, level: str) -> Spec:
@@ -293,33 +230,28 @@ def histograms(panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], x: s
         x, y: titles of the axes.
         level: name of the even share.
     """
-    import altair as alt
-
     names = [*dict.fromkeys(name for part in panels.values() for name, _ in part), level]
-    tint = alt.Color("name:N", scale=alt.Scale(domain=names, range=[*cycle(COLOURS, len(names) - 1), GREY]),
-                     legend=alt.Legend())  # fmt: skip
+    tint = _one_each("name:N", names, [*cycle(COLOURS, len(names) - 1), GREY])
     highest = max(share for part in panels.values() for _, shares in part for share in shares) or 1.0
-    up = alt.Y("share:Q", title=y, scale=alt.Scale(domain=[0, 1.05 * highest]))
+    across = channel("from:Q", title=x, scale={"domain": [0, 1]})
+    up = channel("share:Q", title=y, scale={"domain": [0, 1.05 * highest]})
+    ends = {"x2": channel("to"), "y2": {"datum": 0}, "tooltip": [channel("name:N"), channel("share:Q")]}
     parts = []
     for heading, part in panels.items():
         layers = []
         for number, (name, shares) in enumerate(part):
             size = len(shares)
             rows = [{"name": name, "from": n / size, "to": (n + 1) / size, "share": s} for n, s in enumerate(shares)]
-            across = alt.X("from:Q", title=x, scale=alt.Scale(domain=[0, 1]))
             if number:
                 rows.append({**rows[-1], "from": 1.0})
-                mark = alt.Chart(inline(rows)).mark_line(interpolate="step-after", strokeWidth=2)
-                layers.append(mark.encode(x=across, y=up, color=tint))
+                steps = {"interpolate": "step-after", "strokeWidth": 2}
+                layers.append(layer(rows, "line", steps, x=across, y=up, color=tint))
             else:
-                bars = alt.Chart(inline(rows)).mark_rect(opacity=0.4)
-                layers.append(
-                    bars.encode(x=across, x2="to:Q", y=up, y2=alt.datum(0), color=tint, tooltip=["name:N", "share:Q"])
-                )
-        even = alt.Chart(inline([{"name": level, "share": 1 / len(part[0][1])}])).mark_rule(strokeDash=[5, 4])
-        layers.append(even.encode(y=up, color=tint))
-        parts.append(alt.layer(*layers).properties(width=320, height=210, title=heading))
-    return vega_lite(alt.concat(*parts, columns=2 if len(parts) == 4 else min(3, len(parts))))
+                layers.append(layer(rows, "rect", {"opacity": 0.4}, x=across, y=up, color=tint, **ends))
+        even = [{"name": level, "share": 1 / len(part[0][1])}]
+        layers.append(layer(even, "rule", {"strokeDash": [5, 4]}, y=up, color=tint))
+        parts.append({"layer": layers, "width": 320, "height": 210, "title": heading})
+    return _side_by_side(parts)
 
 
 def boxes(
@@ -336,30 +268,53 @@ def boxes(
         y: of the vertical ones, by heading.
         names: what the dots and what the diamond are.
     """
-    import altair as alt
-
-    tint = alt.Color("kind:N", scale=alt.Scale(domain=list(names), range=list(COLOURS[:2])), legend=alt.Legend())
+    tint = _one_each("kind:N", names, COLOURS[:2])
+    spread = channel("run:O", scale={"paddingOuter": 1})
+    tips = [channel("label:N"), channel("value:Q")]
     parts = []
     for heading, part in panels.items():
         labels = [label for label, _, _ in part]
-        across = alt.X("label:N", title=x, sort=labels, axis=alt.Axis(labelAngle=0))
-        up = alt.Y("value:Q", title=y[heading], scale=alt.Scale(zero=False))
+        at = {
+            "x": channel("label:N", title=x, sort=labels, axis={"labelAngle": 0}),
+            "y": channel("value:Q", title=y[heading], scale={"zero": False}),
+        }
         singles = [
             {"label": label, "kind": names[0], "value": value, "run": number}
             for label, values, _ in part
             for number, value in enumerate(values, 1)
         ]
         whole = [{"label": label, "kind": names[1], "value": value} for label, _, value in part]
-        box = alt.Chart(inline(singles)).mark_boxplot(extent="min-max", size=36, color="#d5e6f3", median={"color": INK})
-        dot = alt.Chart(inline(singles)).mark_point(size=26, filled=True, opacity=0.6)
-        diamond = alt.Chart(inline(whole)).mark_point(shape="diamond", size=130, filled=True, opacity=1)
+        box = {"extent": "min-max", "size": 36, "color": "#d5e6f3", "median": {"color": INK}}
+        diamond = {"shape": "diamond", "size": 130, **_SOLID}
         layers = [
-            box.encode(x=across, y=up),
-            dot.encode(x=across, y=up, color=tint, xOffset=alt.XOffset("run:O", scale=alt.Scale(paddingOuter=1))),
-            diamond.encode(x=across, y=up, color=tint, tooltip=["label:N", "value:Q"]),
+            layer(singles, "boxplot", box, **at),
+            layer(singles, "point", {"size": 26, "filled": True, "opacity": 0.6}, **at, color=tint, xOffset=spread),
+            layer(whole, "point", diamond, **at, color=tint, tooltip=tips),
         ]
-        parts.append(alt.layer(*layers).properties(width=max(110, 64 * len(part)), height=240, title=heading))
-    return vega_lite(alt.concat(*parts, columns=4))
+        parts.append({"layer": layers, "width": max(110, 64 * len(part)), "height": 240, "title": heading})
+    return vega_lite({"concat": parts, "columns": 4})
+
+
+def _one_each(shorthand: str, names: Sequence[str], looks: Sequence[str]) -> Spec:
+    """A channel with a colour or shape of its own for each name, and a legend."""
+    return channel(shorthand, scale={"domain": list(names), "range": list(looks)}, legend={})
+
+
+def _headed(heading: str) -> Spec:
+    return {"title": heading} if heading else {}
+
+
+def _side_by_side(parts: Sequence[Spec]) -> Spec:
+    return vega_lite({"concat": list(parts), "columns": 2 if len(parts) == 4 else min(3, len(parts))})
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], grey: Container[str], zero: bool) -> list[float]:
+    """Ends of the vertical axis; grey lines stretch it only where there are no others."""
+    coloured = [row for row in rows if row["series"] not in grey]
+    ends = [row[end] for row in coloured or rows for end in ("y", "low", "high") if row[end] is not None]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    margin = 0.05 * (high - low) or 0.1
+    return [min(low, 0.0) if zero else low - margin, high + margin]
 
 
 def _is_dark(cell: float, centre: float | None, ends: Sequence[float]) -> bool:

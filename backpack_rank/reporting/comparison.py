@@ -15,8 +15,8 @@ from rich.console import Console
 
 from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, Direction, PairedTest
 from backpack_rank.files import write_text
-from backpack_rank.reporting.rows import ComparisonTable, Mean
-from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
+from backpack_rank.reporting.report_tables import queries_in_words
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import csv_text, print_table, to_latex, to_markdown
 
 SIGNIFICANCE_COLUMNS = ("where", *(field.name for field in fields(PairedTest)), "significant")
@@ -37,7 +37,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
         comparisons: one for each set of queries, such as effectiveness and bias.
         console: where to, default the terminal.
     """
-    for table in _tables(comparisons):
+    for table in comparison_tables(comparisons):
         print_table(table, console)
 
 
@@ -52,7 +52,7 @@ def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> l
         folder: is made where it is missing.
         comparisons: one for each set of queries, such as effectiveness and bias.
     """
-    tables = _tables(comparisons)
+    tables = comparison_tables(comparisons)
     texts = {
         "comparison.csv": _csv(comparisons),
         "comparison.md": "\n".join(map(to_markdown, tables)),
@@ -64,26 +64,25 @@ def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> l
     return [Path(folder) / name for name in texts]
 
 
-def grids(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[ComparisonTable]:
+def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[Table]:
     """The tables: one for each set of queries where it is narrow, else for each cut-off those that are needed.
+
+    The sentences that say how to read them stand below the last.
 
     Args:
         comparisons: one for each set of queries.
         width: most measures side by side.
     """
     letters = system_letters(comparisons)
-    found = []
+    tables: list[Table] = []
     for comparison in comparisons:
         cells = {compared.measure: _cells(comparison, compared, letters) for compared in comparison.measures}
-        number = "1 query" if comparison.queries == 1 else f"{comparison.queries} queries"
-        title = f"{comparison.where} ({number})" if comparison.where else f"Comparison ({number})"
+        title = f"{comparison.where or 'Comparison'} ({queries_in_words(comparison.queries)})"
         for measures in _parts(list(cells), width):
-            columns = [cells[measure] for measure in measures]
-            lines = (
-                (letters[label], label, tuple(column[label] for column in columns)) for label in comparison.systems
-            )
-            found.append(ComparisonTable(title, tuple(measures), tuple(lines)))
-    return found
+            rows = [Row((letters[of], of), [cells[measure][of] for measure in measures]) for of in comparison.systems]
+            groups, sections = [Group("", tuple(measures))], [Section("", rows)]
+            tables.append(Table(f"comparison-{len(tables) + 1}", title, ("", "system"), groups, sections))
+    return [*tables[:-1], *(replace(last, notes=describe_comparison(comparisons)) for last in tables[-1:])]
 
 
 def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
@@ -108,9 +107,10 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
         lines.append("Best figures are bold.")
     for comparison in comparisons:
         for label, queries in comparison.lacking.items():
-            number = "1 query" if len(queries) == 1 else f"{len(queries)} queries"
             shown = ", ".join(queries[:5]) + (", ..." if len(queries) > 5 else "")
-            lines.append(f"{label} has no value of {number}, left out for every system: {shown}")
+            lines.append(
+                f"{label} has no value of {queries_in_words(len(queries))}, left out for every system: {shown}"
+            )
     return lines
 
 
@@ -180,14 +180,16 @@ def _loss(mean: float, direction: Direction) -> float:
     return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[direction]
 
 
-def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Mean]:
+def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Cell]:
+    """By system: its mean, bold where no system is better, and the letters of those that it is better than."""
     better = better_than(comparison, compared)
     losses = [_loss(mean, compared.direction) for mean in compared.means]
     ranked = compared.direction != "none" and len(losses) > 1
     cells = {}
     for label, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
-        best = ranked and loss <= min(losses) + _TIE
-        cells[label] = Mean(mean, best, tuple(letters[other] for other in better[label]))
+        own = [letters[other] for other in better[label]]
+        separator = "," if any(len(letter) > 1 for letter in own) else ""
+        cells[label] = Cell(number(mean), ranked and loss <= min(losses) + _TIE, separator.join(own))
     return cells
 
 
@@ -200,37 +202,21 @@ def _parts(measures: Sequence[str], width: int) -> list[list[str]]:
     return [part[start : start + width] for part in by_cutoff.values() for start in range(0, len(part), width)]
 
 
-def _tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """The grids as tables to be written, the sentences below the last."""
-    tables: list[Table] = []
-    for grid in grids(comparisons):
-        rows = tuple(
-            Row((letter, label), tuple(Cell(cell.figure, cell.best, cell.raised) for cell in cells))
-            for letter, label, cells in grid.lines
-        )
-        name = f"comparison-{len(tables) + 1}"
-        tables.append(Table(name, grid.title, ("", "system"), (Group("", grid.measures),), (Section("", rows),)))
-    if not tables:
-        return []
-    return [*tables[:-1], replace(tables[-1], notes=tuple(describe_comparison(comparisons)))]
-
-
 def _csv(comparisons: Sequence[Comparison]) -> str:
     letters = system_letters(comparisons)
     measures = [compared.measure for comparison in comparisons for compared in comparison.measures]
     header = ["letter", "system"]
-    columns: list[dict[str, Mean]] = []
+    lines: dict[str, list[Any]] = {label: [letter, label] for label, letter in letters.items()}
     for comparison in comparisons:
         for compared in comparison.measures:
             twice = measures.count(compared.measure) > 1
             name = f"{compared.measure} on {comparison.where}" if twice else compared.measure
             header += [name, f"{name} letters"]
-            columns.append(_cells(comparison, compared, letters))
-    lines: list[list[Any]] = []
-    for label, letter in letters.items():
-        cells = [column.get(label, Mean(None)) for column in columns]
-        lines.append([letter, label, *(part for cell in cells for part in (cell.mean, cell.raised))])
-    return csv_text(header, lines)
+            means = dict(zip(comparison.systems, compared.means, strict=True))
+            cells = _cells(comparison, compared, letters)
+            for label, line in lines.items():
+                line += [means[label], cells[label].raised] if label in means else [None, ""]
+    return csv_text(header, lines.values())
 
 
 def _test_lines(comparisons: Iterable[Comparison]) -> list[tuple[Any, ...]]:

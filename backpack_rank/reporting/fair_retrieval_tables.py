@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.published import Printed, PublishedTable, published
-from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table, number
+from backpack_rank.reporting.table import NONE, Cell, Group, Row, Table, number
 
 COLUMNS = ("table", "cutoff", "row", "system", "measure", "published", "measured", "mean", "low", "high")
 """Of the CSV files: ``measured`` is as shown (absolute for bias); ``mean``, ``low`` and ``high`` have their signs."""
@@ -70,7 +71,8 @@ def paper_table(
         if len(labels) > 2 or not all(label.isdigit() for label in labels[:-1]):
             raise ValueError(f"{table.name}: rows must be labelled 'system' or 'cut-off | system', not {labels}")
     systems = _recognised(table, measured, names or {})
-    sections, records = [], []
+    sections: dict[str, list[Row]] = {}
+    records = []
     for cutoff in dict.fromkeys(labels[0] if len(labels) > 1 else None for labels in table.rows):
         measures = {column: column if cutoff is None else f"{column}@{cutoff}" for column in table.columns}
         lines: dict[str, tuple[str | None, Mapping[str, Printed]]] = {
@@ -81,25 +83,17 @@ def paper_table(
         for system in measured:
             if system not in systems.values() and any(measure in measured[system] for measure in measures.values()):
                 lines[system] = (system, {})
-        rows = []
+        rows = sections.setdefault("" if cutoff is None else f"Cut-off: {cutoff}", [])
         for label, (of, printed) in lines.items():
             own = {} if of is None else measured[of]
-            figures = [(printed.get(column), _estimate(own.get(name))) for column, name in measures.items()]
-            pairs = [(name, *both) for name, both in zip(measures.values(), figures, strict=True)]
-            rows.append(Row((label,), tuple(cell for one in pairs for cell in (_printed(one[1]), _shown(*one[::2])))))
-            records += [_record((table.file_name, cutoff, label, of), *one) for one in pairs]
-        sections.append(Section("" if cutoff is None else f"Cut-off: {cutoff}", tuple(rows)))
+            figures = [(name, printed.get(column), _estimate(own.get(name))) for column, name in measures.items()]
+            rows.append(Row((label,), [cell for n, p, mean in figures for cell in (_printed(p), _shown(n, mean))]))
+            records += [_record((table.file_name, cutoff, label, of), *figure) for figure in figures]
     signs = any(map(is_bias, table.columns))
-    return Table(
-        table.file_name,
-        table.title or table.source,
-        table.labels[-1:] or ("System",),
-        tuple(Group(" ".join(_heading(column)).strip(), _PAIR) for column in table.columns),
-        tuple(sections),
-        _notes(table, measured_on, sign_in_words if signs else "", sections),
-        COLUMNS,
-        tuple(records),
-    )
+    notes = _notes(table, measured_on, sign_in_words if signs else "", sections)
+    groups = [Group(" ".join(_heading(column)).strip(), _PAIR) for column in table.columns]
+    table = replace(table, labels=table.labels[-1:])
+    return table.table_of(groups, sections, notes, COLUMNS, records, ("System",))
 
 
 def figure2(
@@ -131,20 +125,11 @@ def figure2(
     for system in [name for name in measured if name not in alphas] + sorted(alphas, key=lambda name: -alphas[name]):
         label = f"alpha = {alphas[system]:g}" if system in alphas else system
         figures = {name: _estimate(measured[system].get(name)) for name in measures}
-        rows.append(Row((label,), tuple(_shown(name, figure) for name, figure in figures.items())))
+        rows.append(Row((label,), [_shown(name, figure) for name, figure in figures.items()]))
         records += [_record((table.file_name, None, label, system), name, None, own) for name, own in figures.items()]
-    sections = (Section("", tuple(rows)),)
-    groups = [Group(f"{_MAGNITUDES[kind]} @{cutoff}", ("RaB", "ARaB")) for kind in ("tf", "bool")]
-    return Table(
-        table.file_name,
-        table.title,
-        table.labels,
-        (Group("", ("nDCG@10",)), *groups),
-        sections,
-        _notes(table, measured_on, sign_in_words, sections),
-        COLUMNS,
-        tuple(records),
-    )
+    biases = [Group(f"{_MAGNITUDES[kind]} @{cutoff}", ("RaB", "ARaB")) for kind in ("tf", "bool")]
+    groups, sections = [Group("", ("nDCG@10",)), *biases], {"": rows}
+    return table.table_of(groups, sections, _notes(table, measured_on, sign_in_words, sections), COLUMNS, records)
 
 
 def _recognised(table: PublishedTable, measured: Measured, names: Mapping[str, str]) -> dict[str, str]:
@@ -197,8 +182,8 @@ def _alphas(measured: Measured) -> dict[str, float]:
     return {name: float(match[1]) for name, match in found.items() if match}
 
 
-def _notes(table: PublishedTable, measured_on: str, sign: str, sections: Sequence[Section]) -> tuple[str, ...]:
-    cells = [cell for section in sections for row in section.rows for cell in row.cells]
+def _notes(table: PublishedTable, measured_on: str, sign: str, sections: Mapping[str, Sequence[Row]]) -> list[str]:
+    cells = [cell for rows in sections.values() for row in rows for cell in row.cells]
     notes = [". ".join(filter(None, (table.source, table.data))) + ".", f"Measured figures: {measured_on.rstrip('.')}."]
     if table.rows:
         notes[-1] += " They are comparable with the published ones only where data and queries are the same."
@@ -210,7 +195,7 @@ def _notes(table: PublishedTable, measured_on: str, sign: str, sections: Sequenc
     notes += [table.note] if table.note else []
     if any(cell.raised for cell in cells):
         notes.append(f"{BELOW_ZERO} The mean is below 0: its absolute value hides that it leans the other way.")
-    return tuple(notes)
+    return notes
 
 
 def _heading(measure: str) -> tuple[str, str]:

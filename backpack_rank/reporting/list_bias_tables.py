@@ -117,9 +117,7 @@ def remedies_table(report: PositionReport, measure: str = "nDCG@10", notes: Sequ
     )
     names = (Group("", ("mean", "range", "change", "variance")), Group("per list", ("passes", "ms")))
     title = f"{measure} over input positions of the relevant passage"
-    return Table(
-        "remedies", title, ("system",), names, (Section("", tuple(rows)),), sentences, REMEDY_COLUMNS, tuple(records)
-    )
+    return Table("remedies", title, ("system",), names, [Section("", rows)], sentences, REMEDY_COLUMNS, records)
 
 
 def order_table(
@@ -149,16 +147,7 @@ def order_table(
         *notes,
     )
     title = "Robustness to the input order"
-    return Table(
-        "input_orders",
-        title,
-        ("system",),
-        tuple(headings),
-        (Section("", tuple(rows)),),
-        sentences,
-        ORDER_COLUMNS,
-        tuple(records),
-    )
+    return Table("input_orders", title, ("system",), headings, [Section("", rows)], sentences, ORDER_COLUMNS, records)
 
 
 def evenness_table(systems: Sequence[PositionBiasStats], collection: str, notes: Sequence[str] = ()) -> Table:
@@ -181,9 +170,7 @@ def evenness_table(systems: Sequence[PositionBiasStats], collection: str, notes:
     )
     names = (Group("", ("rankings",)), Group("transitions", ("TV", "chance")), Group("pairs", pairs))
     title = "Evenness of input positions"
-    return Table(
-        "evenness", title, ("system",), names, (Section("", tuple(rows)),), sentences, EVENNESS_COLUMNS, tuple(records)
-    )
+    return Table("evenness", title, ("system",), names, [Section("", rows)], sentences, EVENNESS_COLUMNS, records)
 
 
 def first_stage_table(
@@ -202,21 +189,13 @@ def first_stage_table(
             for ranking, figure, p in (("before", before, None), ("after", after, stage.p)):
                 about = (collection, stage.stage, stage.queries, measure, ranking)
                 records.append((*about, figure.mean, figure.low, figure.high, p))
-        sections.append(Section(collection, tuple(rows)))
+        sections.append(Section(collection, rows))
     sentences = (f"Before: the first stage's ranking. After: that of {ranker}.", *notes)
     if any(stage.p is not None for stage in stages):
         tested = "after differs from before by Wilcoxon's signed-rank test over the queries"
         sentences = (*sentences, f"† {tested}, p < {SIGNIFICANCE:g}, not corrected.")
-    return Table(
-        "first_stages",
-        f"{measure} by first stage",
-        ("first stage",),
-        (Group("", ("before", "after", "change")),),
-        tuple(sections),
-        sentences,
-        STAGE_COLUMNS,
-        tuple(records),
-    )
+    title, groups = f"{measure} by first stage", [Group("", ("before", "after", "change"))]
+    return Table("first_stages", title, ("first stage",), groups, sections, sentences, STAGE_COLUMNS, records)
 
 
 def _per_list(system: SystemPositions, total: float | None, decimals: int) -> str:

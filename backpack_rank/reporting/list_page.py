@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from backpack_rank.files import write_text
-from backpack_rank.reporting.page.render import page_style
+from backpack_rank.reporting.page.render import environment, page_style
 from backpack_rank.reporting.table import Table
 
 
@@ -37,21 +34,10 @@ class ListPage:
 def write_list_page(path: str | Path, page: ListPage) -> Path:
     """Write the page, whole or not at all; returns its path."""
     pictures = {heading: _data_uri(file) for heading, file in page.pictures.items()}
-    text = _environment().get_template("lists.html").render(page=page, pictures=pictures, style=page_style())
+    text = environment().get_template("lists.html").render(page=page, pictures=pictures, style=page_style())
     write_text(path, text)
     return Path(path)
 
 
 def _data_uri(file: Path) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("backpack_rank.reporting.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )

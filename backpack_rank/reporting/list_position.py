@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from backpack_rank.files import write_text
 from backpack_rank.reporting.charts import heat_maps
-from backpack_rank.reporting.vega import save_chart
-from backpack_rank.reporting.writers import csv_text, dump_json, finite
+from backpack_rank.reporting.vega import save_figure
+from backpack_rank.reporting.writers import finite
 
 FORMAT = "backpack_rank position matrix 1"
 COLUMNS = ("panel", "row", "column", "value")
@@ -54,20 +53,18 @@ def write_heat_map(
     panels = dict(matrix) if isinstance(matrix, Mapping) else {"": matrix}
     panels = {name: np.asarray(cells, dtype=np.float64) for name, cells in panels.items()}
     check_panels(panels)
-    paths = [Path(folder) / f"{stem}.{ending}" for ending in ("json", "csv")]
     payload: dict[str, Any] = {"format": FORMAT, "title": title, "rows": rows, "columns": columns, "value": value}
     lists = {name: [[finite(cell) for cell in line] for line in cells.tolist()] for name, cells in panels.items()}
-    write_text(paths[0], dump_json({**payload, "centre": centre, "notes": list(notes), "panels": lists}))
+    payload |= {"centre": centre, "notes": list(notes), "panels": lists}
     lines = [
         (name, row + 1, column + 1, float(cells[row, column]))
         for name, cells in panels.items()
         for row, column in np.argwhere(np.isfinite(cells)).tolist()
     ]
-    write_text(paths[1], csv_text(COLUMNS, lines))
     cells = {name: found.tolist() for name, found in panels.items()}
     written = all(len(found) <= _WRITTEN for found in panels.values())
     spec = heat_maps(cells, columns, rows, value, centre, written)
-    return [*paths, *save_chart(Path(folder) / stem, spec, title)]
+    return save_figure(folder, stem, payload, (COLUMNS, lines), spec, title)
 
 
 def check_panels(panels: Mapping[str, np.ndarray]) -> None:

@@ -62,28 +62,16 @@ def list_table(
     here, there, records = [], [], []
     for row in dict.fromkeys(row for row, _ in measured):
         found = {column: measured[row, column] for column in columns if (row, column) in measured}
-        cells = [
-            Cell(_scaled(found[column], table.scale), raised=marks.get((row, column), ""))
-            if column in found
-            else Cell()
-            for column in columns
-        ]
-        here.append(Row((row, *[""] * (width - 1)), tuple(cells)))
+        cells = {c: Cell(_scaled(value, table.scale), raised=marks.get((row, c), "")) for c, value in found.items()}
+        here.append(Row((row, *[""] * (width - 1)), [cells.get(column, Cell()) for column in columns]))
         records += [("measured", row, column, value) for column, value in found.items()]
     for labels, printed in table.rows.items():
-        cells = [Cell(printed[c].text, raised=printed[c].marks) if c in printed else Cell() for c in columns]
-        there.append(Row(labels, tuple(cells)))
+        cells = {column: Cell(figure.text, raised=figure.marks) for column, figure in printed.items()}
+        there.append(Row(labels, [cells.get(column, Cell()) for column in columns]))
         records += [("published", " | ".join(labels), column, value) for column, value in table.values(*labels).items()]
-    return Table(
-        table.file_name,
-        table.title or table.source,
-        table.labels or ("",) * width,
-        (Group("", columns),),
-        (Section(f"Measured: {source}", tuple(here)), Section("Published", tuple(there))),
-        tuple(note for note in (table.note, *notes) if note),
-        LIST_COLUMNS,
-        tuple(records),
-    )
+    sections = {f"Measured: {source}": here, "Published": there}
+    sentences = [note for note in (table.note, *notes) if note]
+    return table.table_of([Group("", columns)], sections, sentences, LIST_COLUMNS, records, ("",) * width)
 
 
 def sorting_table(name: str, measured: Sequence[SortingFigures], notes: Sequence[str] = ()) -> Table:
@@ -106,11 +94,11 @@ def sorting_table(name: str, measured: Sequence[SortingFigures], notes: Sequence
     here = [(one.model, {key: f"{100 * value.tau:.1f}" for key, value in one.figures.items()}) for one in measured]
     keys = [key for _, figures in [*there, *here] for key in figures]
     tasks, ways = tuple(dict.fromkeys(task for task, _ in keys)), tuple(dict.fromkeys(way for _, way in keys))
-    sections = [
-        Section(heading, tuple(row for one in figures for row in _laid_out(*one, tasks, ways, across)))
+    sections = {
+        heading: [row for one in figures for row in _laid_out(*one, tasks, ways, across)]
         for heading, figures in (("Measured here", here), ("Published", there))
         if figures
-    ]
+    }
     records: list[tuple[Any, ...]] = [
         ("here", one.model, *key, value.tau, value.exact) for one in measured for key, value in one.figures.items()
     ]
@@ -119,18 +107,9 @@ def sorting_table(name: str, measured: Sequence[SortingFigures], notes: Sequence
         for model, figures in there
         for key, text in figures.items()
     ]
-    groups = tuple(Group(task, ways) for task in tasks) if across else (Group("", tasks),)
-    sentences = (f"{table.source}. {table.note}", *notes)
-    return Table(
-        table.file_name,
-        table.title,
-        table.labels,
-        groups,
-        tuple(sections),
-        sentences,
-        SORTING_COLUMNS,
-        tuple(records),
-    )
+    groups = [Group(task, ways) for task in tasks] if across else [Group("", tasks)]
+    sentences = [f"{table.source}. {table.note}", *notes]
+    return table.table_of(groups, sections, sentences, SORTING_COLUMNS, records)
 
 
 def spread_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
@@ -150,11 +129,11 @@ def spread_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) 
             cells = [_hundred(value) for value in (low, middle, high, third - first)]
             cells += [_hundred(one.aggregate(name), best) for name in names]
             cells.append(Cell(f"{100 * _beaten(one, one.main):.0f}%"))
-            rows.append(Row((one.task, one.measure), tuple(cells)))
+            rows.append(Row((one.task, one.measure), cells))
             about = (one.task, one.measure, temperature, one.lists, len(one.singles))
             records += [(*about, *quartiles, one.mean, name, one.aggregate(name), _beaten(one, name)) for name in names]
         heading = "" if temperature is None else f"Sampling temperature {temperature:g}"
-        sections.append(Section(heading, tuple(rows)))
+        sections.append(Section(heading, rows))
     many = found[0].numbers[-1]
     sentences = (
         f"{_said().paper}, Figures 3 and 6. Scores times 100: min, median, max and interquartile range (IQR) "
@@ -164,16 +143,8 @@ def spread_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) 
         *notes,
     )
     groups = (Group("single runs", ("min", "median", "max", "IQR")), Group("aggregate", names), Group("", ("beats",)))
-    return Table(
-        "single_runs",
-        "Single runs and their aggregates",
-        ("task", "measure"),
-        groups,
-        tuple(sections),
-        sentences,
-        SPREAD_COLUMNS,
-        tuple(records),
-    )
+    title = "Single runs and their aggregates"
+    return Table("single_runs", title, ("task", "measure"), groups, sections, sentences, SPREAD_COLUMNS, records)
 
 
 def numbers_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
@@ -201,15 +172,9 @@ def numbers_table(found: Sequence[AggregationScores], notes: Sequence[str] = ())
         *notes,
     )
     groups = (Group("", ("single",)), Group("aggregated rankings", tuple(map(str, numbers))))
+    title, sections = "Number of aggregated rankings", [Section("", rows)]
     return Table(
-        "aggregated_rankings",
-        "Number of aggregated rankings",
-        ("task", "measure"),
-        groups,
-        (Section("", tuple(rows)),),
-        sentences,
-        NUMBER_COLUMNS,
-        tuple(records),
+        "aggregated_rankings", title, ("task", "measure"), groups, sections, sentences, NUMBER_COLUMNS, records
     )
 
 

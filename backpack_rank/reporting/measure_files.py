@@ -16,24 +16,12 @@ from backpack_rank.reporting.writers import csv_text, dump_json, finite
 
 FORMAT = "backpack_rank measures 1"
 PER_QUERY_COLUMNS = ("system", "measure", "query_id", "value")
-MEASURE_COLUMNS = (
-    "system",
-    "alpha",
-    "kind",
-    "measure",
-    "mean",
-    "absolute_mean",
-    "mean_absolute",
-    "low",
-    "high",
-    "absolute_mean_low",
-    "absolute_mean_high",
-    "mean_absolute_low",
-    "mean_absolute_high",
-    "queries",
-    "left_out",
-    "missing",
+_NUMBERS = (
+    *("mean", "absolute_mean", "mean_absolute", "low", "high"),
+    *("absolute_mean_low", "absolute_mean_high", "mean_absolute_low", "mean_absolute_high"),
 )
+_COUNTS = ("queries", "left_out", "missing")
+MEASURE_COLUMNS = ("system", "alpha", "kind", "measure", *_NUMBERS, *_COUNTS)
 
 
 def write_report(folder: str | Path, report: Report) -> tuple[Path, Path]:
@@ -60,12 +48,8 @@ def write_json(path: str | Path, report: Report) -> None:
                       "bias": {..., "figures": {"RaB(tf)@10": {...}}},
                       "further": {"swap": {...}, "swapped documents": {...}, "wordings": {...}}}]}
     """
-    payload = {
-        "format": FORMAT,
-        "about": asdict(report.about),
-        "systems": [system_payload(row) for row in report.rows],
-    }
-    write_text(path, dump_json(payload))
+    systems = [system_payload(row) for row in report.rows]
+    write_text(path, dump_json({"format": FORMAT, "about": asdict(report.about), "systems": systems}))
 
 
 def read_json(path: str | Path) -> Report:
@@ -135,7 +119,7 @@ def measure_lines(row: SystemResult) -> list[tuple[Any, ...]]:
     """Cells of :data:`MEASURE_COLUMNS` for every measure of a system."""
     lines: list[tuple[Any, ...]] = []
     for kind, summary in row.blocks.items():
-        counts = (summary.queries, summary.left_out, summary.missing)
+        counts = [getattr(summary, name) for name in _COUNTS]
         for measure, figure in summary.figures.items():
             lines.append((row.label, row.alpha, kind, measure, *_numbers(figure).values(), *counts))
     return lines
@@ -159,12 +143,7 @@ def _summary_payload(summary: Summary | None) -> dict[str, Any] | None:
         measure: {name: finite(number) for name, number in _numbers(figure).items()}
         for measure, figure in summary.figures.items()
     }
-    return {
-        "queries": summary.queries,
-        "left_out": summary.left_out,
-        "missing": summary.missing,
-        "figures": figures,
-    }
+    return {**{name: getattr(summary, name) for name in _COUNTS}, "figures": figures}
 
 
 def _read_value(cells: Sequence[str], found: dict[str, dict[str, dict[str, float]]]) -> None:
@@ -185,18 +164,9 @@ def _read_value(cells: Sequence[str], found: dict[str, dict[str, dict[str, float
 
 def _numbers(figure: Estimate) -> dict[str, float | None]:
     """Every number of a figure, named as in the files and in their order."""
-    absolute_low, absolute_high = figure.absolute_mean_interval or (None, None)
-    return {
-        "mean": figure.mean,
-        "absolute_mean": figure.absolute_mean,
-        "mean_absolute": figure.mean_absolute,
-        "low": figure.low,
-        "high": figure.high,
-        "absolute_mean_low": absolute_low,
-        "absolute_mean_high": absolute_high,
-        "mean_absolute_low": figure.mean_absolute_low,
-        "mean_absolute_high": figure.mean_absolute_high,
-    }
+    ends = figure.absolute_mean_interval or (None, None)
+    of_absolute = dict(zip(("absolute_mean_low", "absolute_mean_high"), ends, strict=True))
+    return {name: of_absolute[name] if name in of_absolute else getattr(figure, name) for name in _NUMBERS}
 
 
 def _read_row(system: dict[str, Any]) -> SystemResult:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from backpack_rank.files import write_text
 from backpack_rank.reporting.charts import Line, lines
-from backpack_rank.reporting.vega import Spec, below, save_chart
-from backpack_rank.reporting.writers import csv_text, dump_json, finite
+from backpack_rank.reporting.vega import Spec, below, save_figure
+from backpack_rank.reporting.writers import finite
 
 FORMAT = "backpack_rank controlled positions 1"
 STEM = "controlled_positions"
@@ -72,9 +70,8 @@ class SystemPositions:
         Raises:
             KeyError: no such measure; lists those that there are.
         """
-        for curve in self.curves:
-            if curve.measure == measure:
-                return curve
+        if known := [curve for curve in self.curves if curve.measure == measure]:
+            return known[0]
         there = ", ".join(curve.measure for curve in self.curves) or "none"
         raise KeyError(f"{self.label} has no curve of {measure!r}; there are: {there}")
 
@@ -122,28 +119,21 @@ def write_position_curves(folder: str | Path, report: PositionReport, stem: str 
     "ranked", "passes", "seconds", "curves": [{"measure", "mean", "range", "variance", "values", "errors"}]}]}``. CSV:
     one line for each system, measure and position, columns :data:`COLUMNS`, positions from 1.
     """
+    own = ("label", "ranked", "passes", "seconds")
     systems = [
-        {
-            "label": system.label,
-            "ranked": system.ranked,
-            "passes": system.passes,
-            "seconds": system.seconds,
-            "curves": [_curve_payload(curve) for curve in system.curves],
-        }
+        {**{name: getattr(system, name) for name in own}, "curves": [_curve_payload(curve) for curve in system.curves]}
         for system in report.systems
     ]
     about = {"collection": report.collection, "lists": report.lists, "notes": list(report.notes)}
-    paths = [Path(folder) / f"{stem}.{ending}" for ending in ("json", "csv")]
-    write_text(paths[0], dump_json({"format": FORMAT, **about, "systems": systems}))
-    lines = [
+    points = [
         (system.label, curve.measure, place + 1, value, error)
         for system in report.systems
         for curve in system.curves
         for place, (value, error) in enumerate(zip(curve.values, curve.errors, strict=True))
     ]
-    write_text(paths[1], csv_text(COLUMNS, lines))
+    payload = {"format": FORMAT, **about, "systems": systems}
     title = f"{report.collection}, {report.lists:,} lists"
-    return [*paths, *save_chart(Path(folder) / stem, position_chart(report), title)]
+    return save_figure(folder, stem, payload, (COLUMNS, points), position_chart(report), title)
 
 
 def position_chart(report: PositionReport) -> Spec:
@@ -159,15 +149,10 @@ def position_chart(report: PositionReport) -> Spec:
             low, high = ([y + sign * e for y, e in zip(curve.values, curve.errors, strict=True)] for sign in (-1, 1))
             series.append(Line(name, places, curve.values, low, high))
         ticks = places if report.positions <= 25 else None
-        chart = lines(series, title, measure, band=True, ticks=ticks, legend="right")
-        charts.append(chart)
+        charts.append(lines(series, title, measure, band=True, ticks=ticks, legend="right"))
     return below(charts)
 
 
 def _curve_payload(curve: PositionCurve) -> dict[str, object]:
-    summary = {"measure": curve.measure, "mean": curve.mean, "range": curve.range, "variance": curve.variance}
-    lists: dict[str, Sequence[float | None]] = {
-        "values": list(curve.values),
-        "errors": [finite(error) for error in curve.errors],
-    }
-    return {**summary, **lists}
+    summary = {name: getattr(curve, name) for name in ("measure", "mean", "range", "variance")}
+    return {**summary, "values": list(curve.values), "errors": list(map(finite, curve.errors))}

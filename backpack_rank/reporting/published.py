@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from backpack_rank.files import resource_folder
+from backpack_rank.reporting.table import Group, Row, Section, Table
 
 FOLDER = "published"
 _MAPPINGS = ("known_as", "says")
@@ -69,6 +70,20 @@ class PublishedTable:
     def source(self) -> str:
         """Paper and table."""
         return f"{self.paper}, {self.table}"
+
+    def table_of(
+        self,
+        groups: Sequence[Group],
+        sections: Mapping[str, Sequence[Row]],
+        notes: Sequence[str],
+        columns: Sequence[str],
+        records: Sequence[tuple[Any, ...]],
+        labels: tuple[str, ...] = (),
+    ) -> Table:
+        """A table of measured figures beside these: rows by heading; ``labels`` count where the file has none."""
+        parts = [Section(heading, rows) for heading, rows in sections.items()]
+        title = self.title or self.source
+        return Table(self.file_name, title, self.labels or labels, groups, parts, notes, columns, records)
 
     def values(self, *labels: str) -> dict[str, float]:
         """The figures of a row as numbers."""

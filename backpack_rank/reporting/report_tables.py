@@ -82,14 +82,14 @@ def describe(report: Report) -> list[str]:
 def _flat(title: str, summaries: Sequence[tuple[str, Summary]], note: str = "") -> Table:
     """Systems by measures."""
     measures = _measures(summaries)
-    rows = tuple(Row((label,), _means(summary, measures)) for label, summary in summaries)
+    rows = [Row((label,), _means(summary, measures)) for label, summary in summaries]
     names = tuple(measure.replace(" (swapped)", "") for measure in measures)
-    return Table("", title, ("system",), (Group("", names),), (Section("", rows),), (note,) if note else ())
+    return Table("", title, ("system",), [Group("", names)], [Section("", rows)], [note] if note else ())
 
 
 def _by_cutoff(title: str, measures: Sequence[str], summaries: Sequence[tuple[str, Summary]], note: str) -> Table:
     """Systems by measures, one block of rows per cut-off; a measure without one stands in a last block."""
-    split = [_split(measure) for measure in measures]
+    split = [split_measure(measure) for measure in measures]
     names = list(dict.fromkeys(name for name, _ in split))
     sections = []
     for cutoff in dict.fromkeys(cutoff for _, cutoff in split):
@@ -98,9 +98,9 @@ def _by_cutoff(title: str, measures: Sequence[str], summaries: Sequence[tuple[st
             Row((cutoff if place == 0 else "", label), _means(summary, at_cutoff))
             for place, (label, summary) in enumerate(summaries)
         ]
-        sections.append(Section("", tuple(rows)))
+        sections.append(Section("", rows))
     groups = (Group("", tuple(map(_heading, names))),)
-    return Table("", title, ("cut-off", "system"), groups, tuple(sections), (note,))
+    return Table("", title, ("cut-off", "system"), groups, sections, (note,))
 
 
 def _is_signed(measure: str) -> bool:
@@ -111,12 +111,13 @@ def _measures(summaries: Iterable[tuple[str, Summary]]) -> list[str]:
     return list(dict.fromkeys(measure for _, summary in summaries for measure in summary.figures))
 
 
-def _means(summary: Summary, measures: Iterable[str]) -> tuple[Cell, ...]:
+def _means(summary: Summary, measures: Iterable[str]) -> list[Cell]:
     figures = [summary.figures.get(measure) for measure in measures]
-    return tuple(Cell(number(None if figure is None else figure.mean)) for figure in figures)
+    return [Cell(number(None if figure is None else figure.mean)) for figure in figures]
 
 
-def _split(measure: str) -> tuple[str, str]:
+def split_measure(measure: str) -> tuple[str, str]:
+    """``RaB(tf)@10`` as ``("RaB(tf)", "10")``; a measure without a cut-off has an empty one."""
     name, _, cutoff = measure.rpartition("@")
     return (name, cutoff) if name else (measure, "")
 
@@ -131,7 +132,7 @@ def _heading(name: str) -> str:
 
 def _title(what: str, where: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     counts = {summary.queries for _, summary in summaries}
-    number = _queries(min(counts)) if len(counts) == 1 else f"{min(counts)} to {_queries(max(counts))}"
+    number = queries_in_words(min(counts)) if len(counts) == 1 else f"{min(counts)} to {queries_in_words(max(counts))}"
     if re.search(r": \d+ [\w-]*\s?quer(y|ies)$", where):
         return f"{what} on {where}"  # the number is said already
     return f"{what} on {where} ({number})" if where else f"{what} ({number})"
@@ -146,10 +147,11 @@ def _counted(numbers: dict[str, int], what: str) -> list[str]:
     """One sentence for all systems when they agree, else one for each system that is concerned."""
     if len(numbers) > 1 and len(set(numbers.values())) == 1:
         numbers = {"every system": next(iter(numbers.values()))}
-    return [f"{label}: {_queries(number)} {what}" for label, number in numbers.items() if number]
+    return [f"{label}: {queries_in_words(number)} {what}" for label, number in numbers.items() if number]
 
 
-def _queries(number: int) -> str:
+def queries_in_words(number: int) -> str:
+    """``1 query``, ``2 queries``."""
     return "1 query" if number == 1 else f"{number} queries"
 
 

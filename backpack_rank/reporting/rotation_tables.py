@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.evaluation.significance import SIGNIFICANCE
@@ -38,6 +39,10 @@ COLUMNS = (
 PAPER, HERE = "paper", "here"
 """Who measured a figure."""
 MARK = "†"
+_DECIMALS = {PAPER: 3, HERE: 4}
+_F = TypeVar("_F")
+_Found: TypeAlias = dict[tuple[str, ...], _F]
+"""Of (model, training) or (model, letter)."""
 
 EFFECT, PLACE = "nDCG@10", "MRR@10"
 BIAS = ("RaB(tf)@10", "ARaB(tf)@10", "swap change/std")
@@ -86,12 +91,12 @@ class TransferRow:
     Attributes:
         figures: by measure.
         better_than: by measure, letters of the chains that this one is significantly better than.
-        rankers: how many (seeds); figures are of their mean values per query.
+        rankers: how many (seeds), None for a printed row; figures are of their mean values per query.
     """
 
     figures: Mapping[str, Estimate]
     better_than: Mapping[str, str] = field(default_factory=dict)
-    rankers: int = 1
+    rankers: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -150,46 +155,31 @@ def effect_table(
         notes: further sentences.
     """
     table = published(name)
-    printed, file = printed_on_both(table), table.file_name
-    sections = []
+    found: dict[str, _Found[dict[str, BothSets]]] = {PAPER: printed_on_both(table), HERE: {}}
+    found[HERE] = {key: row.both_sets() for key, row in measured.items()}
+    sections: dict[str, list[Row]] = {}
     records: list[tuple[Any, ...]] = []
-    for model in ordered(model for model, _ in measured):
-        paper = {training: printed[model, training] for training in TRAININGS if (model, training) in printed}
-        found = {training: measured[model, training] for training in TRAININGS if (model, training) in measured}
-        here = {training: one.both_sets() for training, one in found.items()}
-        rows = []
-        for training in TRAININGS:
-            if training in paper:
-                rows.append(Row((training, PAPER), _effect(training, paper, {}, 3)))
-                records += [
-                    _record(file, model, training, PAPER, test, measure, value=value)
-                    for measure, both in paper[training].items()
-                    for test, value in (("original", both.original), ("rotated", both.rotated), ("change", both.change))
-                ]
-            p_values = found[training].p_wilcoxon if training in found else {}
-            rows.append(Row((training, HERE), _effect(training, here, p_values, 4)))
-            if training in found:
-                records += _measured_effect((file, model, training, HERE), found[training])
-        sections.append(Section(model, tuple(rows)))
+    for model, training, source, both in _paper_and_here(ordered(model for model, _ in measured), TRAININGS, found):
+        row = measured.get((model, training)) if source == HERE else None
+        cells = _effect(training, _of_model(found[source], model), row.p_wilcoxon if row else {}, _DECIMALS[source])
+        sections.setdefault(model, []).append(Row((training, source), cells))
+        for measure, values in (both or {}).items():
+            records += _effect_records((table.file_name, model, training, source), measure, values, row)
+    sentences = [f"Measured here on {collection}. Debiased is rotated; every measure is cut at 10."]
     if first_stage is not None:
         label, figures = first_stage
-        cells = [cell for m in MEASURES for cell in (Cell(number(figures[m].mean)), Cell(), Cell())]
-        sections.append(Section(label, (Row(("", HERE), tuple(cells)),)))
-        records += [_record(file, label, "", HERE, "original", m, value=figures[m]) for m in MEASURES]
-    sentences = [
-        f"Measured here on {collection}. Debiased is rotated; every measure is cut at 10.",
-        *(
-            []
-            if first_stage is None
-            else [f"{first_stage[0]}: the candidates that are ranked, the same of both test sets."]
-        ),
+        shown = [cell for m in MEASURES for cell in (Cell(number(figures[m].mean)), Cell(), Cell())]
+        sections[label] = [Row(("", HERE), shown)]
+        records += [_record(table.file_name, label, "", HERE, "original", m, value=figures[m]) for m in MEASURES]
+        sentences.append(f"{label}: the candidates that are ranked, the same of both test sets.")
+    sentences += [
         "Δ = (Deb. - Orig.) / Deb., as the paper's figures were computed. Bold: the smaller Δ of the two trainings.",
         f"{MARK} the two test sets differ by Wilcoxon's signed-rank test over the queries, p < {SIGNIFICANCE:g}, not "
         "corrected (the paper has no such test here).",
         *notes,
     ]
     groups = [Group(HEADINGS[measure], ("Orig.", "Deb.", "Δ")) for measure in MEASURES]
-    return _table(table, groups, sections, sentences, records)
+    return table.table_of(groups, sections, [_source(table), *sentences], COLUMNS, records)
 
 
 def similarity_table(
@@ -207,25 +197,26 @@ def similarity_table(
     table = published(name)
     printed_on = [column.removesuffix(" MATS") for column in table.columns if column.endswith(" MATS")]
     collections = list(dict.fromkeys([*printed_on, *(name for _, name, _ in measured)]))
-    sections = []
+    found: dict[str, _Found[dict[str, tuple[float, float]]]] = {PAPER: {}, HERE: {}}
+    for labels in table.rows:
+        values = table.values(*labels)
+        found[PAPER][labels] = {on: (values[f"{on} MATS"], values[f"{on} Std.dev."]) for on in printed_on}
+    for (model, on, training), pair in measured.items():
+        found[HERE].setdefault((model, training), {})[on] = pair
+
+    sections: dict[str, list[Row]] = {}
     records: list[tuple[Any, ...]] = []
-    for model in ordered((model for model, _, _ in measured), dict.fromkeys(model for model, _ in table.rows)):
-        rows = []
-        for training in TRAININGS:
-            values = table.values(model, training) if (model, training) in table.rows else {}
-            paper = {on: (values[f"{on} MATS"], values[f"{on} Std.dev."]) for on in printed_on if values}
-            here = {on: pair for (by, on, of), pair in measured.items() if (by, of) == (model, training)}
-            for source, found in ((PAPER, paper), (HERE, here)):
-                if source == HERE or found:
-                    pairs = [found.get(on, (None, None)) for on in collections]
-                    cells = tuple(Cell(number(value, 3)) for pair in pairs for value in pair)
-                    rows.append(Row((training, source), cells))
-                for on, (mats, deviation) in found.items():
-                    key = (table.file_name, model, training, source, on)
-                    records += [_record(*key, "MATS", value=mats), _record(*key, "MATS std", value=deviation)]
-        sections.append(Section(model, tuple(rows)))
-    sentences = ["Lower MATS is less position bias. Passages are read as they are, not rotated.", *notes]
-    return _table(table, [Group(on, ("MATS", "Std.dev.")) for on in collections], sections, sentences, records)
+    models = ordered((model for model, _, _ in measured), (model for model, _ in table.rows))
+    for model, training, source, own in _paper_and_here(models, TRAININGS, found):
+        pairs = [(own or {}).get(on, (None, None)) for on in collections]
+        cells = [Cell(number(value, 3)) for pair in pairs for value in pair]
+        sections.setdefault(model, []).append(Row((training, source), cells))
+        for on, (mats, deviation) in (own or {}).items():
+            key = (table.file_name, model, training, source, on)
+            records += [_record(*key, "MATS", value=mats), _record(*key, "MATS std", value=deviation)]
+    sentence = "Lower MATS is less position bias. Passages are read as they are, not rotated."
+    groups = [Group(on, ("MATS", "Std.dev.")) for on in collections]
+    return table.table_of(groups, sections, [_source(table), sentence, *notes], COLUMNS, records)
 
 
 def transfer_table(
@@ -247,37 +238,32 @@ def transfer_table(
         name: of the published table.
     """
     table = published(name)
-    sections = []
+    found: dict[str, _Found[TransferRow]] = {PAPER: {}, HERE: {}}
+    found[HERE] = {(model, letter): chain for model, chains in measured.items() for letter, chain in chains.items()}
+    for labels, printed in table.rows.items():
+        figures = {m: _estimate(printed[m].value) for m in MEASURES}
+        found[PAPER][labels] = TransferRow(figures, {m: printed[m].marks for m in MEASURES}, None)
+    sections: dict[str, list[Row]] = {}
     records: list[tuple[Any, ...]] = []
-    for model in ordered(measured):
-        paper = {letter: table.values(model, letter) for letter in LETTERS if (model, letter) in table.rows}
-        here = measured.get(model, {})
-        means = {letter: {m: chain.figures[m].mean for m in MEASURES} for letter, chain in here.items()}
-        rows = []
-        for letter in LETTERS:
-            if letter in paper:
-                chain, printed = _chain(letter, "MS", "SQuAD"), table.rows[model, letter]
-                marks = {m: printed[m].marks for m in MEASURES}
-                rows.append(Row((chain, letter, PAPER), _transferred(letter, paper, marks, 3)))
-                key = (table.file_name, model, chain, PAPER, "original")
-                records += [_record(*key, m, value=paper[letter][m], letters=marks[m]) for m in MEASURES]
-            chain = _chain(letter, source, target)
-            marks = dict(here[letter].better_than) if letter in here else {}
-            rows.append(Row((chain, letter, HERE), _transferred(letter, means, marks, 4)))
-            if letter in here:
-                key, found = (table.file_name, model, chain, HERE, "original"), here[letter]
-                records += [
-                    _record(*key, m, value=found.figures[m], letters=marks.get(m, ""), rankers=found.rankers)
-                    for m in MEASURES
-                ]
-        sections.append(Section(model, tuple(rows)))
+    for model, letter, by, row in _paper_and_here(ordered(measured), LETTERS, found):
+        chain = _chain(letter, "MS", "SQuAD") if by == PAPER else _chain(letter, source, target)
+        cells = _transferred(letter, _of_model(found[by], model), _DECIMALS[by])
+        sections.setdefault(model, []).append(Row((chain, letter, by), cells))
+        if row is not None:
+            key = (table.file_name, model, chain, by, "original")
+            records += [
+                _record(*key, m, value=row.figures[m], letters=row.better_than.get(m, ""), rankers=row.rankers)
+                for m in MEASURES
+            ]
     sentences = [
+        _source(table),
         f"Measured here on {collection}. Every measure is cut at 10.",
         "Letters: significantly better than the row of that letter of the same model and source by Wilcoxon's "
         f"signed-rank test over the queries, p < {SIGNIFICANCE:g}, not corrected. Bold: the highest of a model.",
         *notes,
     ]
-    return _table(table, [Group("", tuple(HEADINGS[m] for m in MEASURES))], sections, sentences, records)
+    groups = [Group("", tuple(HEADINGS[m] for m in MEASURES))]
+    return table.table_of(groups, sections, sentences, COLUMNS, records)
 
 
 def alpha_table(
@@ -292,12 +278,10 @@ def alpha_table(
         sign_in_words: of the measures of bias.
         notes: further sentences.
     """
-    sections = tuple(
-        Section(
-            model, tuple(Row((row.training, f"{row.alpha:g}"), _both_biases(row)) for row in rows if row.model == model)
-        )
+    sections = [
+        Section(model, [Row((row.training, f"{row.alpha:g}"), _both_biases(row)) for row in rows if row.model == model])
         for model in dict.fromkeys(row.model for row in rows)
-    )
+    ]
     sentences = (
         f"Effectiveness on {collection}. Gender bias on {bias_set}; {sign_in_words}.",
         "Orig. and Deb. are test sets with the passages as they are and rotated. Δ = (Deb. - Orig.) / Deb.: below 0 "
@@ -312,7 +296,7 @@ def alpha_table(
         *(Group(name, ("Orig.", "Deb.")) for name in BIAS),
     )
     title = "Position bias and gender bias by training passages and alpha"
-    records = tuple(line for row in rows for line in _alpha_records(row))
+    records = [line for row in rows for line in _alpha_records(row)]
     return Table("rotation_alpha", title, ("Training", "alpha"), groups, sections, sentences, ALPHA_COLUMNS, records)
 
 
@@ -321,41 +305,43 @@ def ordered(models: Iterable[str], first: Iterable[str] = MODELS) -> list[str]:
     return list(dict.fromkeys([*first, *models]))
 
 
-def _table(
-    table: PublishedTable,
-    groups: Sequence[Group],
-    sections: Sequence[Section],
-    notes: Sequence[str],
-    records: Sequence[tuple[Any, ...]],
-) -> Table:
-    sentences = (f"{table.source}: {table.data}.", *notes)
-    return Table(
-        table.file_name,
-        table.title,
-        table.labels,
-        tuple(groups),
-        tuple(sections),
-        sentences,
-        COLUMNS,
-        tuple(records),
-    )
+def _paper_and_here(
+    models: Iterable[str], keys: Sequence[str], found: Mapping[str, _Found[_F]]
+) -> Iterator[tuple[str, str, str, _F | None]]:
+    """The rows of a table as (model, key, source, what there is): the paper's where there are any, ours in any case."""
+    for model, key, source in itertools.product(models, keys, (PAPER, HERE)):
+        row = found[source].get((model, key))
+        if row is not None or source == HERE:
+            yield model, key, source, row
+
+
+def _of_model(found: _Found[_F], model: str) -> dict[str, _F]:
+    return {key: one for (of, key), one in found.items() if of == model}
+
+
+def _source(table: PublishedTable) -> str:
+    return f"{table.source}: {table.data}."
 
 
 def _record(
     *keys: str, value: Estimate | float, p: float | None = None, letters: str = "", rankers: int | None = None
 ) -> tuple[Any, ...]:
     """A line of a CSV file with the columns :data:`COLUMNS`; ``keys`` are the first six of them."""
-    figure = value if isinstance(value, Estimate) else Estimate(value, abs(value))
+    figure = _estimate(value)
     mean = None if math.isnan(figure.mean) else figure.mean
     return (*keys, mean, figure.low, figure.high, p, letters, rankers)
 
 
+def _estimate(value: Estimate | float) -> Estimate:
+    return value if isinstance(value, Estimate) else Estimate(value, abs(value))
+
+
 def _effect(
-    training: str, rows: Mapping[str, Mapping[str, BothSets]], p_values: Mapping[str, float], decimals: int
-) -> tuple[Cell, ...]:
+    training: str, rows: Mapping[str, dict[str, BothSets]], p_values: Mapping[str, float], decimals: int
+) -> list[Cell]:
     """The figures of a training; ``rows`` are those of both trainings, for what is printed bold."""
     if training not in rows:
-        return (Cell(),) * (3 * len(MEASURES))
+        return [Cell()] * (3 * len(MEASURES))
     cells = []
     for measure in MEASURES:
         tested = rows[training][measure]
@@ -364,19 +350,20 @@ def _effect(
         mark = MARK if p_values.get(measure, 1.0) < SIGNIFICANCE else ""
         cells += [Cell(number(value, decimals)) for value in (tested.original, tested.rotated)]
         cells.append(Cell(percent(tested.change), bold, mark))
-    return tuple(cells)
+    return cells
 
 
-def _measured_effect(key: tuple[str, ...], found: RotationRow) -> list[tuple[Any, ...]]:
-    lines = []
-    for measure, tested in found.both_sets().items():
-        count, p = found.rankers, found.p_wilcoxon.get(measure)
-        lines += [
-            _record(*key, "original", measure, value=found.original[measure], rankers=count),
-            _record(*key, "rotated", measure, value=found.rotated[measure], rankers=count),
-            _record(*key, "change", measure, value=tested.change, p=p, rankers=count),
-        ]
-    return lines
+def _effect_records(
+    key: tuple[str, ...], measure: str, both: BothSets, row: RotationRow | None
+) -> list[tuple[Any, ...]]:
+    """Both test sets and the change; ``row`` is what was measured, None for printed figures."""
+    original, rotated = (both.original, both.rotated) if row is None else (row.original[measure], row.rotated[measure])
+    p, rankers = (None, None) if row is None else (row.p_wilcoxon.get(measure), row.rankers)
+    return [
+        _record(*key, "original", measure, value=original, rankers=rankers),
+        _record(*key, "rotated", measure, value=rotated, rankers=rankers),
+        _record(*key, "change", measure, value=both.change, p=p, rankers=rankers),
+    ]
 
 
 def _chain(letter: str, source: str, target: str) -> str:
@@ -384,28 +371,27 @@ def _chain(letter: str, source: str, target: str) -> str:
     return last if letter == "a" else f"{source}({'Original' if letter == 'b' else 'Debiased'}) -> {last}"
 
 
-def _transferred(
-    letter: str, rows: Mapping[str, Mapping[str, float]], marks: Mapping[str, str], decimals: int
-) -> tuple[Cell, ...]:
+def _transferred(letter: str, rows: Mapping[str, TransferRow], decimals: int) -> list[Cell]:
     """The figures of a chain; ``rows`` are those of all chains of the model, for what is printed bold."""
     if letter not in rows:
-        return (Cell(),) * len(MEASURES)
+        return [Cell()] * len(MEASURES)
     cells = []
     for measure in MEASURES:
-        highest = extreme((row[measure] for row in rows.values()), smallest=False)
-        bold = len(rows) > 1 and round(rows[letter][measure], 4) == highest
-        cells.append(Cell(number(rows[letter][measure], decimals), bold, marks.get(measure, "")))
-    return tuple(cells)
+        mean = rows[letter].figures[measure].mean
+        highest = extreme((row.figures[measure].mean for row in rows.values()), smallest=False)
+        bold = len(rows) > 1 and round(mean, 4) == highest
+        cells.append(Cell(number(mean, decimals), bold, rows[letter].better_than.get(measure, "")))
+    return cells
 
 
-def _both_biases(row: RankersAtAlpha) -> tuple[Cell, ...]:
+def _both_biases(row: RankersAtAlpha) -> list[Cell]:
     original, rotated = row.figures["original"], row.figures["rotated"]
     tested = BothSets(original[EFFECT].mean, rotated[EFFECT].mean)
     thirds = row.thirds.get("original", {})
     places = [thirds[third][0].mean if third in thirds else None for third in (THIRDS[0], THIRDS[-1])]
     bias = [figures[name].mean if name in figures else None for name in BIAS for figures in (original, rotated)]
     effect = [number(tested.original), number(tested.rotated), percent(tested.change)]
-    return tuple(map(Cell, [*effect, *map(number, [*places, *bias])]))
+    return list(map(Cell, [*effect, *map(number, [*places, *bias])]))
 
 
 def _alpha_records(row: RankersAtAlpha) -> list[tuple[object, ...]]:

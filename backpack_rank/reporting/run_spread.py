@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting.charts import Line, boxes, lines
-from backpack_rank.reporting.dots import DotRow, dots_chart
+from backpack_rank.reporting.charts import DotRow, Line, boxes, dots, lines
 from backpack_rank.reporting.vega import Spec, save_chart
 
 SINGLE = "single run"
@@ -150,7 +149,7 @@ def aggregators_chart(found: Sequence[AggregationScores]) -> Spec:
         )
         for one in first
     ]
-    return dots_chart({"": rows}, measure="score x 100")
+    return dots({"": rows}, "score x 100")
 
 
 def _by_task(found: Sequence[AggregationScores]) -> dict[str, list[AggregationScores]]:

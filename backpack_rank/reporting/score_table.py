@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -49,40 +50,30 @@ def print_scores(
     scores = {names[alpha]: [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows] for alpha in alphas}
     changed = [alpha for alpha in alphas if alpha != 1]
     changes = [
-        Row((group,), tuple(Cell(f"{changes_by_group(rows, alpha)[group]:+.4f}") for alpha in changed))
+        Row((group,), [Cell(f"{changes_by_group(rows, alpha)[group]:+.4f}") for alpha in changed])
         for group in changes_by_group(rows, 1.0)
     ]
     title, groups = "Mean change of the score against alpha=1", (Group("", tuple(names[alpha] for alpha in changed)),)
     tables = [
         _by_document("Scores (rank) by alpha", rows, scores),
-        Table("", title, ("group",), groups, (Section("", tuple(changes)),)),
+        Table("", title, ("group",), groups, [Section("", changes)]),
     ]
     if other:
         again = {names[alpha]: [str((row.recalibrated or {}).get(alpha, "")) for row in rows] for alpha in changed}
         title = f"Rank by {other}, and after recalibration by what alpha changes"
         tables.append(_by_document(title, rows, {other: [str(row.other) for row in rows], **again}))
-    for table in [*tables[:-1], replace(tables[-1], notes=tuple(notes))]:
+    for table in [*tables[:-1], replace(tables[-1], notes=notes)]:
         print_table(table, console)
 
 
 def write_scores(path: str | Path, rows: Sequence[ScoreRow]) -> None:
     """Write one line per query, document and alpha, all digits."""
     header = ("query_id", "doc_id", "group", "alpha", "score", "change", "rank", "other_rank", "recalibrated_rank")
-    lines = (
-        (
-            row.query_id,
-            row.doc_id,
-            row.group,
-            alpha,
-            score,
-            row.change(alpha),
-            row.ranks[alpha],
-            row.other,
-            (row.recalibrated or {}).get(alpha),
-        )
-        for row in rows
-        for alpha, score in row.scores.items()
-    )
+    lines: list[tuple[Any, ...]] = []
+    for row in rows:
+        for alpha, score in row.scores.items():
+            ranks = (row.ranks[alpha], row.other, (row.recalibrated or {}).get(alpha))
+            lines.append((row.query_id, row.doc_id, row.group, alpha, score, row.change(alpha), *ranks))
     write_text(path, csv_text(header, lines))
 
 
@@ -97,9 +88,9 @@ def changes_by_group(rows: Sequence[ScoreRow], alpha: float) -> dict[str, float]
 def _by_document(title: str, rows: Sequence[ScoreRow], columns: Mapping[str, Sequence[str]]) -> Table:
     """One line per document; the query only where there are several."""
     several = len({row.query_id for row in rows}) > 1
-    lines = tuple(
-        Row((*([row.query_id] if several else []), row.doc_id, row.group), tuple(map(Cell, cells)))
+    lines = [
+        Row((*([row.query_id] if several else []), row.doc_id, row.group), list(map(Cell, cells)))
         for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True)
-    )
+    ]
     labels = (*(["query"] if several else []), "document", "group")
-    return Table("", title, labels, (Group("", tuple(columns)),), (Section("", lines),))
+    return Table("", title, labels, [Group("", tuple(columns))], [Section("", lines)])

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -26,20 +26,19 @@ from backpack_rank.reporting.writers import csv_text, dump_json, finite
 
 MEASURES_FILE = "measures.json"
 FORMAT = "backpack_rank sweep 1"
-EFFECTIVENESS = ("nDCG@10", "MRR@10")
-FURTHER = {
-    "NFaiRR@10": "NFaiRR@10",
-    "swap change/std (swapped)": "swap change/std",
-    "swap tau (swapped)": "swap tau",
-    "|gap|/std": "|gap|/std",
-    "prefers male": "prefers male",
-    "prefers female": "prefers female",
-}
 BIAS = {
     "RaB(tf)@10": "RaB@10 TF",
     "ARaB(tf)@10": "ARaB@10 TF",
     "RaB(bool)@10": "RaB@10 Boolean",
     "ARaB(bool)@10": "ARaB@10 Boolean",
+}
+TITLES = {
+    **{name: name for name in ("nDCG@10", "MRR@10")},
+    **BIAS,
+    "NFaiRR@10": "NFaiRR@10",
+    "swap change/std (swapped)": "swap change/std",
+    "swap tau (swapped)": "swap tau",
+    **{name: name for name in ("|gap|/std", "prefers male", "prefers female")},
 }
 _ORDER = (
     "nDCG@10",
@@ -139,7 +138,7 @@ class Sweep:
         if entry.row.alpha is None:
             return None
         one = next((o for o in self.entries if o.setting == entry.setting and o.row.alpha == 1), None)
-        own, base = _figure(entry.row, measure), _figure(one.row, measure) if one is not None else None
+        own, base = entry.row.figure(measure), one.row.figure(measure) if one is not None else None
         if own is None or base is None or not base.absolute_mean:
             return None
         return finite(100 * (own.absolute_mean - base.absolute_mean) / base.absolute_mean)
@@ -220,15 +219,14 @@ def sweep_tables(sweep: Sweep) -> list[Table]:
 
     Four measures with their changes against alpha=1 fit 80 characters; further measures stand in further tables.
     """
-    titles = {**{name: name for name in EFFECTIVENESS}, **BIAS, **FURTHER}
-    shown = sorted(_shown(sweep, titles), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    shown = sorted(_shown(sweep), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
     tables = []
     for start in range(0, len(shown), _ACROSS):
         measures = shown[start : start + _ACROSS]
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
         table.add_column("", width=_LABEL, overflow="fold")
         for measure in measures:
-            table.add_column(Text(titles[measure].rjust(_NUMBER)), width=_CELL, no_wrap=True)
+            table.add_column(Text(TITLES[measure].rjust(_NUMBER)), width=_CELL, no_wrap=True)
         for heading, entries in _blocks(sweep):
             if heading:
                 table.add_row(Text(heading, style="bold"))
@@ -263,24 +261,20 @@ def _label(entry: SweepEntry) -> str:
 
 
 def _cell(sweep: Sweep, entry: SweepEntry, measure: str) -> Text:
-    number = _number(entry.row, measure, signed=measure in BIAS)
+    number = _number(entry.row, measure)
     change = _change(sweep, entry, measure)
     return Text(number.rjust(_NUMBER) + (change if change.endswith("*") else f"{change} ").rjust(_CELL - _NUMBER))
 
 
 def _same(one: SystemResult, other: SystemResult) -> bool:
     """Whether two systems have the same means, to what a float can tell."""
-    if one.blocks.keys() != other.blocks.keys():
+    own, others = (
+        {(kind, name): figure.mean for kind, block in row.blocks.items() for name, figure in block.figures.items()}
+        for row in (one, other)
+    )
+    if own.keys() != others.keys():
         return False
-    for kind, block in one.blocks.items():
-        there = other.blocks[kind].figures
-        if block.figures.keys() != there.keys():
-            return False
-        if not all(
-            math.isclose(f.mean, there[n].mean, abs_tol=1e-6) or f.mean != f.mean for n, f in block.figures.items()
-        ):
-            return False
-    return True
+    return all(mean != mean or math.isclose(mean, others[key], abs_tol=1e-6) for key, mean in own.items())
 
 
 def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
@@ -288,7 +282,7 @@ def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
     overrides: dict[Path, list[str]] = {}
     for job in jobs:
         file = job / ".hydra" / "overrides.yaml"
-        given = [str(override) for override in OmegaConf.load(file)] if file.is_file() else []
+        given = map(str, yaml.safe_load(file.read_text("utf-8")) or ()) if file.is_file() else ()
         overrides[job] = [override for override in given if override.lstrip("+").partition("=")[0] != "alpha"]
     common = set.intersection(*(set(given) for given in overrides.values()))
     return {job: ",".join(word for word in given if word not in common) for job, given in overrides.items()}
@@ -398,23 +392,21 @@ def _payload(sweep: Sweep) -> dict[str, Any]:
 
 
 def _markdown(sweep: Sweep, lines: Sequence[str], plots: Iterable[Path]) -> str:
-    effectiveness, bias = _shown(sweep, EFFECTIVENESS), _shown(sweep, BIAS)
-    further = _shown(sweep, FURTHER)
+    shown = _shown(sweep)
     header = ["setting"] if any(entry.setting for entry in sweep.entries) else []
     left = len(header) + 1
-    header += ["system", *effectiveness, *(f"{BIAS[name]}{part}" for name in bias for part in ("", ", absolute"))]
-    header += [FURTHER[name] for name in further]
+    header.append("system")
+    for name in shown:
+        header += [TITLES[name], f"{TITLES[name]}, absolute"] if name in BIAS else [TITLES[name]]
     table = [header, ["---"] * left + ["---:"] * (len(header) - left)]
     for entry in sweep.entries:
         if sweep.is_repeated(entry):
             continue
         cells = [entry.setting, entry.row.label][2 - left :]
-        cells += [_number(entry.row, name) + _in_brackets(_change(sweep, entry, name)) for name in effectiveness]
-        for name in bias:
-            absolute = _number(entry.row, name, signed=True).lstrip("+-") or "-"
-            change = _in_brackets(_change(sweep, entry, name))
-            cells += [_number(entry.row, name, signed=True), absolute + change]
-        cells += [_number(entry.row, name) + _in_brackets(_change(sweep, entry, name)) for name in further]
+        for name in shown:
+            number, change = _number(entry.row, name), _change(sweep, entry, name)
+            last = (number.lstrip("+-") or "-" if name in BIAS else number) + (change and f" ({change})")
+            cells += [number, last] if name in BIAS else [last]
         table.append([re.sub(r"([|*])", r"\\\1", cell) for cell in cells])
     text = ["# Sweep over alpha", "", *(f"| {' | '.join(cells)} |" for cells in table), "", _sign(sweep).plain + "."]
     text += ["\n" + line.replace("*", "\\*") for line in lines]
@@ -429,22 +421,18 @@ def _change(sweep: Sweep, entry: SweepEntry, measure: str) -> str:
     if change is None or entry.row.alpha == 1:
         return star
     base = sweep.base(entry.setting)
-    before, after = (_figure(one.row, measure) if one is not None else None for one in (base, entry))
+    before, after = (one.row.figure(measure) if one is not None else None for one in (base, entry))
     if before is not None and after is not None and _holds_zero(before):
         return f"{after.absolute_mean - before.absolute_mean:+.3f}{star}"
-    return f"{_percent(change)}{star}"
+    return f"{change:+.1f}%{star}"
 
 
 def _holds_zero(figure: Estimate) -> bool:
     return figure.low is not None and figure.high is not None and figure.low <= 0 <= figure.high
 
 
-def _in_brackets(words: str) -> str:
-    return words and f" ({words})"
-
-
-def _shown(sweep: Sweep, measures: Iterable[str]) -> list[str]:
-    return [name for name in measures if any(_figure(entry.row, name) for entry in sweep.entries)]
+def _shown(sweep: Sweep) -> list[str]:
+    return [name for name in TITLES if any(entry.row.figure(name) for entry in sweep.entries)]
 
 
 def _sign(sweep: Sweep) -> Text:
@@ -452,16 +440,9 @@ def _sign(sweep: Sweep) -> Text:
     return Text(f"Means over queries; bias closer to 0 is better{words}")
 
 
-def _number(row: SystemResult, measure: str, signed: bool = False) -> str:
-    figure = _figure(row, measure)
+def _number(row: SystemResult, measure: str) -> str:
+    """The mean, of bias with its sign."""
+    figure = row.figure(measure)
     if figure is None or finite(figure.mean) is None:
         return "-"
-    return f"{figure.mean:+.4f}" if signed else f"{figure.mean:.4f}"
-
-
-def _percent(change: float) -> str:
-    return f"{change:+.1f}%"
-
-
-def _figure(row: SystemResult, measure: str) -> Estimate | None:
-    return next((block.figures[measure] for block in row.blocks.values() if measure in block.figures), None)
+    return f"{figure.mean:+.4f}" if measure in BIAS else f"{figure.mean:.4f}"

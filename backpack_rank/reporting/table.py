@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,14 +32,14 @@ class Row(NamedTuple):
     """Labels of a row (one for each leading column) and its figures."""
 
     labels: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: Sequence[Cell]
 
 
 class Section(NamedTuple):
     """Rows under a heading, which may be empty."""
 
     heading: str
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
 
 
 class Group(NamedTuple):
@@ -67,11 +67,11 @@ class Table:
     name: str
     title: str
     labels: tuple[str, ...]
-    groups: tuple[Group, ...]
-    sections: tuple[Section, ...]
-    notes: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    records: tuple[tuple[Any, ...], ...] = ()
+    groups: Sequence[Group]
+    sections: Sequence[Section]
+    notes: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    records: Sequence[tuple[Any, ...]] = ()
 
     def __post_init__(self) -> None:
         width = sum(len(group.columns) for group in self.groups)

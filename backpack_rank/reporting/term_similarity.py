@@ -10,11 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from backpack_rank.files import write_text
 from backpack_rank.reporting.charts import Line, lines
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
-from backpack_rank.reporting.vega import save_chart
-from backpack_rank.reporting.writers import csv_text, dump_json, print_table
+from backpack_rank.reporting.vega import Spec, save_figure
+from backpack_rank.reporting.writers import print_table
 
 FORMAT = "backpack_rank term similarity 1"
 STEM = "term_similarity"
@@ -99,19 +98,16 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
     """Print one column per kind of representation (ATS at some distances, MATS), and how the figures came about."""
     curves = report.curves
     last = max(curve.distances[-1].distance for curve in curves)
-    rows = [
-        _row(f"ATS({distance})", [curve.distances[distance].ats for curve in curves])
-        for distance in _SHOWN
-        if distance <= last
-    ]
-    rows.append(_row("MATS", [curve.mats for curve in curves]))
-    rows.append(_row("its std over distances", [curve.mats_std for curve in curves]))
-    rows.append(_row("MATS within terms", [curve.mats_within_terms for curve in curves]))
-    pairs = tuple(Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves)
-    sections = (Section("", (*rows, Row(("pairs",), pairs))),)
+    shown = {f"ATS({at})": [curve.distances[at].ats for curve in curves] for at in _SHOWN if at <= last}
+    shown["MATS"] = [curve.mats for curve in curves]
+    shown["its std over distances"] = [curve.mats_std for curve in curves]
+    shown["MATS within terms"] = [curve.mats_within_terms for curve in curves]
+    rows = [Row((label,), [Cell(number(figure, 3)) for figure in figures]) for label, figures in shown.items()]
+    rows.append(Row(("pairs",), [Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves]))
     groups = (Group("", tuple(curve.representation for curve in curves)),)
     sentences = ("MATS: 0 is no position bias", *notes(report))
-    print_table(Table(STEM, f"Term similarity on {report.collection}", ("",), groups, sections, sentences), console)
+    title = f"Term similarity on {report.collection}"
+    print_table(Table(STEM, title, ("",), groups, [Section("", rows)], sentences), console)
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
@@ -120,23 +116,13 @@ def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> N
     The JSON file has the attributes of :class:`TermSimilarityReport` under ``"format": "backpack_rank term similarity
     1"``; numbers that are not finite are null. The CSV file has a row per representation and distance.
     """
-    folder = Path(folder)
     payload = asdict(report, dict_factory=lambda items: {name: _or_null(value) for name, value in items})
-    write_text(folder / f"{STEM}.json", dump_json({"format": FORMAT, **payload}))
     lines = [(curve.representation, *astuple(at)) for curve in report.curves for at in curve.distances]
-    write_text(folder / f"{STEM}.csv", csv_text(COLUMNS, lines))
-    term_similarity_plot(folder / STEM, report)
+    save_figure(folder, STEM, {"format": FORMAT, **payload}, (COLUMNS, lines), similarity_chart(report))
 
 
-def term_similarity_plot(path: str | Path, report: TermSimilarityReport) -> tuple[Path, Path]:
-    """Draw ATS over the distance with its standard deviation as a shade (Figure 2 of paper 001).
-
-    Args:
-        path: name of the files without ending.
-
-    Returns:
-        Paths of the PNG and the SVG file.
-    """
+def similarity_chart(report: TermSimilarityReport) -> Spec:
+    """ATS over the distance with its standard deviation as a shade (Figure 2 of paper 001)."""
     series = [
         Line(
             f"{curve.representation}, MATS {number(curve.mats, 3)}",
@@ -148,7 +134,7 @@ def term_similarity_plot(path: str | Path, report: TermSimilarityReport) -> tupl
         for curve in report.curves
     ]
     x, y = "distance of the two positions, in tokens", "average term similarity (ATS)"
-    return save_chart(Path(path), lines(series, x, y, band=True, points=False, dashed=True, height=320))
+    return lines(series, x, y, band=True, points=False, dashed=True, height=320)
 
 
 def notes(report: TermSimilarityReport) -> list[str]:
@@ -167,10 +153,6 @@ def notes(report: TermSimilarityReport) -> list[str]:
     if missing := _without_pairs(report.curves):
         lines.append(f"No pair at {missing} of the distances, which MATS leaves out; read more documents to have some")
     return lines
-
-
-def _row(label: str, figures: Sequence[float]) -> Row:
-    return Row((label,), tuple(Cell(number(figure, 3)) for figure in figures))
 
 
 def _sample(curve: SimilarityCurve, per_position: int) -> str:

@@ -39,8 +39,8 @@ def tradeoff_plot(
     if not rows:
         raise ValueError("there is no system to draw")
     panels = {}
-    for name, title in BIAS.items():
-        bias = f"{name}@{cutoff}"
+    for kind, title in BIAS.items():
+        bias = f"{kind}@{cutoff}"
         for row in rows:
             if lacking := [one for one in (measure, bias) if figure_of(row, one) is None]:
                 raise ValueError(f"the plot needs {lacking[0]}; {row.label} has no value of it")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from backpack_rank.reporting.vega import COLOURS, GREY, INK, Spec, filled, padded, vega_lite
+from backpack_rank.reporting.vega import COLOURS, GREY, INK, Spec, channel, layer, padded, vega_lite
 
 
 @dataclass(frozen=True)
@@ -76,64 +75,38 @@ def tradeoff(
                 cross = {"x": one.x, "y": one.y, across: low_high[0], f"{across}2": low_high[1]}
                 data[f"{across}{number}"] = [cross]
     data = {name: rows for name, rows in data.items() if rows}
-    tones = tuple(GREY if one.alpha == 1 else colour for one in ends)
-    colours = tuple(GREY if name == control else colour for name in lines)
-    shape = _tradeoff_shape(tuple(lines), colours, tuple(data), tones, tuple(_sides(ends)), len(measures))
-    words = {"@x": x, "@y": y, **{f"@told{number}": name for number, name in enumerate(measures)}}
-    (left, right), (low, high) = domains
-    return filled(shape, {**words, "@left": left, "@right": right, "@low": low, "@high": high}, data)
-
-
-@cache
-def _tradeoff_shape(
-    names: tuple[str, ...],
-    colours: tuple[str, ...],
-    data: tuple[str, ...],
-    tones: tuple[str, ...],
-    sides: tuple[bool, ...],
-    told: int,
-) -> Spec:
-    """A trade-off without its numbers and titles, which many charts share: Altair takes a tenth of a second for one."""
-    import altair as alt
-
-    ends = (["@left", "@right"], ["@low", "@high"])
-    scales = [alt.Scale(domain=of, nice=False, zero=False) for of in ends]
-    shown: dict[str, Any] = {
-        "x": alt.X("x:Q", title="@x", scale=scales[0], axis=alt.Axis(tickCount=5)),
-        "y": alt.Y("y:Q", title="@y", scale=scales[1], axis=alt.Axis(tickCount=5)),
+    scales = [{"domain": list(of), "nice": False, "zero": False} for of in domains]
+    shown = {
+        "x": channel("x:Q", title=x, scale=scales[0], axis={"tickCount": 5}),
+        "y": channel("y:Q", title=y, scale=scales[1], axis={"tickCount": 5}),
     }
-    legend = alt.Legend(symbolType="stroke", symbolStrokeWidth=3) if len(names) > 1 else None
-    tint = alt.Color("line:N", scale=alt.Scale(domain=list(names), range=list(colours)), legend=legend)
-    tips = [alt.Tooltip("name:N", title=" ")]
-    tips += [alt.Tooltip(f"told{number}:N", title=f"@told{number}") for number in range(told)]
-
-    def of(name: str) -> Any:
-        return alt.Chart(alt.NamedData(name))
-
-    layers: list[Any] = []
-    if "zero" in data:
-        layers.append(of("zero").mark_rule(color=GREY, strokeWidth=1).encode(x=shown["x"]))
-    for number, tone in enumerate(tones):
+    legend = {"symbolType": "stroke", "symbolStrokeWidth": 3} if len(lines) > 1 else None
+    colours = {"domain": list(lines), "range": [GREY if name == control else colour for name in lines]}
+    tint = channel("line:N", scale=colours, legend=legend)
+    tips = [channel("name:N", title=" ")]
+    tips += [channel(f"told{number}:N", title=measure) for number, measure in enumerate(measures)]
+    layers = [layer("zero", "rule", {"color": GREY, "strokeWidth": 1}, x=shown["x"])] if zero else []
+    for number, one in enumerate(ends):
+        rule = {"strokeWidth": 1.5, "opacity": 0.35, "clip": True, "color": GREY if one.alpha == 1 else colour}
         for across in ("x", "y"):
             if f"{across}{number}" in data:
-                rule = of(f"{across}{number}").mark_rule(strokeWidth=1.5, opacity=0.35, clip=True, color=tone)
-                layers.append(rule.encode(**shown, **{f"{across}2": f"{across}2:Q"}))
+                end = {f"{across}2": channel(f"{across}2")}
+                layers.append(layer(f"{across}{number}", "rule", rule, **shown, **end))
+    solid = {"filled": True, "opacity": 1}
     if "rows" in data:
-        path = of("rows").mark_line(strokeWidth=2, clip=True)
-        order = alt.Order("alpha:Q", sort="descending")
-        layers.append(path.encode(**shown, color=tint, detail="line:N", order=order))
-        dots = of("rows").mark_point(size=70, filled=True, opacity=1, clip=True)
-        layers.append(dots.encode(**shown, color=tint, tooltip=tips))
+        order = channel("alpha:Q", sort="descending")
+        path = {"strokeWidth": 2, "clip": True}
+        layers.append(layer("rows", "line", path, **shown, color=tint, detail=channel("line:N"), order=order))
+        layers.append(layer("rows", "point", {"size": 70, **solid, "clip": True}, **shown, color=tint, tooltip=tips))
     if "base" in data:
-        as_it_is = of("base").mark_point(size=80, filled=True, opacity=1, color=INK)
-        layers.append(as_it_is.encode(**shown, tooltip=tips))
+        layers.append(layer("base", "point", {"size": 80, **solid, "color": INK}, **shown, tooltip=tips))
     if "references" in data:
-        marks = of("references").mark_point(shape="diamond", size=110, filled=True, color=GREY, opacity=1, clip=True)
-        layers.append(marks.encode(**shown, tooltip=tips))
-    for number, above in enumerate(sides):
-        text = of(f"label{number}").mark_text(dy=-13 if above else 14, fontSize=12, fontWeight="bold", color=INK)
-        layers.append(text.encode(**shown, text="label:N"))
-    return vega_lite(alt.layer(*layers).properties(height=260))
+        diamond = {"shape": "diamond", "size": 110, **solid, "color": GREY, "clip": True}
+        layers.append(layer("references", "point", diamond, **shown, tooltip=tips))
+    for number, above in enumerate(_sides(ends)):
+        text = {"dy": -13 if above else 14, "fontSize": 12, "fontWeight": "bold", "color": INK}
+        layers.append(layer(f"label{number}", "text", text, **shown, text=channel("label:N")))
+    return vega_lite({"layer": layers, "height": 260}, data)
 
 
 def frame(

@@ -1,19 +1,21 @@
 """What all charts share: colours, the look of Vega-Lite, charts side by side, PNG and SVG files, the page's script.
 
-Altair and vl-convert are imported where they are needed, since most runs draw nothing.
+Charts are dictionaries in Vega-Lite. vl-convert is imported where it is needed, since most runs draw nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from backpack_rank.files import atomic_path, cache_dir, write_text
+from backpack_rank.reporting.writers import csv_text, dump_json
 
 Spec: TypeAlias = dict[str, Any]
 """A chart in Vega-Lite."""
@@ -58,6 +60,9 @@ CONFIG: Spec = {
     "header": {"labelColor": INK, "labelFontSize": 12, "labelFontWeight": "bold", "title": None},
     "concat": {"spacing": 36},
 }
+
+
+_TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 
 
 def cycle(values: Sequence[str], count: int) -> list[str]:
@@ -121,6 +126,21 @@ def save_chart(stem: Path, spec: Spec, title: str = "", width: int = 560) -> tup
     return paths
 
 
+def save_figure(
+    folder: str | Path,
+    stem: str,
+    payload: dict[str, Any],
+    table: tuple[Sequence[str], Iterable[Sequence[Any]]],
+    spec: Spec,
+    title: str = "",
+) -> list[Path]:
+    """Write ``<stem>.json``, ``.csv`` (columns and lines), ``.png`` and ``.svg`` into a folder; returns their paths."""
+    paths = [Path(folder) / f"{stem}.{ending}" for ending in ("json", "csv")]
+    write_text(paths[0], dump_json(payload))
+    write_text(paths[1], csv_text(*table))
+    return [*paths, *save_chart(Path(folder) / stem, spec, title)]
+
+
 @cache
 def chart_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that needs no network; kept in the cache, as making it takes 3 s."""
@@ -138,28 +158,24 @@ def stem_of(kind: str, what: str) -> str:
     return f"{kind}-{re.sub(r'[^A-Za-z0-9._=]+', '-', words).strip('-')}"
 
 
-def vega_lite(chart: Any) -> Spec:
-    """Vega-Lite of a chart, with equal data once, and numbers to six digits."""
-    from altair.utils import schemapi
+def channel(shorthand: str, **options: Any) -> Spec:
+    """A channel of an encoding: ``channel("x:Q", title="alpha")`` is the number ``x`` under that title."""
+    name, _, kind = shorthand.partition(":")
+    return {"field": name, **({"type": _TYPES[kind]} if kind else {}), **options}
 
-    with schemapi.debug_mode(False):
-        spec = chart.to_dict(validate=False)
+
+def layer(data: str | Sequence[Mapping[str, Any]], mark: str, look: Mapping[str, Any], **encoding: Any) -> Spec:
+    """Marks of one kind for some rows, or for the rows of a name."""
+    rows = {"name": data} if isinstance(data, str) else {"values": list(data)}
+    return {"data": rows, "mark": {"type": mark, **look}, "encoding": encoding}
+
+
+def vega_lite(chart: Spec, data: Mapping[str, Any] = MappingProxyType({})) -> Spec:
+    """A chart with its data by name, equal ones once, and numbers to six digits."""
     known: dict[str, str] = {}
-    compact = _compact({name: part for name, part in spec.items() if name not in ("$schema", "config")}, known)
-    return {**compact, "datasets": {name: json.loads(values) for values, name in known.items()}}
-
-
-def filled(shape: Spec, words: Mapping[str, Any], data: Mapping[str, Any]) -> Spec:
-    """A copy of a shape with its titles, ends of axes and data."""
-
-    def copy(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {name: copy(value) for name, value in part.items()}
-        if isinstance(part, list):
-            return [copy(value) for value in part]
-        return words.get(part, part) if isinstance(part, str) else part
-
-    return {**_compact(copy(shape), {}), "datasets": _compact(dict(data), {})}
+    compact = _compact(chart, known)
+    values = {name: json.loads(rows) for rows, name in known.items()}
+    return {**compact, "datasets": {**values, **_compact(dict(data), {})}}
 
 
 def _numbered(svg: str) -> str:
@@ -178,12 +194,6 @@ def _compact(part: Any, known: dict[str, str]) -> Any:
     if isinstance(part, list):
         return [_compact(value, known) for value in part]
     return float(f"{part:.6g}") if isinstance(part, float) else part
-
-
-def inline(rows: Sequence[Mapping[str, Any]]) -> Any:
-    import altair as alt
-
-    return alt.Data(values=[dict(row) for row in rows])
 
 
 def padded(values: Sequence[float]) -> tuple[float, float]:

@@ -159,11 +159,11 @@ def _part(table: Table, places: Sequence[int]) -> Table:
     """The table with some of its columns."""
     number = count()
     named = [(name, [column for column in columns if next(number) in places]) for name, columns in table.groups]
-    groups = tuple(Group(name, tuple(columns)) for name, columns in named if columns)
-    sections = tuple(
-        Section(heading, tuple(Row(labels, tuple(cells[place] for place in places)) for labels, cells in rows))
+    groups = [Group(name, tuple(columns)) for name, columns in named if columns]
+    sections = [
+        Section(heading, [Row(labels, [cells[place] for place in places]) for labels, cells in rows])
         for heading, rows in table.sections
-    )
+    ]
     return replace(table, groups=groups, sections=sections)
 
 

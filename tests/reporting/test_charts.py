@@ -12,7 +12,7 @@ import pytest
 
 from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
 from backpack_rank.reporting import charts, vega
-from backpack_rank.reporting.charts import Line, lines, shares
+from backpack_rank.reporting.charts import DotRow, Line, lines, shares
 from backpack_rank.reporting.page.figures import tradeoff_of
 from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.tradeoff import tradeoff_plot
@@ -63,7 +63,7 @@ def example(**options: Any) -> Spec:
         ),
         lines([Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)], "x", "y", band=True, legend="right"),
         shares({"0": (0.5, 0.3, 0.2)}, ("a", "b", "neither"), "alpha"),
-        charts.dots({"h": [("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
+        charts.dots({"h": [DotRow("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
         charts.heat_maps({"one": [[0.1, math.nan], [0.3, 0.4]], "two": [[0, 1], [1, 0]]}, "x", "y", "v", 0.25, True),
         charts.histograms({"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"),
         charts.boxes({"t": [("0", (1.0, 2.0), 3.0)]}, "x", {"t": "y"}, ("run", "aggregate")),
@@ -147,6 +147,8 @@ def test_the_trade_off_has_four_panels_and_takes_the_place_of_an_ending(tmp_path
     found = texts(written[1])
     assert {"RaB (TF)", "ARaB (TF)", "RaB (Boolean)", "ARaB (Boolean)"} <= set(found)
     assert found.count("alpha 0") == 4
+    both = tradeoff_plot(tmp_path / "both", sweep([1.0, 0.0]), control=("uniform", sweep([1.0, 0.3])), name="paired")
+    assert [texts(both[1]).count(name) for name in ("paired", "uniform")] == [4, 4]  # in the legends
     assert tradeoff_plot(tmp_path / "alpha0.5", [row("BM25", None, 0.3, 0.1)])[0] == tmp_path / "alpha0.5.png"
 
 

@@ -34,7 +34,8 @@ from backpack_rank.reporting.page.pictures import page_charts, write_pictures
 from backpack_rank.reporting.page.provenance import git_commit, provenance
 from backpack_rank.reporting.page.render import GROUPS, SECTIONS, Limits, render, write_page
 from backpack_rank.reporting.page.text import cut, mark_words
-from backpack_rank.reporting.rows import Cell, ComparisonTable
+from backpack_rank.reporting.table import Cell, Group, Row, Section
+from backpack_rank.reporting.table import Table as ComparisonTable
 from backpack_rank.reporting.vega import COLOURS, DARK, chart_script
 from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
@@ -380,8 +381,9 @@ def test_figures_with_names_that_look_alike_are_kept_apart():
 
 
 def test_a_comparison_has_letters_raised_and_the_best_bold():
-    grid = ComparisonTable("<t>", ("nDCG@10",), (("a", "BM25", (Cell(0.3),)), ("b", "<x>", (Cell(0.4, True, ("a",)),))))
-    table = comparison_table(grid, ("note",))
+    rows = [Row(("a", "BM25"), [Cell("0.3000")]), Row(("b", "<x>"), [Cell("0.4000", True, "a")])]
+    compared = ComparisonTable("", "<t>", ("", "system"), [Group("", ("nDCG@10",))], [Section("", rows)], ["note"])
+    table = comparison_table(compared)
     assert table.rows == (("a BM25", "0.3000"), ("b <x>", Markup("<b>0.4000</b><sup>a</sup>")))
     html = render(Page("t", comparison=(table,)))
     assert "<b>0.4000</b><sup>a</sup>" in html
@@ -400,7 +402,7 @@ def test_a_sense_panel_is_made_from_profiles():
 
 def test_provenance_names_versions_data_command_and_sign():
     date = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
-    items = dict(provenance(ABOUT, ["msmarco/train"], date, ["evaluate.py", "run=a b"]).items)
+    items = dict(provenance(ABOUT, ["msmarco/train"], date, ["evaluate.py", "run=a b"]))
     assert items["date"] == "2026-01-02 03:04 UTC"
     assert items["command"] == "evaluate.py 'run=a b'"
     assert items["data"] == "wikiqa/test; wikiqa/test: 20 gender-neutral queries; msmarco/train"

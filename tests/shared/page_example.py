@@ -17,7 +17,6 @@ from backpack_rank.reporting.page.data import (
     Page,
     Policies,
     PolicyResult,
-    Provenance,
     RankedDocument,
     Sense,
     SensePanel,
@@ -90,6 +89,6 @@ def full_page(queries: int = 3, documents: int = 3) -> Page:
         senses=SensePanel(senses),
         attribution=(Attribution("q1 / d1", Markup('<p class="given">shown as it is</p>')),),
         configuration=f"alpha: 0.5\nname: '{HOSTILE}'\n",
-        provenance=Provenance((("command", f"evaluate.py {HOSTILE}"),)),
+        provenance=(("command", f"evaluate.py {HOSTILE}"),),
         notes=("A note.",),
     )

@@ -10,7 +10,8 @@ from backpack_rank.evaluation.results import Report, RunInfo, SystemResult
 from backpack_rank.reporting.page.data import Page, Sense, SensePanel, Table
 from backpack_rank.reporting.page.figures import cutoff_gallery, figure_of, headline_table, tradeoff_gallery
 from backpack_rank.reporting.report_tables import describe
-from backpack_rank.reporting.rows import Cell, ComparisonTable
+from backpack_rank.reporting.table import Cell
+from backpack_rank.reporting.table import Table as ComparisonTable
 from backpack_rank.senses.profiles import SenseProfile
 
 _HEADLINE = ("nDCG@10", "MRR@10", "RR@10", "AP", "ARaB(tf)@10", "RaB(tf)@10", "NFaiRR@10")
@@ -64,10 +65,10 @@ def page_of_rows(
     )
 
 
-def comparison_table(grid: ComparisonTable, notes: Sequence[str] = ()) -> Table:
+def comparison_table(table: ComparisonTable) -> Table:
     """A table of a comparison: the best figure of a column bold, letters of significance raised."""
-    rows = tuple((f"{letter} {system}", *map(_compared, cells)) for letter, system, cells in grid.lines)
-    return Table(("system", *grid.measures), rows, grid.title, notes=tuple(notes))
+    rows = tuple((" ".join(labels), *map(_compared, cells)) for labels, cells in table.rows)
+    return Table(("system", *table.groups[0].columns), rows, table.title, notes=tuple(table.notes))
 
 
 def sense_panel(
@@ -103,8 +104,8 @@ def sense_panel(
 
 
 def _compared(cell: Cell) -> str:
-    text = Markup("<b>{}</b>").format(cell.figure) if cell.best else Markup("{}").format(cell.figure)
-    return text + Markup("<sup>{}</sup>").format(cell.raised) if cell.letters else text
+    text = Markup("<b>{}</b>" if cell.bold else "{}").format(cell.text)
+    return text + Markup("<sup>{}</sup>").format(cell.raised) if cell.raised else text
 
 
 def _headline_measures(rows: Sequence[SystemResult], wanted: Sequence[str] | None) -> tuple[str, ...]:

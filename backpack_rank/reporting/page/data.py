@@ -275,13 +275,6 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """Where the numbers come from: (name, value) in the order in which they are shown."""
-
-    items: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class Page:
     """The whole report; a section that is None (or empty) is left out.
 
@@ -300,7 +293,7 @@ class Page:
         senses: sense panel.
         attribution: chosen pairs.
         configuration: YAML of the run.
-        provenance: versions, date, command line, data.
+        provenance: (name, value) of versions, date, command line and data.
         notes: further sentences for a reader.
     """
 
@@ -318,5 +311,5 @@ class Page:
     senses: SensePanel | Missing | None = None
     attribution: tuple[Attribution, ...] | Missing = ()
     configuration: str = ""
-    provenance: Provenance | None = None
+    provenance: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import TypeVar
 
 from markupsafe import Markup
@@ -14,6 +14,7 @@ from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting import charts, tradeoff_chart, vega
 from backpack_rank.reporting.charts import Line
 from backpack_rank.reporting.page.data import Figure, Gallery, Panel, Policies, Table
+from backpack_rank.reporting.report_tables import split_measure
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.tradeoff_chart import Position
 
@@ -22,6 +23,7 @@ Settings = Mapping[str, Sequence[SystemResult]]
 AS_IT_IS = "the ranker as it is"
 _Named = TypeVar("_Named", Figure, Panel)
 _FIRST = ("ARaB(tf)", "10")
+_TICKS = (0, 0.2, 0.4, 0.6, 0.8, 1)
 _UNBIASED_AT_ZERO = ("RaB", "ARaB")
 _IN_WORDS = {
     "RaB": "rank bias",
@@ -140,20 +142,12 @@ def policy_figures(policies: Policies) -> list[Figure]:
                 series.append(_line(policy, known, is_control(policy)))
         if series:
             zero = measure.startswith((*_UNBIASED_AT_ZERO, "|gap|", "gap", "swap change"))
-            spec = charts.lines(
-                series,
-                "alpha",
-                _in_words(measure),
-                zero=zero,
-                band=True,
-                ticks=(0, 0.2, 0.4, 0.6, 0.8, 1),
-                height=220,
-                framed=True,
-            )
+            words = _in_words(measure)
+            spec = charts.lines(series, "alpha", words, zero=zero, band=True, ticks=_TICKS, height=220, framed=True)
             title = f"{measure} over alpha"
             text = f"{title}, one line for each of {len(series)} policies"
-            figure = Figure(vega.stem_of("policies", measure), title, text, spec)
-            found.append(replace(figure, values=_values(title, "policy", series, "alpha")))
+            values = _values(title, "policy", series, "alpha")
+            found.append(Figure(vega.stem_of("policies", measure), title, text, spec, values))
     return _distinct(found)
 
 
@@ -163,14 +157,10 @@ def share_figures(policies: Policies, groups: Sequence[str]) -> list[Figure]:
     parts = (f"prefers {groups[0]}", f"prefers {groups[1]}", "neither")
     for policy in _names(policies):
         own = sorted((one for one in policies.results if one.policy == policy and one.shares), key=lambda r: r.alpha)
-        columns = {
-            f"{one.alpha:g}": (one.shares.first, one.shares.second, one.shares.neither) for one in own if one.shares
-        }
+        columns = {f"{one.alpha:g}": astuple(one.shares) for one in own if one.shares}
         if columns:
-            text = f"Preferences of {policy} over alpha: " + "; ".join(
-                f"alpha {name}: {values[0]:.0%} {groups[0]}, {values[1]:.0%} {groups[1]}"
-                for name, values in columns.items()
-            )
+            said = [f"alpha {at}: {a:.0%} {groups[0]}, {b:.0%} {groups[1]}" for at, (a, b, _) in columns.items()]
+            text = f"Preferences of {policy} over alpha: {'; '.join(said)}"
             found.append(Figure(vega.stem_of("shares", policy), policy, text, charts.shares(columns, parts, "alpha")))
     return _distinct(found)
 
@@ -193,27 +183,22 @@ def headline_table(
         policy: what all systems with an alpha share, where settings name none.
         significant: whether a measure of a system of a setting differs from the ranker as it is.
     """
-    lines: list[tuple[str, ...]] = []
-    marked: list[int] = []
+    lines: dict[tuple[str, ...], bool] = {}
     starred = False
     for name, rows in settings.items():
         setting = Setting.of(name)
         for row in sorted(rows, key=lambda row: (row.alpha is not None, -(row.alpha or 0))):
             position = "" if row.alpha is None else f"{row.alpha:g}"
             one = "" if row.alpha is None else AS_IT_IS if row.alpha == 1 else setting.policy or policy
-            label = ", ".join(
-                part for part in (one or row.label, setting.rest if row.alpha is not None else "") if part
-            )
+            label = ", ".join(filter(None, (one or row.label, "" if row.alpha is None else setting.rest)))
             stars = [significant(name, row, measure) for measure in measures]
             starred = starred or any(stars)
             cells = (_cell(figure_of(row, measure), star) for measure, star in zip(measures, stars, strict=True))
-            line = (label, position, *cells)
-            if line not in lines:
-                marked += [len(lines)] if alpha is not None and row.alpha == alpha else []
-                lines.append(line)
+            lines.setdefault((label, position, *cells), alpha is not None and row.alpha == alpha)
+    marked = tuple(number for number, of_alpha in enumerate(lines.values()) if of_alpha)
     notes = ("* differs significantly from the ranker as it is (Holm-corrected over the alphas of a policy).",)
     header = ("system", "alpha", *(measure.replace(" (swapped)", "") for measure in measures))
-    return Table(header, tuple(lines), caption, 2, notes if starred else (), tuple(marked))
+    return Table(header, tuple(lines), caption, 2, notes if starred else (), marked)
 
 
 def figure_text(figure: Estimate | None, digits: int = 4) -> str:
@@ -232,18 +217,10 @@ def interval(figure: Estimate) -> tuple[float, float] | None:
     return figure.low, figure.high
 
 
-def split_measure(measure: str) -> tuple[str, str]:
-    """``RaB(tf)@10`` as ``("RaB(tf)", "10")``; a measure without a cut-off has an empty one."""
-    name, _, cutoff = measure.rpartition("@")
-    return (name, cutoff) if name else (measure, "")
-
-
 def figure_of(row: SystemResult, measure: str) -> Estimate | None:
     """A measure of a system, of any kind; None where it has none, or no number."""
-    for block in row.blocks.values():
-        if measure in block.figures and _finite(block.figures[measure]):
-            return block.figures[measure]
-    return None
+    figure = row.figure(measure)
+    return figure if figure is not None and math.isfinite(figure.mean) else None
 
 
 def _tradeoffs(settings: Settings, measure: str, bias: str) -> list[Figure]:
@@ -270,28 +247,20 @@ def _tradeoffs(settings: Settings, measure: str, bias: str) -> list[Figure]:
         title = setting.title or f"{measure} against {bias}"
         stem = vega.stem_of("tradeoff", f"{bias} {name}".strip())
         rows = [row for row in settings[name] if _position(row, measure, bias, "")]
-        cells = tuple(
-            (row.label, figure_text(figure_of(row, bias)), figure_text(figure_of(row, measure))) for row in rows
-        )
-        text = f"{measure} against {bias}, {setting.title or 'by alpha'}: " + "; ".join(
-            f"{label} {bias} {x}, {measure} {y}" for label, x, y in cells
-        )
+        cells = tuple((row.label, *(figure_text(figure_of(row, name)) for name in (bias, measure))) for row in rows)
+        said = "; ".join(f"{label} {bias} {x}, {measure} {y}" for label, x, y in cells)
+        text = f"{measure} against {bias}, {setting.title or 'by alpha'}: {said}"
         note = "; ".join(f"{one.name} ({measure} {one.y:.3f})" for one in left_out)
-        values = Table(
-            ("system", bias, measure),
-            cells,
-            f"Values of the figure: {title}",
-            notes=(f"Outside the figure: {note}.",) if note else (),
-        )
+        notes = (f"Outside the figure: {note}.",) if note else ()
+        values = Table(("system", bias, measure), cells, f"Values of the figure: {title}", notes=notes)
         figures.append(Figure(stem, title, text, spec, values))
     return figures
 
 
 def _dial(rows: Sequence[SystemResult], measure: str, bias: str, name: str) -> list[Position]:
     dial = sorted((row for row in rows if row.alpha is not None), key=lambda row: -(row.alpha or 0))
-    named = [(row, AS_IT_IS if row.alpha == 1 else f"{name}, alpha {row.alpha:g}") for row in dial]
-    if name == "alpha":
-        named = [(row, AS_IT_IS if row.alpha == 1 else f"alpha {row.alpha:g}") for row in dial]
+    of = "" if name == "alpha" else f"{name}, "
+    named = [(row, AS_IT_IS if row.alpha == 1 else f"{of}alpha {row.alpha:g}") for row in dial]
     return [one for row, label in named if (one := _position(row, measure, bias, label)) is not None]
 
 
@@ -366,8 +335,7 @@ def _axis_title(name: str, cutoff: str) -> str:
 
 
 def _in_words(name: str) -> str:
-    words = _words_of(name.replace(" (swapped)", ""))
-    return words or name
+    return _words_of(name.replace(" (swapped)", "")) or name
 
 
 def _words_of(name: str) -> str | None:

@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 
 from backpack_rank.evaluation.results import RunInfo
-from backpack_rank.reporting.page.data import Provenance
 
 _PACKAGES = ("backpack-rank", "torch", "transformers")
 
@@ -22,7 +21,7 @@ def provenance(
     data: Sequence[str] = (),
     date: datetime.datetime | None = None,
     command: Sequence[str] | None = None,
-) -> Provenance:
+) -> tuple[tuple[str, str], ...]:
     """Collect what a reader needs to get the same numbers again.
 
     Args:
@@ -45,7 +44,7 @@ def provenance(
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("git commit", git_commit(Path(__file__).parent)),
     ]
-    return Provenance(tuple((name, value) for name, value in found if value))
+    return tuple((name, value) for name, value in found if value)
 
 
 def git_commit(folder: Path) -> str:

@@ -86,7 +86,7 @@ def render(page: Page, limits: Limits = Limits()) -> str:
     templates = resources.files(__package__) / "templates"
     drawn = page.tradeoff or page.cutoffs or page.policies
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             page=page,
@@ -107,7 +107,8 @@ def page_style() -> Markup:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of all pages."""
     environment = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,
