@@ -35,6 +35,7 @@ from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
 from backpack_rank.reporting.comparison import distinct_labels, print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
 from backpack_rank.reporting.report_tables import print_report
+from backpack_rank.reporting.run_metadata import write_submission
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import AggregatedRuns, FirstStageOrder, RecalibratedRun, Reranker, SavedRun
 from backpack_rank.senses.policies import check_alpha
@@ -315,6 +316,8 @@ def _write(settings: EvaluationSettings, folder: Path, found: _Evaluated, quiet:
     report = table.report()
     settings.save(folder, found.checkpoint)
     write_runs(folder, found.systems, found.data)
+    if settings.runs is None:
+        _write_submission(folder / "tira", settings, found)
     values = [(system.label, of.values) for system in table.systems for of in system.values.values()]
     write_per_query(folder / "per_query.csv", values)
     write_report(folder, report)
@@ -343,6 +346,24 @@ def write_runs(folder: Path, systems: Sequence[SystemRuns], data: EvaluationData
         for name, run in parts.items():
             tag = run_tag(system.label)
             write_run(folder / "runs" / f"{tag}__{slugify(name)}.run", run, tag)
+
+
+def _write_submission(folder: Path, settings: EvaluationSettings, found: _Evaluated) -> None:
+    """The last system's ranking of the test set, as TIRA takes it."""
+    last, stage = found.systems[-1], found.data.stage
+    params: dict[str, object] = {} if found.checkpoint is None else {"ranker": str(found.checkpoint)}
+    what = last.label
+    if found.reranker is not None and last.alpha is not None:
+        what = f"{found.reranker.scorer.ranker.label}, policy {settings.policy.name} at alpha={last.alpha:g}"
+        params |= {"policy": settings.policy.name, "alpha": last.alpha}
+    write_submission(
+        folder,
+        last.test,
+        run_tag(last.label),
+        collection=found.data.test.name,
+        description=f"{what}, over the candidates of {stage}.",
+        stages=[{"name": stage, "method": "first stage"}, {"name": last.label, "method": "reranker", "params": params}],
+    )
 
 
 def run_tag(label: str) -> str:
