@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection as Sized
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.data.collection import Collection, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run
-from backpack_rank.evaluation.results import Estimate, Report
+from backpack_rank.evaluation.results import Estimate, Report, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.pipelines.evaluate import evaluation_loader, run_tag
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
@@ -28,6 +29,7 @@ from backpack_rank.reporting.page.figures import AS_IT_IS
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
 
+log = logging.getLogger(__name__)
 DRAWN = ("|gap|/std", "swap change/std (swapped)", "ARaB(tf)@10", "nDCG@10", "NFaiRR@10")
 
 
@@ -83,12 +85,14 @@ class Choice:
         sweep: all systems.
         ranks: those whose scores are not all equal.
         best: of each policy that is no control, where one keeps the effectiveness.
-        on_dev: whether alpha was chosen on dev queries (``alpha=auto``) and not on those of the sweep.
+        dev: measures on dev queries, by setting and alpha; empty where those of the sweep decide.
+        on_dev: whether dev queries decide, those of ``dev`` or of ``alpha=auto``.
     """
 
     sweep: Sweep
     ranks: tuple[SweepEntry, ...]
     best: tuple[SweepEntry, ...]
+    dev: Mapping[tuple[str, float | None], SystemResult]
     on_dev: bool
 
     @classmethod
@@ -99,15 +103,26 @@ class Choice:
             for entry in sweep.entries
             if entry.row.alpha not in (None, 1) and sweep.base(entry.setting) and _ranks(folder, entry)
         ]
-        best = []
-        for setting in sweep.settings:
-            base = sweep.base(setting)
-            if base is not None and not Setting.of(setting).is_control:
-                own = [entry for entry in ranks if entry.setting == setting]
-                row = least_bias(base.row, (entry.row for entry in own))
-                best += [entry for entry in own if entry.row is row]
-        on_dev = bool(ranks) and all(_job(folder, entry).settings.alpha == AUTO for entry in ranks)
-        return cls(sweep, tuple(ranks), tuple(best), on_dev)
+        chosen = bool(ranks) and all(_job(folder, entry).settings.alpha == AUTO for entry in ranks)
+        asked = [] if chosen else [entry for entry in ranks if not Setting.of(entry.setting).is_control]
+        dev = _measured_on_dev(folder, sweep, asked)
+        found = cls(sweep, tuple(ranks), (), dev, chosen or bool(dev))
+        own = [
+            [entry for entry in ranks if entry.setting == setting]
+            for setting in sweep.settings
+            if not Setting.of(setting).is_control
+        ]
+        best = [entry for entries in own if (entry := found.least(entries)) is not None]
+        return replace(found, best=tuple(best))
+
+    def least(self, entries: Sequence[SweepEntry]) -> SweepEntry | None:
+        """The entry of one ranker with the smallest bias of those that keep the effectiveness; None without one."""
+        if not entries:
+            return None
+        rows = [self.dev.get((entry.setting, entry.row.alpha), entry.row) for entry in entries]
+        base = self.base(entries[0])
+        row = least_bias(self.dev.get((base.setting, base.row.alpha), base.row), rows)
+        return next((entry for entry, own in zip(entries, rows, strict=True) if own is row), None)
 
     def base(self, entry: SweepEntry) -> SweepEntry:
         """The ranker as it is, which an entry changes."""
@@ -120,8 +135,8 @@ class Choice:
         fallback = [self._least(name) for name in self.sweep.settings]
         found = [entry for entry in fallback if entry is not None]
         own = [entry for entry in found if not Setting.of(entry.setting).is_control] or found
-        row = least_bias(self.base(self.best[0]).row, (entry.row for entry in self.best)) if self.best else None
-        return sorted(own, key=lambda entry: entry.row is not row)
+        first = self.least(self.best)
+        return sorted(own, key=lambda entry: entry is not first)
 
     def answer(self) -> Answer | None:
         """What the dial does, in words; None without a position of the dial beside alpha 1."""
@@ -212,6 +227,37 @@ def _job(folder: Path, entry: SweepEntry) -> _Job:
     config = OmegaConf.load(folder / entry.job / CONFIG)
     assert isinstance(config, DictConfig)
     return _Job(folder / entry.job, EvaluationSettings.of(config), entry)
+
+
+def _measured_on_dev(
+    folder: Path, sweep: Sweep, entries: Sequence[SweepEntry]
+) -> dict[tuple[str, float | None], SystemResult]:
+    """Measures on dev of settings and of the ranker as it is, by setting and alpha.
+
+    Empty where jobs differ in more than policy and alpha, where there is no dev split, and where it has more queries
+    than the test split: a page must not take longer than its sweep.
+    """
+    if len({Setting.of(entry.setting).rest for entry in entries}) != 1:
+        return {}
+    settings = _job(folder, entries[0]).settings
+    checkpoint = settings.find_ranker()
+    dataset = settings.dataset(checkpoint)
+    if not dataset.has("dev") or len(dataset.split("dev").queries) > len(dataset.split("test").queries):
+        return {}
+    metrics = settings.metrics(dataset)
+    try:
+        data = load_evaluation_data(dataset, settings.attribute, metrics.fairness.lexicon, "dev", swap=False)
+    except ValueError as error:  # no neutral query, for example
+        log.info("the dev split cannot say which setting to show: %s", error)
+        return {}
+    plain = settings.reranker(checkpoint, fit_on=lambda: evaluation_loader(settings, dataset, metrics)("dev"))
+    bases = {base.setting: base for entry in entries if (base := sweep.base(entry.setting)) is not None}
+    found: dict[tuple[str, float | None], SystemResult] = {}
+    for entry in [*bases.values(), *entries]:
+        policy = _job(folder, entry).settings.policy
+        table = metrics.evaluate([plain.with_policy(policy, entry.row.alpha or 0.0)], data)
+        (found[entry.setting, entry.row.alpha],) = table.report().rows
+    return found
 
 
 def _bias_queries(settings: EvaluationSettings, dataset: Dataset) -> tuple[Collection, str]:

@@ -79,10 +79,11 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Wo
     shutil.rmtree(cache, ignore_errors=True)  # other tests share it
     shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
     entries = list(cache.glob("*.npy"))
-    assert len(entries) == 2, "the candidates as they are, and in swapped wording"
+    assert len(entries) == 3, "the candidates as they are and in swapped wording, and those of dev"
     folder = trained.newest("sweep")
     assert {"sweep.csv", "sweep.json", "tradeoff.png"} <= {path.name for path in folder.iterdir()}
     assert "tradeoff.png" in shown
+    assert "chosen on the dev queries" in (folder / "report.html").read_text()
     jobs = {path.parent.name: path.parent for path in folder.glob("*/measures.json")}
     assert set(jobs) == {"alpha-1", "alpha-0.5", "alpha-0"}
     scores = {name: next((job / "runs").glob("alpha*")) for name, job in jobs.items()}
