@@ -153,7 +153,8 @@ class _Service:
             as_list = body.as_list
             job.deadline = deadline if body.timeout is None else min(deadline, started + body.timeout)
             notes = request.scope["state"]["notes"]
-            notes |= {"model": job.served.name, "documents": len(job.documents), "tokens": job.tokens}
+            notes |= {"model": job.served.name, "policy": body.policy, "alpha": body.alpha}
+            notes |= {"documents": len(job.documents), "tokens": job.tokens}
             self._batcher.submit(job)
             scores = await _before(asyncio.wrap_future(job.future), gone, job.deadline)
             if job.started is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -35,14 +36,12 @@ class JsonLines(logging.Formatter):
 
 
 class Server(uvicorn.Server):
-    """Stops when the rankers cannot be loaded, and says where it listens."""
+    """Stops when the rankers cannot be loaded."""
 
-    def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
+    def __init__(self, app: FastAPI) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                host=settings.host,
-                port=settings.port,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -72,13 +71,15 @@ def run(options: Namespace) -> None:
         app = create_app(loaders_of(options), settings)
     except (OSError, ValueError) as error:
         raise SystemExit(f"backpack-rank serve: {error}") from error
-    logging.info("listening at http://%s:%d, API at /docs; loading rankers", settings.host, settings.port)
-    server = Server(app, settings)
-    server.run()
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise SystemExit(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}") from error
+    logging.info("http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1])
+    Server(app).run([listening])
     if (failure := app.state.batcher.failure) is not None:
         raise SystemExit(f"backpack-rank serve: {failure}")
-    if not server.started:
-        raise SystemExit(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}; see --port")
 
 
 def settings_of(options: Namespace) -> ServerSettings:
