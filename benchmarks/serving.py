@@ -1,7 +1,7 @@
 """The server under load, against the reranker alone: ``python -m benchmarks.serving``.
 
-Real HTTP on loopback. The server is a process (``backpack-rank serve``), the clients are another. The reranker alone runs
-in this one while the others are idle, before and after every load, so that each share is of its own minutes.
+Real HTTP on loopback. The server is a process (``backpack-rank serve``), the clients are another. The reranker alone
+runs in this one while the others are idle, before and after every load, so that each share is of its own minutes.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ REQUESTS = st.lists(
 
 
 @given(REQUESTS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(standing, reranker, sentences, requests):
     server, gate = standing
     gate.entered.clear()
