@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -140,7 +141,7 @@ class Job:
             return
 
 
-class Served:
+class Served(ABC):
     """A ranker under its name on the server.
 
     Attributes:
@@ -155,6 +156,7 @@ class Served:
     max_length: int | None = None
     tokens_per_batch: int = 0
 
+    @abstractmethod
     def job(
         self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
     ) -> Job:
@@ -169,13 +171,12 @@ class Served:
         Raises:
             RequestError: 400, what cannot be done with this ranker.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, slices: Sequence[Slice]) -> None:
         """Write the scores of slices of one key; called in the thread of the model."""
-        raise NotImplementedError
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> None:  # noqa: B027
         """Run the model once at every size, so that the first client does not wait for it."""
 
 
@@ -326,11 +327,10 @@ class _Reading:
         self._ranker, self._tokenizer, self._max_tokens = ranker, tokenizer, max_tokens
         self._texts = [(query, document) for document in documents]
         self._query = tokenizer.encode_query(query)
-        encoded = [ids[:max_tokens] for ids in tokenizer.encode(documents)]
-        self._sequences = [tokenizer.join(self._query, ids) for ids in encoded]
+        encoded = tokenizer.encode(documents)
+        self._sequences = [tokenizer.join(self._query, ids[:max_tokens]) for ids in encoded]
         bare = len(tokenizer.join(self._query, self._query[:0]))
-        whole = [len(ids) for ids in encoded] if max_tokens is None else map(len, tokenizer.encode(documents))
-        self._cut = sum(len(s) < bare + n for s, n in zip(self._sequences, whole, strict=True))
+        self._cut = sum(len(one) < bare + len(ids) for one, ids in zip(self._sequences, encoded, strict=True))
         self._views = views
 
     def job(self) -> Job:
