@@ -76,8 +76,9 @@ def main() -> None:
         for row in rows
         if row["clients"] >= 8
     ]
-    growth = rows[-1]["resident_mb"] - rows[0]["resident_mb"]
-    goals.append(Goal("memory that the server gained since the first load, MB", growth, 100, False, judged))
+    if len(rows) > 1:
+        growth = rows[-1]["resident_mb"] - rows[0]["resident_mb"]
+        goals.append(Goal("memory that the server gained since the first load, MB", growth, 100, False, judged))
     bad = sum(count for row in rows for status, count in row["statuses"].items() if int(status) >= 500)
     goals.append(Goal("answers of 5xx", bad, 0, False))
     print_table(console, "goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])

@@ -271,21 +271,15 @@ class _Envelope:
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         notes: dict[str, Any] = {}
         scope.setdefault("state", {}).update(request_id=request_id, notes=notes)
-        started, status = time.monotonic(), 500
+        started = time.monotonic()
+        status: int | None = None
 
-        async def send_with_id(message: Message) -> None:
+        async def tracked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
             await send(message)
-
-        begun = False
-
-        async def tracked(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send_with_id(message)
 
         try:
             if self._settings.answers_host(headers.get("host", "")):
@@ -297,11 +291,11 @@ class _Envelope:
         except Exception as error:
             # Only where it happened: a message may have a client's text in it.
             log.error("%s:\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
-            if not begun:
+            if status is None:
                 with suppress(Exception):
                     await _response(RequestError(500, "the server has made a mistake"))(scope, receive, tracked)
         finally:
-            self._report(scope, request_id, status, time.monotonic() - started, notes)
+            self._report(scope, request_id, status or 500, time.monotonic() - started, notes)
 
     def _report(self, scope: Scope, request_id: str, status: int, seconds: float, notes: dict[str, Any]) -> None:
         route = getattr(scope.get("route"), "path", "other")

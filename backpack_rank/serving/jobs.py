@@ -31,8 +31,6 @@ from backpack_rank.serving.bodies import RequestError
 DEFAULT_POLICY = "lowest_senses"
 _ROWS = 512
 """Documents of a request that are sorted by length together, as a reranker does it."""
-_TOKEN_STATES = 256_000_000
-"""Bytes of token states that are kept between batches on a CPU."""
 
 
 class NotFiniteError(ValueError):
@@ -106,6 +104,7 @@ class Job:
     queued: float = 0.0
     started: float | None = None
     turns: int = 0
+    states: TokenStateCache | None = None
 
     def seal(self) -> None:
         """Count the work, once all slices are there."""
@@ -193,7 +192,6 @@ class ServedPointwise(Served):
         self._policies: dict[str, Policy] = {}
         self._moved: dict[str, View] = {}
         self._cached_views = lru_cache(maxsize=1024)(self._views)
-        self._token_states: TokenStateCache | None = None
         self.policies = tuple(name for name in POLICIES if self._fits(name))
 
     def job(
@@ -212,12 +210,15 @@ class ServedPointwise(Served):
         sequences = [part.sequences[place] for one, part in parts for place in one.places]
         batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)
         options: dict[str, Any] = {"token_shift": parts[0][1].shift}
-        if isinstance(self._scorer.ranker, BackpackForRanking) and self._scorer.device.type == "cpu":
-            options["token_states"] = self._states(self._scorer.ranker)
+        ranker, job = self._scorer.ranker, slices[0].job
+        if isinstance(ranker, BackpackForRanking) and self._scorer.device.type == "cpu":
+            # Of this request alone, as a reranker has it: what others have left would show in the last bits.
+            job.states = job.states or TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
+            options["token_states"] = job.states
         if any(part.weights is not None and len(part.weights) > 1 for _, part in parts):
             self._score_curves(parts, batch, options)
             return
-        found = self._scorer.ranker(batch, sense_weights=_weights_of(parts), **options).scores.float().cpu().numpy()
+        found = ranker(batch, sense_weights=_weights_of(parts), **options).scores.float().cpu().numpy()
         start = 0
         for one, part in parts:
             _put(one, part, found[None, start : start + len(one.places)])
@@ -239,17 +240,6 @@ class ServedPointwise(Served):
             weights = [None] if part.weights is None else list(part.weights)
             _put(one, part, np.stack([ranker.score_senses(own, row).float().cpu().numpy() for row in weights]))
             start += len(one.places)
-
-    def _states(self, ranker: BackpackForRanking) -> TokenStateCache:
-        states = self._token_states
-        table = None if states is None else states.table
-        if states is not None and table is not None:
-            used = int(states.known.sum()) * table.shape[-1] * table.element_size()
-            states = states if used < _TOKEN_STATES else None
-        if states is None:
-            states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
-        self._token_states = states
-        return states
 
     def _tokenizer(self) -> PairTokenizer:
         """A tokenizer of this thread's own, read from the same rules: one is not for several threads."""

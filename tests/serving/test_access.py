@@ -6,7 +6,7 @@ import logging
 from argparse import Namespace
 
 import pytest
-from rerank_servers import running, wait_for
+from rerank_servers import gated, running, wait_for
 
 from backpack_rank import cli
 from backpack_rank.models.factory import save_ranker
@@ -106,6 +106,23 @@ def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
     shown = "\n".join(JsonLines().format(record) for record in caplog.records)
     assert '"event": "request"' in shown
     assert "secret" not in shown
+
+
+def test_a_mistake_of_the_server_is_a_500_that_quotes_no_text(pointwise, monkeypatch, caplog):
+    with gated(pointwise()) as (server, gate):
+
+        def job(query, *rest):
+            raise RuntimeError(query)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(gate, "job", job)
+            response = server.rerank(**GOOD)
+        assert response.status_code == 500
+        assert response.json()["error"]["message"] == "the server has made a mistake"
+        assert response.headers["x-request-id"]
+        assert "RuntimeError" in caplog.text
+        assert "secret" not in caplog.text
+        assert server.rerank(**GOOD).status_code == 200
 
 
 def test_metrics_count_what_was_asked_scored_and_refused(pointwise):
