@@ -7,9 +7,9 @@ import math
 import threading
 import time
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 
 from backpack_rank.serving.bodies import RequestError
 from backpack_rank.serving.jobs import Job, Served, Slice
@@ -105,12 +105,14 @@ class Batcher:
             self._held.add(job)
             self._queue.append(job)
             self._changed.notify()
-        job.future.add_done_callback(lambda future: self._leave(job, future))
+        # A future keeps its callbacks: through a weak reference, so that a request's memory is freed as it is answered.
+        own = weakref.ref(job)
+        job.future.add_done_callback(lambda _: self._leave(own()))
 
-    def _leave(self, job: Job, _future: Future) -> None:
+    def _leave(self, job: Job | None) -> None:
         """Scored, failed or cancelled: its tokens are free."""
         with self._changed:
-            if job in self._held:
+            if job is not None and job in self._held:
                 self._held.discard(job)
                 self._tokens -= job.tokens
                 if job in self._queue:
@@ -123,8 +125,8 @@ class Batcher:
                 ranker.warm_up()
                 self.rankers[name] = ranker
             self._ready.set()
-            while slices := self._next():
-                self._work(slices)
+            while self._work():
+                pass
         except Exception as error:
             self.failure = error
             log.error("the thread of the model ended", exc_info=error)
@@ -168,9 +170,13 @@ class Batcher:
         head.turns += 1
         if head.slices and head.turns % _TURN == 0:
             self._queue.rotate(-1)
+            head.states = None
         return chosen
 
-    def _work(self, slices: Sequence[Slice]) -> None:
+    def _work(self) -> bool:
+        """Score a batch, as soon as there is one; False when the server stops."""
+        if not (slices := self._next()):
+            return False
         started, tokens = time.monotonic(), sum(one.tokens for one in slices)
         self._score(slices)
         seconds = time.monotonic() - started
@@ -182,6 +188,7 @@ class Batcher:
             one.job.pending -= 1
             if one.job.pending == 0 and not one.job.future.done():
                 one.job.finish()
+        return True
 
     def _score(self, slices: Sequence[Slice]) -> None:
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -173,6 +175,21 @@ def test_a_text_that_breaks_a_batch_fails_its_own_request_alone(pointwise, caplo
         assert server.client.get("/health").status_code == 200
     assert "RuntimeError while scoring" in caplog.text
     assert "a poisoned text" not in caplog.text
+
+
+def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
+    with gated(pointwise()) as (server, gate):
+        gc.collect()
+        gc.disable()
+        try:
+            assert server.rerank(query=QUERY, documents=list(sentences)).status_code == 200
+            assert server.rerank(query=QUERY, documents=list(sentences), timeout=1e-6).status_code == 504
+            jobs = [weakref.ref(one.job) for batch in gate.entered for one in batch]
+            assert jobs
+            gate.entered.clear()
+            wait_for(lambda: not [job for job in jobs if job() is not None])
+        finally:
+            gc.enable()
 
 
 def test_a_long_request_lets_others_go_first(pointwise, sentences):
