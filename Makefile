@@ -1,21 +1,27 @@
 # make run: set up, train on the synthetic collection, sweep alpha, show the result.
-# make test: set up, the tests.   make test-all: those with a browser, a wheel, several processes, and the benchmarks.
+# make serve: set up, answer rerank requests with the ranker of make run.
+# make test: set up, the tests.   make test-all: those with a browser, a wheel, other libraries, several processes, and
+# the benchmarks.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-all lint format clean
+.PHONY: run serve test test-all lint format clean
 
 run: $(STAMP)
 	$(BIN)/python train.py
 	$(BIN)/python evaluate.py -m policy=lowest_senses,uniform,paired_tokens alpha=1,0.5,0
 
+serve: $(STAMP)
+	$(BIN)/backpack-rank serve
+
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
-	@echo "Left out: what needs a browser, a wheel or several processes, and the benchmarks: make test-all."
+	@echo "Left out: what needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
 
 test-all: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clients]'
 	$(BIN)/python -m pytest -m "browser or packaging or processes or benchmarks"
 
 lint: $(STAMP)

@@ -1,4 +1,4 @@
-"""The command line: ``backpack-rank train ...`` and ``backpack-rank evaluate ...``, as train.py and evaluate.py do it.
+"""The command line: ``backpack-rank train|evaluate ...``, as train.py and evaluate.py do it, and the server.
 
 Help, lists of choices and mistyped options are answered from conf/ before Hydra and torch are imported.
 """
@@ -67,11 +67,12 @@ _OVERRIDE = re.compile(r"(?P<mark>[+~]*)(?P<key>[A-Za-z][\w./@-]*)(?:=(?P<value>
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``backpack-rank``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    verbs = {"train": train, "evaluate": evaluate}
+    verbs = {"train": train, "evaluate": evaluate, "serve": serve}
     if given[:1] in (["-h"], ["--help"], []):
         print("backpack-rank train|evaluate [OPTION=VALUE ...]\n")
-        print("train     trains a ranker           backpack-rank train --help")
-        print("evaluate  measures a ranker or runs  backpack-rank evaluate --help")
+        print("train     trains a ranker             backpack-rank train --help")
+        print("evaluate  measures a ranker or runs   backpack-rank evaluate --help")
+        print("serve     answers rerank requests     backpack-rank serve --help")
         return
     if given == ["--version"]:
         from backpack_rank import __version__
@@ -97,6 +98,46 @@ def evaluate(arguments: Sequence[str] | None = None) -> None:
     if answered("evaluate", given):
         return
     _run("evaluate", given)
+
+
+def serve(arguments: Sequence[str] | None = None) -> None:
+    """``backpack-rank serve``: an HTTP server for one ranker or several."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        "backpack-rank serve",
+        description="Answer rerank requests over HTTP, at any alpha. docs/serving.md describes requests and answers.",
+    )
+    parser.add_argument("ranker", nargs="?", help="folder or hub id; default: the ranker trained last")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="serve this too, under this name",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
+    parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0 takes a free one")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
+    parser.add_argument("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")
+    parser.add_argument("--no-key", action="store_true", help="no key, though other machines reach the server")
+    parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="name in the Host header")
+    parser.add_argument("--cors-origin", action="append", default=[], metavar="URL", help="let pages from there read")
+    parser.add_argument("--allow-amplification", action="store_true", help="take alpha above 1")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="default: %(default)s")
+    limits = {"documents": 1_000, "body": 8_000_000, "queue-tokens": 1_000_000, "requests": 256}
+    for name, default in limits.items():
+        parser.add_argument(f"--max-{name}", type=int, default=default, metavar="N", help="default: %(default)s")
+    options = parser.parse_args(sys.argv[2:] if arguments is None else arguments)
+    try:
+        from backpack_rank.serving.command import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
+            raise
+        raise SystemExit(f"the server needs {error.name}: pip install 'backpack-rank[serve]'") from error
+    run(options)
 
 
 def answered(script: str, arguments: Sequence[str]) -> bool:

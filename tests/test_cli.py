@@ -31,6 +31,22 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
     assert done.returncode == 0, done.stderr
 
 
+def test_help_of_the_server_comes_before_torch_and_fastapi() -> None:
+    program = (
+        "import sys\n"
+        "from backpack_rank import cli\n"
+        "try:\n"
+        "    cli.main(['serve', '--help'])\n"
+        "except SystemExit as done:\n"
+        "    assert done.code == 0\n"
+        "heavy = {'torch', 'transformers', 'fastapi', 'uvicorn'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--model NAME=FOLDER" in done.stdout
+
+
 @pytest.mark.parametrize("script", ["train", "evaluate"])
 def test_help_names_eight_examples_and_every_group(script: str) -> None:
     text = cli.help_text(script)
@@ -97,10 +113,10 @@ def test_right_options_pass(script: str, options: list[str]) -> None:
     cli.check_options(script, options)
 
 
-def test_the_console_script_has_both_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
-    assert {"train", "evaluate"} <= set(capsys.readouterr().out.split())
+    assert {"train", "evaluate", "serve"} <= set(capsys.readouterr().out.split())
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"backpack-rank evalute: use one of train, evaluate; did you mean evaluate\?"):
+    with pytest.raises(SystemExit, match=r"use one of train, evaluate, serve; did you mean evaluate\?"):
         cli.main(["evalute"])

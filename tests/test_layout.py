@@ -15,7 +15,7 @@ FLOORS = [
     ("senses", "listwise", "evaluation"),
     ("reranking", "reporting"),
     ("training", "analysis"),
-    ("pipelines", "experiments"),
+    ("pipelines", "experiments", "serving"),
     ("cli",),
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}

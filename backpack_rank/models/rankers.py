@@ -64,7 +64,7 @@ class Ranker(StrictLoading, PreTrainedModel):
 
         Args:
             batch: the texts.
-            sense_weights: M_s, one factor per sense [k]; None leaves the senses alone.
+            sense_weights: M_s, one factor per sense [k], or per text and sense [B, k]; None leaves the senses alone.
             token_shift: tokens that are read closer to the mean of their class; None: none.
             return_senses: also return the sense vectors, before any weights.
 
@@ -127,14 +127,14 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
 
         Args:
             senses: o^(l). [B, k, d]
-            sense_weights: M_s. [k]
+            sense_weights: M_s. [k], or [B, k] where texts have weights of their own
 
         Raises:
             ValueError: not one finite weight >= 0 per sense.
         """
         if sense_weights is not None:
-            check_sense_weights(sense_weights, self.config.num_senses)
-            senses = senses * sense_weights.to(senses)[:, None]
+            check_sense_weights(sense_weights, self.config.num_senses, len(senses))
+            senses = senses * sense_weights.to(senses)[..., None]
         return self.head(senses.sum(dim=-2))
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
@@ -142,9 +142,10 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         return F.linear(self.backpack(input_ids).mixed, self.backpack.get_input_embeddings().weight)
 
 
-def check_sense_weights(weights: Tensor, senses: int) -> None:
-    """Raise ``ValueError`` unless there is one finite weight >= 0 for each of k senses."""
-    if weights.shape != (senses,) or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+def check_sense_weights(weights: Tensor, senses: int, texts: int | None = None) -> None:
+    """Raise ``ValueError`` unless there is one finite weight >= 0 per sense, for all texts or for each."""
+    fits = weights.shape == (senses,) or (texts is not None and weights.shape == (texts, senses))
+    if not fits or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ValueError(f"need {senses} finite weights >= 0, one per sense, got {weights.tolist()}")
 
 

@@ -61,6 +61,19 @@ def test_sense_vectors_are_given_on_request_and_score_the_same(make_backpack, ba
     assert ranker(batch).senses is None
 
 
+@torch.no_grad()
+def test_texts_may_have_weights_of_their_own_and_score_bit_for_bit_as_under_shared_ones(make_backpack, batch):
+    ranker = make_backpack()
+    one, other = torch.linspace(0, 1, 8), torch.ones(8)
+    expected = [ranker(batch, sense_weights=weights).scores for weights in (one, other)]
+    assert torch.equal(ranker(batch, sense_weights=one.expand(3, -1)).scores, expected[0])
+    mixed = ranker(batch, sense_weights=torch.stack([one, other, one])).scores
+    assert mixed.tolist() == [expected[0][0], expected[1][1], expected[0][2]]
+    assert mixed[1] == ranker(batch).scores[1]
+    with pytest.raises(ValueError, match="need 8 finite weights"):
+        ranker(batch, sense_weights=torch.ones(3, 7))
+
+
 def test_gpt2_refuses_to_give_sense_vectors(make_gpt2, batch):
     with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
         make_gpt2()(batch, return_senses=True)

@@ -1,0 +1,1 @@
+"""The HTTP server: rerank requests in, scores under any alpha out."""

@@ -1,0 +1,323 @@
+"""The web application: routes, access, errors and log lines around the queue of the model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+import traceback
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backpack_rank import __version__
+from backpack_rank.serving.batcher import Batcher
+from backpack_rank.serving.bodies import RequestError, RerankBody, answer, error_body, read_body
+from backpack_rank.serving.jobs import Job, NotFiniteError, Served
+from backpack_rank.serving.metrics import Metrics
+from backpack_rank.serving.settings import ServerSettings
+
+log = logging.getLogger("backpack_rank.serving")
+T = TypeVar("T")
+_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+_REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_GONE = 499
+
+
+def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSettings | None = None) -> FastAPI:
+    """The application; it starts to load the rankers when a server starts it.
+
+    Args:
+        loaders: give the rankers, by the names that requests ask for; called in the thread of the model.
+        settings: limits and access.
+    """
+    settings = settings or ServerSettings()
+    metrics = Metrics()
+    batcher = Batcher(loaders, settings.max_queue_tokens, metrics)
+    service = _Service(settings, batcher, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        batcher.start()
+        yield
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="backpack_rank",
+        version=__version__,
+        description="Rerank documents at any position of the dial alpha.",
+        lifespan=lifespan,
+    )
+    app.state.batcher, app.state.settings = batcher, settings
+    guarded = [Depends(_key_check(settings.api_key))]
+    schema = {"content": {"application/json": {"schema": RerankBody.model_json_schema()}}, "required": True}
+    for path in _PATHS:
+        app.post(path, dependencies=guarded, summary="Rerank documents", openapi_extra={"requestBody": schema})(
+            service.rerank
+        )
+    app.get("/health", summary="200 once rankers are loaded and warmed up")(service.health)
+    app.get("/ready", summary="200 while requests are accepted")(service.ready)
+    app.get("/metrics", dependencies=guarded, summary="For Prometheus")(service.metrics_text)
+    app.get("/v1/models", dependencies=guarded, summary="Rankers and their policies")(service.models)
+    app.add_exception_handler(RequestError, _error_response)
+    app.add_exception_handler(HTTPException, _http_error_response)
+    app.add_middleware(_Envelope, settings=settings, metrics=metrics)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    return app
+
+
+class _Service:
+    """What the routes do."""
+
+    def __init__(self, settings: ServerSettings, batcher: Batcher, metrics: Metrics) -> None:
+        self._settings, self._batcher, self._metrics = settings, batcher, metrics
+        self._readers = ThreadPoolExecutor(settings.tokenizer_threads, thread_name_prefix="tokenizer")
+        self._active = 0
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._batcher.stop()
+
+    async def health(self) -> Response:
+        if not self._batcher.ready:
+            raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self) -> Response:
+        if not self._batcher.ready or self._batcher.full or self._active >= self._settings.max_requests:
+            raise RequestError(503, "no requests are accepted now", Retry_After="1")
+        return JSONResponse({"status": "ready"})
+
+    async def metrics_text(self) -> Response:
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def models(self) -> Response:
+        rows = [
+            {
+                "id": ranker.name,
+                "object": "model",
+                "owned_by": "backpack_rank",
+                "policies": list(ranker.policies),
+                "max_length": ranker.max_length,
+            }
+            for ranker in self._batcher.rankers.values()
+        ]
+        return JSONResponse({"object": "list", "data": rows})
+
+    async def rerank(self, request: Request) -> Response:
+        """Documents from best to worst.
+
+        Errors: 400 what cannot be done, 401 wrong key, 404 unknown model, 413 too large, 415 not JSON, 422 wrong types,
+        429 queue full (with Retry-After), 503 not ready, 504 deadline.
+        """
+        started = time.monotonic()
+        if not self._batcher.ready:
+            raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        if self._active >= self._settings.max_requests:
+            raise RequestError(429, "too many requests at a time", Retry_After="1")
+        self._active += 1
+        try:
+            return await self._rerank(request, started)
+        except ClientDisconnect:
+            return Response(status_code=_GONE)
+        finally:
+            self._active -= 1
+
+    async def _rerank(self, request: Request, started: float) -> Response:
+        deadline = started + self._settings.timeout
+        raw = await self._read(request)
+        gone = asyncio.create_task(_disconnected(request))
+        as_list = False
+        try:
+            loop = asyncio.get_running_loop()
+            body, job = await _before(loop.run_in_executor(self._readers, self._admit, raw), gone, deadline)
+            del raw
+            as_list = body.as_list
+            job.deadline = deadline if body.timeout is None else min(deadline, started + body.timeout)
+            notes = request.scope["state"]["notes"]
+            notes |= {"model": job.served.name, "policy": body.policy, "alpha": body.alpha}
+            notes |= {"documents": len(job.documents), "tokens": job.tokens}
+            self._batcher.submit(job)
+            scores = await _before(asyncio.wrap_future(job.future), gone, job.deadline)
+            if job.started is not None:
+                notes["queue_ms"] = round(1000 * (job.started - job.queued), 1)
+        except NotFiniteError as error:
+            raise RequestError(500, str(error), as_list) from None
+        except RequestError as error:
+            error.as_text = error.as_text or as_list
+            raise
+        finally:
+            gone.cancel()
+        self._metrics.documents.labels(job.served.name).inc(len(job.documents))
+        found = answer(
+            body,
+            scores,
+            path=request.url.path,
+            model=job.served.name,
+            request_id=request.scope["state"]["request_id"],
+            tokens=job.tokens,
+            truncated=job.truncated,
+        )
+        return JSONResponse(found)
+
+    def _admit(self, raw: bytes) -> tuple[RerankBody, Job]:
+        """Everything that can be wrong with a request is found here, before it waits in the queue."""
+        body = read_body(raw, self._settings)
+        rankers = self._batcher.rankers
+        try:
+            name = next(iter(rankers)) if body.model is None else body.model
+            if name not in rankers:
+                raise RequestError(404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}")
+            alphas = [1.0 if body.alpha is None else body.alpha, *(body.alphas or ())]
+            dial = [field for field in ("alpha", "alphas", "policy") if getattr(body, field) is not None]
+            if dial and not rankers[name].policies:
+                raise RequestError(400, f"model {name} has no dial: leave out {' and '.join(dial)}")
+            job = rankers[name].job(body.query, body.passages, alphas, body.policy, body.max_tokens_per_doc)
+            self._batcher.check_size(job)
+        except RequestError as error:
+            error.as_text = body.as_list
+            raise
+        return body, job
+
+    async def _read(self, request: Request) -> bytes:
+        """The body. Raises :class:`RequestError` where it is too long, too slow or not JSON by its own account."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestError(415, "send JSON with Content-Type: application/json")
+        most = self._settings.max_body
+        too_long = RequestError(413, f"the body is longer than {most:,} bytes", Connection="close")
+        length = request.headers.get("content-length", "0")
+        if length.isdigit() and int(length) > most:
+            raise too_long
+
+        async def read() -> bytes:
+            found = bytearray()
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > most:
+                    raise too_long
+            return bytes(found)
+
+        try:
+            return await asyncio.wait_for(read(), self._settings.timeout)
+        except asyncio.TimeoutError:
+            raise RequestError(408, "the body did not arrive in time", Connection="close") from None
+
+
+async def _before(awaitable: Awaitable[T], gone: asyncio.Task[None], deadline: float) -> T:
+    """The result, unless the client goes away or the deadline passes, which cancels what is awaited."""
+    wanted = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait(
+            {wanted, gone}, timeout=max(0.0, deadline - time.monotonic()), return_when=asyncio.FIRST_COMPLETED
+        )
+        if wanted.done():
+            return wanted.result()
+        if gone.done():
+            raise ClientDisconnect
+        raise RequestError(504, "the deadline passed before the request was scored")
+    finally:
+        if not wanted.done():
+            wanted.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    """Ends when the client has gone; the body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _key_check(key: str | None) -> Callable[[Request], Awaitable[None]]:
+    async def check(request: Request) -> None:
+        if key is None:
+            return
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        right = secrets.compare_digest(given.strip().encode(), key.encode())
+        if kind.lower() != "bearer" or not right:
+            raise RequestError(401, "send the key as Authorization: Bearer KEY", WWW_Authenticate="Bearer")
+
+    return check
+
+
+class _Envelope:
+    """Around every request: its id, the Host check, a log line, metrics, and an answer when something breaks."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        notes: dict[str, Any] = {}
+        scope.setdefault("state", {}).update(request_id=request_id, notes=notes)
+        started = time.monotonic()
+        status: int | None = None
+
+        async def tracked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
+            await send(message)
+
+        try:
+            if self._settings.answers_host(headers.get("host", "")):
+                await self._app(scope, receive, tracked)
+            else:
+                name = headers.get("host", "")[:80]
+                error = RequestError(400, f"this server does not answer as {name!r}; see --allowed-host")
+                await _response(error)(scope, receive, tracked)
+        except Exception as error:
+            # Only where it happened: a message may have a client's text in it.
+            log.error("%s:\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+            if status is None:
+                with suppress(Exception):
+                    await _response(RequestError(500, "the server has made a mistake"))(scope, receive, tracked)
+        finally:
+            self._report(scope, request_id, status or 500, time.monotonic() - started, notes)
+
+    def _report(self, scope: Scope, request_id: str, status: int, seconds: float, notes: dict[str, Any]) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        if status >= 400 and route in _PATHS:
+            self._metrics.rejected.labels(str(status)).inc()
+        if route in ("/health", "/ready", "/metrics") and status == 200:
+            return
+        line = {"id": request_id, "method": scope["method"], "route": route, "status": status}
+        log.info("request", extra={"fields": {**line, "ms": round(1000 * seconds, 1), **notes}})
+
+
+def _response(error: RequestError) -> Response:
+    return JSONResponse(error_body(error), error.status, headers=error.headers)
+
+
+async def _error_response(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return _response(error)
+
+
+async def _http_error_response(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _response(RequestError(error.status_code, str(error.detail), False, **dict(error.headers or {})))

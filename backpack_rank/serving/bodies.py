@@ -1,0 +1,191 @@
+"""Bodies of requests, answers and errors, in the forms of Jina, Cohere, vLLM and text-embeddings-inference (TEI).
+
+A body with ``documents`` is answered with an object, one with ``texts`` with a list, as TEI does it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.special import expit
+
+from backpack_rank.serving.settings import MAX_ALPHAS, ServerSettings
+
+_TYPES = {
+    400: "invalid_request",
+    401: "authentication",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "validation",
+    429: "overloaded",
+    503: "unavailable",
+    504: "timeout",
+}
+
+
+class RequestError(Exception):
+    """A request that is not answered with scores.
+
+    Attributes:
+        status: of HTTP.
+        message: what to do about it.
+        headers: of the answer.
+        as_text: whether ``error`` is the message itself, as clients of TEI read it.
+    """
+
+    def __init__(self, status: int, message: str, as_text: bool = False, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.message, self.as_text = status, message, as_text
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class RerankBody(BaseModel):
+    """A query and its documents. Fields of other servers that are not named here are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    query: str
+    documents: list[str | dict[str, Any]] | None = Field(None, description="texts, or objects with a `text`")
+    texts: list[str] | None = Field(None, description="in place of documents; the answer is then a list")
+    model: str | None = Field(None, description="name of a served ranker; the first one if left out")
+    alpha: float | None = Field(None, description="the dial: 1 leaves the ranker as it is, 0 removes what it can")
+    alphas: list[float] | None = Field(None, description="also give raw scores at these alphas, as `curves`")
+    policy: str | None = Field(None, description="what alpha acts by")
+    top_n: int | None = Field(None, ge=0, description="as many results at most; 0: all")
+    return_documents: bool | None = Field(None, description="with texts in the results; default: except on /v2/rerank")
+    return_text: bool = Field(False, description="the same for `texts`")
+    raw_scores: bool = Field(False, description="logits in place of their sigmoid")
+    max_tokens_per_doc: int | None = Field(None, ge=1, description="cut documents to as many tokens")
+    timeout: float | None = Field(None, gt=0, description="seconds after which the request is given up")
+
+    @property
+    def as_list(self) -> bool:
+        """Whether the answer is a list."""
+        return self.texts is not None
+
+    @property
+    def passages(self) -> list[str]:
+        """Texts of the documents."""
+        given: list[Any] = self.texts if self.texts is not None else self.documents or []
+        return [one if isinstance(one, str) else one["text"] for one in given]
+
+
+def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
+    """A request from its JSON.
+
+    Raises:
+        RequestError: 400, 413 or 422.
+    """
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise RequestError(400, "the body is not JSON") from None
+    as_text = isinstance(content, dict) and "texts" in content
+    try:
+        if not isinstance(content, dict):
+            raise RequestError(422, "the body must be an object with query and documents")
+        _check_count(content, settings)
+        try:
+            body = RerankBody.model_validate(content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "dict[")))
+            raise RequestError(422, f"{where}: {first['msg']}") from None
+        _check(body, settings)
+    except RequestError as error:
+        error.as_text = as_text
+        raise
+    return body
+
+
+def _check_count(content: dict[str, Any], settings: ServerSettings) -> None:
+    for name, most in (
+        ("documents", settings.max_documents),
+        ("texts", settings.max_documents),
+        ("alphas", MAX_ALPHAS),
+    ):
+        given = content.get(name)
+        if isinstance(given, list) and len(given) > most:
+            raise RequestError(413, f"{len(given):,} {name}: this server takes {most:,} in a request")
+
+
+def _check(body: RerankBody, settings: ServerSettings) -> None:
+    if (body.documents is None) == (body.texts is None):
+        raise RequestError(422, "give either documents or texts")
+    for number, document in enumerate(body.documents or ()):
+        if isinstance(document, dict) and not isinstance(document.get("text"), str):
+            raise RequestError(422, f"documents.{number}: an object needs a text")
+    if not body.query.strip():
+        raise RequestError(400, "query is empty")
+    if not body.passages:
+        raise RequestError(400, "documents is empty: give one at least")
+    try:
+        for text in (body.query, *body.passages):
+            text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
+    for alpha in (*(() if body.alpha is None else (body.alpha,)), *(body.alphas or ())):
+        if not math.isfinite(alpha) or alpha < 0:
+            raise RequestError(400, f"alpha={alpha} must be a finite number >= 0")
+        if alpha > 1 and not settings.allow_amplification:
+            raise RequestError(400, f"alpha={alpha}: this server takes alpha in [0, 1]")
+    if body.alphas == []:
+        raise RequestError(400, "alphas is empty")
+
+
+def answer(
+    body: RerankBody, scores: np.ndarray, *, path: str, model: str, request_id: str, tokens: int, truncated: int
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """Documents from best to worst, in the form that the request's family reads.
+
+    Results are in the order of the logits, which a sigmoid in half precision would not keep apart.
+
+    Args:
+        body: the request.
+        scores: raw logits at alpha, then at each of ``alphas``. [1 + A, m]
+        path: of the request; Cohere's version 2 does not return documents.
+        model, request_id, tokens: for the answer.
+        truncated: documents that were cut.
+    """
+    logits = scores[0].astype(np.float64)
+    order = np.argsort(-logits, kind="stable")[: body.top_n or None].tolist()
+    shown = logits if body.raw_scores else expit(logits)
+    passages = body.passages
+    if body.as_list:
+        texts = [{"text": passages[place]} if body.return_text else {} for place in order]
+        return [
+            {"index": place, "score": float(shown[place]), **text} for place, text in zip(order, texts, strict=True)
+        ]
+    with_documents = not path.startswith("/v2") if body.return_documents is None else body.return_documents
+    results: list[dict[str, Any]] = [{"index": place, "relevance_score": float(shown[place])} for place in order]
+    if with_documents:
+        for row in results:
+            row["document"] = {"text": passages[row["index"]]}
+    found: dict[str, Any] = {
+        "object": "rerank",
+        "id": request_id,
+        "model": model,
+        "results": results,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "truncated": truncated,
+    }
+    if body.alphas is not None:
+        curves = [[float(str(score)) for score in column] for column in scores[1:].T]  # the digits of a float32
+        found["curves"] = {"alphas": body.alphas, "scores": curves}
+    return found
+
+
+def error_body(error: RequestError) -> dict[str, Any]:
+    """An error as Cohere (message), Haystack (detail), OpenAI and vLLM (error.message) and TEI (error) read it."""
+    kind = _TYPES.get(error.status, "server_error")
+    body: dict[str, Any] = {"message": error.message, "detail": error.message}
+    if error.as_text:
+        return {**body, "error": error.message, "error_type": kind}
+    return {**body, "error": {"message": error.message, "type": kind, "code": error.status}}

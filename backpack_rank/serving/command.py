@@ -1,0 +1,136 @@
+"""``backpack-rank serve``: from options to a running server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from backpack_rank.files import RANKER
+from backpack_rank.models.factory import find_ranker
+from backpack_rank.reranking.load import load
+from backpack_rank.serving.app import create_app
+from backpack_rank.serving.jobs import Served, served
+from backpack_rank.serving.settings import KEY_VARIABLE, ServerSettings, read_api_key
+
+DRAIN = 30
+"""Seconds that requests on their way have when the server is told to stop."""
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object per line; ``extra={"fields": ...}`` of a record are keys of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": round(record.created, 3), "level": record.levelname.lower(), "event": record.getMessage()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps({**line, **getattr(record, "fields", {})})
+
+
+class Server(uvicorn.Server):
+    """Stops when the rankers cannot be loaded."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=DRAIN,
+            )
+        )
+        self._batcher = app.state.batcher
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._batcher.failure is not None
+
+
+def run(options: Namespace) -> None:
+    """Serve until the process is told to stop.
+
+    Raises:
+        SystemExit: an option that is wrong, or a ranker that cannot be loaded.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for noisy in ("httpx", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        settings = settings_of(options)
+        app = create_app(loaders_of(options), settings)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"backpack-rank serve: {error}") from error
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise SystemExit(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}") from error
+    logging.info("http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1])
+    Server(app).run([listening])
+    if (failure := app.state.batcher.failure) is not None:
+        raise SystemExit(f"backpack-rank serve: {failure}")
+
+
+def settings_of(options: Namespace) -> ServerSettings:
+    """Limits and access.
+
+    Raises:
+        FileNotFoundError: the file of the key does not exist.
+        ValueError: a limit is wrong, or other machines would reach a server without a key.
+    """
+    settings = ServerSettings(
+        host=options.host,
+        port=options.port,
+        api_key=read_api_key(options.api_key_file),
+        allowed_hosts=tuple(name.lower() for name in options.allowed_host),
+        cors_origins=tuple(options.cors_origin),
+        allow_amplification=options.allow_amplification,
+        max_body=options.max_body,
+        max_documents=options.max_documents,
+        max_queue_tokens=options.max_queue_tokens,
+        max_requests=options.max_requests,
+        timeout=options.timeout,
+    )
+    if not settings.is_local and settings.api_key is None and not options.no_key:
+        raise ValueError(
+            f"--host {settings.host} is reached from other machines: set {KEY_VARIABLE} or --api-key-file, or say "
+            "--no-key"
+        )
+    return settings
+
+
+def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
+    """What loads each ranker, by name; a folder is named after itself, or after its run.
+
+    Raises:
+        FileNotFoundError: there is no trained ranker.
+        ValueError: a name is given twice, or ``--model`` is not NAME=FOLDER.
+    """
+    sources: dict[str, str] = {}
+    if options.ranker is not None or not options.model:
+        source = options.ranker or str(find_ranker(None, "outputs"))
+        folder = Path(source).expanduser().resolve()
+        sources[(folder.parent.name if folder.name == RANKER else folder.name) if folder.is_dir() else source] = source
+    for text in options.model:
+        name, equals, source = text.partition("=")
+        if not (name and equals and source):
+            raise ValueError(f"--model {text}: give NAME=FOLDER")
+        if name in sources:
+            raise ValueError(f"--model {text}: {name} is the name of another ranker")
+        sources[name] = source
+    return {name: partial(_load, name, source, options) for name, source in sources.items()}
+
+
+def _load(name: str, source: str, options: Namespace) -> Served:
+    return served(name, load(source, attribute=options.attribute, device=options.device, dtype=options.dtype))

@@ -1,0 +1,427 @@
+"""Requests as work for the model: a request is read in passes, and a pass is cut into slices that fill a batch."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.models.token_states import TokenStateCache
+from backpack_rank.reranking.listwise import ListwiseReranker
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policies import POLICIES, PairedTokens, Policy, named_policy
+from backpack_rank.senses.views import IDENTITY, View
+from backpack_rank.serving.bodies import RequestError
+
+DEFAULT_POLICY = "lowest_senses"
+_ROWS = 512
+"""Documents of a request that are sorted by length together, as a reranker does it."""
+
+
+class NotFiniteError(ValueError):
+    """A score is not a number."""
+
+
+@dataclass(eq=False)
+class Pass:
+    """One way of reading texts of a request.
+
+    Attributes:
+        shift: tokens that are moved.
+        sequences: token ids of the texts. [n]
+        rows: which documents of the request they are. [n]
+        weights: weights per sense under which each text is scored, or None. [W, k]
+        columns: for each of the W, where its scores belong. [W]
+    """
+
+    shift: TokenShift | None
+    sequences: list[np.ndarray]
+    rows: np.ndarray
+    weights: Tensor | None
+    columns: list[list[int]]
+
+
+@dataclass(eq=False)
+class Slice:
+    """Texts of a pass that go into one batch.
+
+    Attributes:
+        job: the request.
+        part: the pass; None for a ranker that reads the request as a whole.
+        places: of the texts in the pass.
+        tokens: of the texts together.
+        key: slices of the same key may share a batch; None: with none.
+    """
+
+    job: Job
+    part: Pass | None
+    places: np.ndarray
+    tokens: int
+    key: tuple[str, str | None] | None
+
+
+@dataclass(eq=False)
+class Job:
+    """A request on its way through the model.
+
+    Attributes:
+        served: the ranker.
+        query, documents: texts.
+        terms: for each alpha the (coefficient, column) that its score is the sum of. [A]
+        columns: [C, m], filled slice by slice.
+        truncated: documents that were cut.
+        deadline: in ``time.monotonic()``.
+        slices: that are still to do.
+        future: the scores [A, m], or why there are none; cancelling it takes the request out of the queue.
+    """
+
+    served: Served
+    query: str
+    documents: list[str]
+    terms: list[list[tuple[float, int]]]
+    columns: np.ndarray
+    truncated: int = 0
+    deadline: float = float("inf")
+    slices: deque[Slice] = field(default_factory=deque)
+    future: Future[np.ndarray] = field(default_factory=Future)
+    tokens: int = 0
+    pending: int = 0
+    queued: float = 0.0
+    started: float | None = None
+    turns: int = 0
+    states: TokenStateCache | None = None
+
+    def seal(self) -> None:
+        """Count the work, once all slices are there."""
+        self.pending = len(self.slices)
+        self.tokens = sum(part.tokens for part in self.slices)
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def finish(self) -> None:
+        """Add up the views, once all slices are done."""
+        bad = np.flatnonzero(~np.isfinite(self.columns).all(axis=0))
+        if bad.size:
+            self.fail(NotFiniteError(f"the score of document {int(bad[0])} is not finite"))
+            return
+        scores = np.empty((len(self.terms), self.columns.shape[1]), dtype=np.float32)
+        for row, terms in enumerate(self.terms):
+            (factor, column), *others = terms
+            total = self.columns[column] if factor == 1 else factor * self.columns[column]
+            for factor, column in others:
+                total = total + factor * self.columns[column]
+            scores[row] = total
+        self._settle(lambda: self.future.set_result(scores))
+
+    def fail(self, error: Exception) -> None:
+        self._settle(lambda: self.future.set_exception(error))
+
+    def _settle(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except InvalidStateError:  # the client went away meanwhile
+            return
+
+
+class Served(ABC):
+    """A ranker under its name on the server.
+
+    Attributes:
+        name: which requests ask for.
+        policies: that alpha may act by.
+        max_length: tokens of query and document that are read together; None where that is not known.
+        tokens_per_batch: what a batch holds.
+    """
+
+    name: str
+    policies: tuple[str, ...] = ()
+    max_length: int | None = None
+    tokens_per_batch: int = 0
+
+    @abstractmethod
+    def job(
+        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+    ) -> Job:
+        """A request as work; called in several threads.
+
+        Args:
+            query, documents: texts.
+            alphas: positions of the dial.
+            policy: what they act by; None: the paper's rule.
+            max_tokens: that a document is cut to.
+
+        Raises:
+            RequestError: 400, what cannot be done with this ranker.
+        """
+
+    @abstractmethod
+    def score(self, slices: Sequence[Slice]) -> None:
+        """Write the scores of slices of one key; called in the thread of the model."""
+
+    def warm_up(self) -> None:  # noqa: B027
+        """Run the model once at every size, so that the first client does not wait for it."""
+
+
+class ServedPointwise(Served):
+    """A pointwise ranker: texts of several requests, alphas and policies share batches."""
+
+    def __init__(self, name: str, reranker: PointwiseReranker) -> None:
+        self.name = name
+        self._reranker, self._scorer = reranker, reranker.scorer
+        self.tokens_per_batch = self._scorer.tokens_per_batch
+        self.max_length = self._scorer.pair_tokenizer.max_length
+        self._threads = threading.local()
+        self._lock = threading.Lock()
+        self._policies: dict[str, Policy] = {}
+        self._moved: dict[str, View] = {}
+        self._cached_views = lru_cache(maxsize=1024)(self._views)
+        self.policies = tuple(name for name in POLICIES if self._fits(name))
+
+    def job(
+        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+    ) -> Job:
+        try:
+            with self._lock:  # policies ask the ranker's own tokenizer, which is not for several threads
+                views = [self._cached_views(policy, alpha) for alpha in alphas]
+            return _Reading(self, self._tokenizer(), query, documents, views, max_tokens).job()
+        except ValueError as error:
+            raise RequestError(400, str(error)) from None
+
+    @torch.inference_mode()
+    def score(self, slices: Sequence[Slice]) -> None:
+        parts = [(one, one.part) for one in slices if one.part is not None]
+        sequences = [part.sequences[place] for one, part in parts for place in one.places]
+        batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)
+        options: dict[str, Any] = {"token_shift": parts[0][1].shift}
+        ranker, job = self._scorer.ranker, slices[0].job
+        if isinstance(ranker, BackpackForRanking) and self._scorer.device.type == "cpu":
+            # Of this request alone, as a reranker has it: what others have left would show in the last bits.
+            job.states = job.states or TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
+            options["token_states"] = job.states
+        if any(part.weights is not None and len(part.weights) > 1 for _, part in parts):
+            self._score_curves(parts, batch, options)
+            return
+        found = ranker(batch, sense_weights=_weights_of(parts), **options).scores.float().cpu().numpy()
+        start = 0
+        for one, part in parts:
+            _put(one, part, found[None, start : start + len(one.places)])
+            start += len(one.places)
+
+    def warm_up(self) -> None:
+        self._scorer.score("a", ["a"])
+        full = max(1, self.tokens_per_batch // self.max_length) if self.max_length else 1
+        self._scorer.score("a", ["a " * (self.max_length or 1)] * full)
+
+    def _score_curves(self, parts: Sequence[tuple[Slice, Pass]], batch: PackedBatch, options: dict[str, Any]) -> None:
+        """One pass for all alphas: weights per sense come after the sense vectors."""
+        ranker = self._scorer.ranker
+        assert isinstance(ranker, BackpackForRanking)
+        senses = ranker(batch, return_senses=True, **options).senses
+        start = 0
+        for one, part in parts:
+            own = senses[start : start + len(one.places)]
+            weights = [None] if part.weights is None else list(part.weights)
+            _put(one, part, np.stack([ranker.score_senses(own, row).float().cpu().numpy() for row in weights]))
+            start += len(one.places)
+
+    def _tokenizer(self) -> PairTokenizer:
+        """A tokenizer of this thread's own, read from the same rules: one is not for several threads."""
+        if not hasattr(self._threads, "tokenizer"):
+            with self._lock:
+                self._threads.tokenizer = copy.deepcopy(self._scorer.pair_tokenizer)
+        found: PairTokenizer = self._threads.tokenizer
+        return found
+
+    def _views(self, policy: str | None, alpha: float) -> tuple[View, ...]:
+        if policy is not None and policy not in POLICIES:
+            raise ValueError(f"policy={policy[:80]}: use one of {', '.join(self.policies)}")
+        if alpha == 1:
+            return IDENTITY
+        name = policy or DEFAULT_POLICY
+        if name not in self._policies:
+            self._policies[name] = named_policy(name, self._reranker.attribute)
+        if isinstance(self._policies[name], PairedTokens):  # class means are the same for every alpha
+            if name not in self._moved:
+                (self._moved[name],) = self._reranker.with_policy(self._policies[name], 0.0).hook.views
+            return (_at(self._moved[name], alpha),)
+        return self._reranker.with_policy(self._policies[name], alpha).hook.views
+
+    def _fits(self, policy: str) -> bool:
+        try:
+            self._cached_views(policy, 0.0)
+        except ValueError:
+            return False
+        return True
+
+
+class ServedListwise(Served):
+    """A listwise ranker: one request at a time, without a dial. Scores are minus the rank."""
+
+    def __init__(self, name: str, reranker: ListwiseReranker) -> None:
+        self.name = name
+        self._reranker = reranker
+
+    def job(
+        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+    ) -> Job:
+        if max_tokens is not None:
+            raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
+        job = Job(self, query, documents, [[(1.0, 0)]], np.full((1, len(documents)), np.nan, dtype=np.float32))
+        about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
+        job.slices.append(Slice(job, None, np.arange(len(documents)), about, None))
+        job.seal()
+        return job
+
+    def score(self, slices: Sequence[Slice]) -> None:
+        for one in slices:
+            for row in self._reranker.rank(one.job.query, one.job.documents):
+                one.job.columns[0, row["corpus_id"]] = row["score"]
+
+
+def served(name: str, reranker: PointwiseReranker | ListwiseReranker) -> Served:
+    """What ``backpack_rank.load`` gives, under a name."""
+    if isinstance(reranker, ListwiseReranker):
+        return ServedListwise(name, reranker)
+    return ServedPointwise(name, reranker)
+
+
+class _Reading:
+    """The passes of one request: those of all alphas and views, each text once per way of reading it."""
+
+    def __init__(
+        self,
+        ranker: ServedPointwise,
+        tokenizer: PairTokenizer,
+        query: str,
+        documents: list[str],
+        views: Sequence[tuple[View, ...]],
+        max_tokens: int | None,
+    ) -> None:
+        self._ranker, self._tokenizer, self._max_tokens = ranker, tokenizer, max_tokens
+        self._texts = [(query, document) for document in documents]
+        self._query = tokenizer.encode_query(query)
+        encoded = tokenizer.encode(documents)
+        self._sequences = [tokenizer.join(self._query, ids[:max_tokens]) for ids in encoded]
+        bare = len(tokenizer.join(self._query, self._query[:0]))
+        self._cut = sum(len(one) < bare + len(ids) for one, ids in zip(self._sequences, encoded, strict=True))
+        self._views = views
+
+    def job(self) -> Job:
+        terms: list[list[tuple[float, int]]] = []
+        groups: dict[tuple[str | None, Any], list[tuple[View, int]]] = {}
+        columns = 0
+        for views in self._views:
+            terms.append([])
+            for view in views:
+                terms[-1].append((view.coefficient, columns))
+                key = (None if view.token_shift is None else view.token_shift.key, view.rewrite)
+                groups.setdefault(key, []).append((view, columns))
+                columns += 1
+        query, documents = self._texts[0][0], [document for _, document in self._texts]
+        scores = np.full((columns, len(documents)), np.nan, dtype=np.float32)
+        job = Job(self._ranker, query, documents, terms, scores, self._cut)
+        for part in self._passes(list(groups.values())):
+            job.slices += self._slices(job, part)
+        job.seal()
+        return job
+
+    def _passes(self, groups: list[list[tuple[View, int]]]) -> list[Pass]:
+        """A pass for each group; a text without a word that a policy moves is read once for all of its alphas."""
+        every = np.arange(len(self._sequences))
+        shifts = [group[0][0].token_shift for group in groups]
+        moved = next((shift for shift in shifts if shift is not None), None)
+        if (
+            len(groups) == 1
+            or moved is None
+            or any(view.rewrite or view.sense_weights is not None for group in groups for view, _ in group)
+        ):
+            return [self._pass(group, every) for group in groups]
+        touched = np.array([_has_class_word(moved, sequence) for sequence in self._sequences])
+        passes = [self._pass(group, every[touched]) for group in groups] if touched.any() else []
+        if not touched.all():
+            still = [(View(), column) for group in groups for _, column in group]
+            passes.append(self._pass(still, every[~touched]))
+        return passes
+
+    def _pass(self, group: list[tuple[View, int]], rows: np.ndarray) -> Pass:
+        view = group[0][0]
+        sequences = [self._sequences[row] for row in rows]
+        if view.rewrite is not None:
+            sequences = [self._rewritten(row, view) for row in rows]
+        if all(one.sense_weights is None for one, _ in group):
+            return Pass(view.token_shift, sequences, rows, None, [[column for _, column in group]])
+        size = next(len(one.sense_weights) for one, _ in group if one.sense_weights is not None)
+        weights = [torch.ones(size) if one.sense_weights is None else one.sense_weights for one, _ in group]
+        return Pass(view.token_shift, sequences, rows, torch.stack(weights).cpu(), [[column] for _, column in group])
+
+    def _rewritten(self, row: int, view: View) -> np.ndarray:
+        assert view.rewrite is not None
+        query, document = view.rewrite(*self._texts[row])
+        if (query, document) == self._texts[row]:
+            return self._sequences[row]
+        (ids,) = self._tokenizer.encode([document])
+        return self._tokenizer.join(self._tokenizer.encode_query(query), ids[: self._max_tokens])
+
+    def _slices(self, job: Job, part: Pass) -> list[Slice]:
+        """The batches that a reranker would make of these texts, so that a request alone gets its very scores."""
+        key = (self._ranker.name, None if part.shift is None else part.shift.key)
+        lengths = np.array([len(sequence) for sequence in part.sequences])
+        found: list[Slice] = []
+        for start in range(0, len(lengths), _ROWS):
+            chunk = lengths[start : start + _ROWS]
+            current: list[int] = []
+            tokens = 0
+            for place in (start + np.argsort(chunk, kind="stable")).tolist():
+                if current and tokens + lengths[place] > self._ranker.tokens_per_batch:
+                    found.append(Slice(job, part, np.array(current), tokens, key))
+                    current, tokens = [], 0
+                current.append(place)
+                tokens += int(lengths[place])
+            found.append(Slice(job, part, np.array(current), tokens, key))
+        return found
+
+
+def _put(one: Slice, part: Pass, found: np.ndarray) -> None:
+    """Scores [W, b] of a slice to their columns."""
+    rows = part.rows[one.places]
+    for values, columns in zip(found, part.columns, strict=True):
+        for column in columns:
+            one.job.columns[column, rows] = values
+
+
+def _weights_of(parts: Sequence[tuple[Slice, Pass]]) -> Tensor | None:
+    """Weights per text [B, k]; those that have none get ones, which leave a score bit for bit as it is."""
+    given = [part.weights for _, part in parts if part.weights is not None]
+    if not given:
+        return None
+    ones = torch.ones_like(given[0])
+    each = [(ones if part.weights is None else part.weights).expand(len(one.places), -1) for one, part in parts]
+    return torch.cat(each)
+
+
+def _has_class_word(shift: TokenShift, sequence: np.ndarray) -> bool:
+    table = shift.classes.class_of.numpy()
+    ids = sequence[sequence < len(table)]
+    return bool((table[ids] >= 0).any())
+
+
+def _at(view: View, alpha: float) -> View:
+    assert view.token_shift is not None
+    return replace(view, token_shift=replace(view.token_shift, alpha=alpha))

@@ -1,0 +1,31 @@
+"""Servers with tiny rankers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rerank_servers import Running, running
+
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.serving.jobs import served
+
+
+@pytest.fixture(scope="session")
+def pointwise(make_backpack, pair_tokenizer):
+    """Makes a reranker with weights of its own seed."""
+    return lambda seed=0: PointwiseReranker(Scorer(make_backpack(seed), pair_tokenizer))
+
+
+@pytest.fixture(scope="session")
+def reranker(pointwise):
+    """The one that is served as ``tiny``."""
+    return pointwise()
+
+
+@pytest.fixture(scope="session")
+def server(pointwise) -> Iterator[Running]:
+    """A server of one tiny Backpack."""
+    with running({"tiny": lambda: served("tiny", pointwise())}) as found:
+        yield found

@@ -1,0 +1,210 @@
+"""Who is answered, and what the server says of itself: keys, hosts, origins, ids, logs and metrics."""
+
+from __future__ import annotations
+
+import logging
+from argparse import Namespace
+
+import pytest
+from rerank_servers import gated, running, wait_for
+
+from backpack_rank import cli
+from backpack_rank.models.factory import save_ranker
+from backpack_rank.serving.command import JsonLines, loaders_of, settings_of
+from backpack_rank.serving.jobs import served
+from backpack_rank.serving.settings import KEY_VARIABLE, ServerSettings, read_api_key
+
+GOOD = {"query": "a secret query", "documents": ["a secret document", "a bridge"]}
+
+
+@pytest.fixture(scope="module")
+def locked(pointwise):
+    """A server that asks for a key and lets one origin read."""
+    options = {"api_key": "kitten-7", "allow_amplification": True, "cors_origins": ("https://page.example",)}
+    with running({"tiny": lambda: served("tiny", pointwise())}, **options) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "header", [None, "Bearer", "Bearer kitten", "Bearer kitten-77", "Basic kitten-7", "kitten-7", "Bearer k\xe4tzchen"]
+)
+def test_a_wrong_key_is_a_401_and_the_body_is_not_looked_at(locked, header):
+    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+    for response in (
+        locked.client.post("/rerank", content=b"{", headers=headers),
+        locked.client.get("/v1/models", headers=headers),
+        locked.client.get("/metrics", headers=headers),
+    ):
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert "Bearer KEY" in response.json()["error"]["message"]
+
+
+def test_the_right_key_opens_and_health_needs_none(locked):
+    headers = {"Authorization": "Bearer kitten-7"}
+    assert locked.client.post("/rerank", json=GOOD, headers=headers).status_code == 200
+    assert locked.client.get("/v1/models", headers=headers).status_code == 200
+    assert locked.client.get("/health").status_code == locked.client.get("/ready").status_code == 200
+
+
+def test_amplification_is_taken_where_it_is_allowed(locked, server):
+    headers = {"Authorization": "Bearer kitten-7"}
+    assert locked.client.post("/rerank", json={**GOOD, "alpha": 2.5}, headers=headers).status_code == 200
+    assert server.rerank(**GOOD, alpha=2.5).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8000", "", "localhost.evil.example"])
+def test_a_name_that_is_not_this_servers_is_refused(server, host):
+    response = server.client.get("/v1/models", headers={"Host": host})
+    assert response.status_code == 400
+    assert "--allowed-host" in response.json()["message"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"])
+def test_own_names_are_answered(server, host):
+    assert server.client.get("/health", headers={"Host": host}).status_code == 200
+
+
+def test_beyond_this_machine_a_key_takes_the_place_of_names():
+    assert ServerSettings(host="0.0.0.0", api_key="k").answers_host("search.example:80")
+    assert not ServerSettings(host="0.0.0.0").answers_host("search.example:80")
+    assert not ServerSettings(host="0.0.0.0", api_key="k", allowed_hosts=("a.example",)).answers_host("b.example")
+    assert ServerSettings(allowed_hosts=("a.example",)).answers_host("a.example:80")
+    assert ServerSettings(allowed_hosts=("*",)).answers_host("b.example")
+
+
+def test_pages_of_other_origins_read_nothing_unless_they_may(server, locked):
+    def allowed(running, origin):
+        asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        return running.client.options("/rerank", headers=asked).headers.get("access-control-allow-origin")
+
+    assert allowed(server, "https://page.example") is None
+    assert allowed(locked, "https://other.example") is None
+    assert allowed(locked, "https://page.example") == "https://page.example"
+
+
+def test_request_ids_are_echoed_or_made(server):
+    for given in ("abc-1", "x" * 129, "a b", ""):
+        response = server.client.post("/rerank", json=GOOD, headers={"X-Request-Id": given})
+        echoed = response.headers["x-request-id"]
+        assert (echoed == given) == (given == "abc-1")
+        assert len(echoed) in (5, 32)
+        assert response.json()["id"] == echoed
+
+
+def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
+    with caplog.at_level(logging.INFO, "backpack_rank.serving"):
+        server.client.post("/v1/rerank", json={**GOOD, "alpha": 0.5}, headers={"X-Request-Id": "abc-2"})
+        server.rerank(query="secret " * 100, documents=["a"])
+        wait_for(lambda: len([record for record in caplog.records if hasattr(record, "fields")]) == 2)
+    lines = [record.fields for record in caplog.records if hasattr(record, "fields")]
+    assert [line["status"] for line in lines] == [200, 400]
+    expected = {"id": "abc-2", "route": "/v1/rerank", "model": "tiny", "documents": 2, "method": "POST", "alpha": 0.5}
+    assert expected.items() <= lines[0].items()
+    assert lines[0]["tokens"] > 0
+    assert lines[0]["ms"] >= lines[0]["queue_ms"] >= 0
+    shown = "\n".join(JsonLines().format(record) for record in caplog.records)
+    assert '"event": "request"' in shown
+    assert "secret" not in shown
+
+
+def test_a_mistake_of_the_server_is_a_500_that_quotes_no_text(pointwise, monkeypatch, caplog):
+    with gated(pointwise()) as (server, gate):
+
+        def job(query, *rest):
+            raise RuntimeError(query)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(gate, "job", job)
+            response = server.rerank(**GOOD)
+        assert response.status_code == 500
+        assert response.json()["error"]["message"] == "the server has made a mistake"
+        assert response.headers["x-request-id"]
+        assert "RuntimeError" in caplog.text
+        assert "secret" not in caplog.text
+        assert server.rerank(**GOOD).status_code == 200
+
+
+def test_metrics_count_what_was_asked_scored_and_refused(pointwise):
+    with running({"tiny": lambda: served("tiny", pointwise())}) as server:
+        server.rerank(**GOOD)
+        server.rerank(**GOOD, alpha=-1)
+        server.rerank(**GOOD, model="unknown")
+        server.client.get("/made/up")
+        found = dict(line.rsplit(" ", 1) for line in server.client.get("/metrics").text.splitlines() if line[0] != "#")
+    counts = {
+        'requests_total{route="/v1/rerank",status="200"}': 1,
+        'requests_total{route="other",status="404"}': 1,
+        'rejected_total{reason="400"}': 1,
+        'rejected_total{reason="404"}': 1,
+        'documents_total{model="tiny"}': 2,
+        'request_seconds_count{route="/v1/rerank"}': 3,
+        "batch_tokens_count": 1,
+        "queue_seconds_count": 1,
+        "queue_tokens": 0,
+        "queue_requests": 0,
+    }
+    assert {name: float(found[f"backpack_rank_{name}"]) for name in counts} == counts
+    assert float(found["backpack_rank_batch_tokens_sum"]) > 4
+    assert "unknown" not in str(found)
+
+
+def test_models_and_the_openapi_page(server):
+    (row,) = server.client.get("/v1/models").json()["data"]
+    assert (row["id"], row["object"], row["max_length"]) == ("tiny", "model", 48)
+    assert {"lowest_senses", "paired_tokens"} <= set(row["policies"])
+    assert not {"specialised", "counterfactual"} & set(row["policies"]), "they do not fit this ranker"
+    assert "swagger" in server.client.get("/docs").text
+    described = server.client.get("/openapi.json").json()["paths"]
+    assert {"/rerank", "/v1/rerank", "/v2/rerank", "/health", "/ready", "/metrics", "/v1/models"} <= set(described)
+    schema = described["/v1/rerank"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"query", "documents", "texts", "alpha", "alphas", "policy"} <= set(schema["properties"])
+
+
+def test_the_key_is_read_from_a_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert read_api_key() is None
+    monkeypatch.setenv(KEY_VARIABLE, "from-environment")
+    assert read_api_key() == "from-environment"
+    file = tmp_path / "key"
+    file.write_text("from-file\n")
+    assert read_api_key(file) == "from-file"
+    file.write_text("two words\n")
+    with pytest.raises(ValueError, match="must be one word"):
+        read_api_key(file)
+    monkeypatch.setenv(KEY_VARIABLE, "")
+    with pytest.raises(ValueError, match=f"the key in {KEY_VARIABLE} must be one word"):
+        read_api_key()
+
+
+def options(monkeypatch, *arguments: str) -> Namespace:
+    """What the command makes of its arguments."""
+    found: list[Namespace] = []
+    monkeypatch.setattr("backpack_rank.serving.command.run", found.append)
+    cli.main(["serve", *arguments])
+    return found[0]
+
+
+def test_the_command_binds_to_this_machine_and_asks_for_a_key_beyond_it(monkeypatch):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert settings_of(options(monkeypatch, "folder")).is_local
+    with pytest.raises(ValueError, match=r"--host 0\.0\.0\.0 is reached from other machines"):
+        settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0"))
+    assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0", "--no-key")).api_key is None
+    monkeypatch.setenv(KEY_VARIABLE, "kitten")
+    assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0")).api_key == "kitten"
+    with pytest.raises(ValueError, match="max_documents=0 must be above 0"):
+        settings_of(options(monkeypatch, "folder", "--max-documents", "0"))
+
+
+def test_rankers_are_served_under_the_names_given(monkeypatch, tmp_path, make_backpack, pair_tokenizer):
+    folder = tmp_path / "2026-11-23" / "ranker"
+    folder.parent.mkdir()
+    save_ranker(folder, make_backpack(), pair_tokenizer)
+    found = loaders_of(options(monkeypatch, str(folder), "--model", f"other={folder}", "--device", "cpu"))
+    assert list(found) == ["2026-11-23", "other"]
+    assert found["other"]().name == "other"
+    assert list(loaders_of(options(monkeypatch, "someone/ranker"))) == ["someone/ranker"]
+    for wrong in (["--model", "other"], ["--model", "a=b", "--model", "a=c"]):
+        with pytest.raises(ValueError, match=r"give NAME=FOLDER|is the name of another ranker"):
+            loaders_of(options(monkeypatch, *wrong))

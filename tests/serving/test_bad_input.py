@@ -1,0 +1,203 @@
+"""Whatever a client sends, it is told what is wrong in a body that all clients read, and the server goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import sys
+import threading
+
+import pytest
+from rerank_servers import running, wait_for
+from small_rankers import SmallRanker
+
+from backpack_rank.listwise.windows import SlidingWindows
+from backpack_rank.reranking.listwise import ListwiseReranker
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.serving.jobs import served
+
+GOOD = {"query": "doctor", "documents": ["a nurse", "a bridge"]}
+UPLOAD = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def several(pointwise, make_gpt2, pair_tokenizer):
+    """A Backpack, GPT-2 without senses, and a listwise ranker behind one server that shows its limits early."""
+    loaders = {
+        "tiny": lambda: served("tiny", pointwise()),
+        "gpt2": lambda: served("gpt2", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))),
+        "lists": lambda: served("lists", ListwiseReranker(SlidingWindows(SmallRanker()))),
+    }
+    with running(loaders, max_body=200_000, max_queue_tokens=3_000) as found:
+        yield found
+
+
+def check(response, status: int, message: str, as_text: bool = False) -> None:
+    """Cohere reads ``message``, Haystack ``detail``, OpenAI's and vLLM's clients ``error.message``, TEI's ``error``."""
+    body = response.json()
+    assert response.status_code == status, body
+    assert message in body["message"], body
+    assert body["detail"] == body["message"]
+    if as_text:
+        assert body["error"] == body["message"]
+        assert body["error_type"]
+    else:
+        assert body["error"] == {"message": body["message"], "type": body["error"]["type"], "code": status}
+    assert response.headers["x-request-id"]
+
+
+CASES = {
+    "unknown model": ({"model": "rerank-v9"}, 404, "model 'rerank-v9' is not served; use one of tiny, gpt2, lists"),
+    "unknown policy": ({"policy": "../../etc/passwd", "alpha": 0.5}, 400, "policy=../../etc/passwd: use one of"),
+    "negative alpha": ({"alpha": -0.1}, 400, "alpha=-0.1 must be a finite number >= 0"),
+    "alpha above 1": ({"alpha": 1.5}, 400, "takes alpha in [0, 1]"),
+    "alpha as text": ({"alpha": "0.5"}, 422, "alpha: "),
+    "alpha as truth": ({"alpha": True}, 422, "alpha: "),
+    "one of alphas is wrong": ({"alphas": [0.5, -1]}, 400, "alpha=-1.0 must be"),
+    "no alphas": ({"alphas": []}, 400, "alphas is empty"),
+    "too many alphas": ({"alphas": [0.5] * 202}, 413, "202 alphas"),
+    "no senses": ({"model": "gpt2", "alpha": 0.5}, 400, "GPT2ForRanking has no sense vectors"),
+    "listwise with alpha": ({"model": "lists", "alpha": 1}, 400, "model lists has no dial: leave out alpha"),
+    "listwise with policy": ({"model": "lists", "policy": "uniform"}, 400, "has no dial: leave out policy"),
+    "empty query": ({"query": " \n"}, 400, "query is empty"),
+    "long query": ({"query": "doctor " * 60}, 400, "the query has"),
+    "query is a number": ({"query": 7}, 422, "query: "),
+    "no query": ({"query": None}, 422, "query: "),
+    "no documents": ({"documents": []}, 400, "documents is empty"),
+    "documents left out": ({"documents": None}, 422, "give either documents or texts"),
+    "both": ({"texts": ["a"]}, 422, "give either documents or texts"),
+    "documents are text": ({"documents": "a nurse"}, 422, "documents"),
+    "a document is a number": ({"documents": ["a", 7]}, 422, "documents.1"),
+    "a document without text": ({"documents": ["a", {"title": "b"}]}, 422, "documents.1: an object needs a text"),
+    "half a character": ({"documents": ["\ud83d"]}, 422, "half a surrogate pair"),
+    "10,001 documents": ({"documents": ["a"] * 10_001}, 413, "10,001 documents: this server takes 1,000"),
+    "too many tokens": ({"documents": ["nurse " * 40] * 100}, 413, "this server takes 3,000; send fewer documents"),
+    "too many tokens for alphas": (
+        {"documents": ["he " * 30] * 10, "alphas": [0.1 * n for n in range(11)], "policy": "paired_tokens"},
+        413,
+        "tokens in all",
+    ),
+    "top_n": ({"top_n": -1}, 422, "top_n: "),
+    "timeout": ({"timeout": 0}, 422, "timeout: "),
+    "max_tokens_per_doc": ({"max_tokens_per_doc": 0}, 422, "max_tokens_per_doc: "),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_request_is_told_what_is_wrong(several, case):
+    change, status, message = CASES[case]
+    body = {**GOOD, **change}
+    content = json.dumps(body).encode()
+    response = several.client.post("/v1/rerank", content=content, headers=JSON)
+    check(response, status, message, as_text="texts" in body)
+    assert several.rerank(**GOOD).status_code == 200
+
+
+def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(several):
+    check(several.rerank("/rerank", query="", texts=["a"]), 400, "query is empty", as_text=True)
+    check(several.rerank("/rerank", query="a", texts=[]), 400, "is empty", as_text=True)
+    check(several.rerank("/rerank", query="a", texts=[7]), 422, "texts.0", as_text=True)
+    check(several.rerank("/rerank", query="a", texts=["a"], model="b"), 404, "not served", as_text=True)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
+def test_alpha_is_finite(several, value):
+    content = f'{{"query": "a", "documents": ["b"], "alpha": {value}}}'
+    check(several.client.post("/rerank", content=content, headers=JSON), 400, "must be a finite number >= 0")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"query": "a"',
+        b"\xff\xfe",
+        b'{"query": "\xff"}',
+        b"[" * 100_000,
+        b'{"alpha": ' + b"9" * 5000 + b"}",
+    ],
+    ids=["nothing", "open", "truncated", "no UTF-8", "no UTF-8 inside", "deep", "a huge number"],
+)
+def test_what_is_no_json_is_a_400(several, content):
+    check(several.client.post("/v2/rerank", content=content, headers=JSON), 400, "the body is not JSON")
+
+
+def test_json_that_is_no_object_is_a_422(several):
+    check(several.client.post("/rerank", content=b"[1]", headers=JSON), 422, "must be an object")
+
+
+def test_a_body_that_is_too_long_is_a_413_whether_it_says_so_or_not(several):
+    body = json.dumps({**GOOD, "documents": ["a " * 5_000_000]}).encode()
+    assert len(body) > 10_000_000
+    check(several.client.post("/rerank", content=body, headers=JSON), 413, "longer than 200,000 bytes")
+    chunks = (body[start : start + 50_000] for start in range(0, 500_000, 50_000))
+    check(several.client.post("/rerank", content=chunks, headers=JSON), 413, "longer than 200,000 bytes")
+    assert several.rerank(**GOOD).status_code == 200
+
+
+def test_other_content_types_are_refused_so_that_no_page_posts_without_asking_first(several):
+    content = json.dumps(GOOD)
+    check(several.client.post("/rerank", content=content, headers={"Content-Type": "text/plain"}), 415, "send JSON")
+
+
+def test_unknown_routes_and_methods(several):
+    check(several.client.get("/v3/rerank"), 404, "Not Found")
+    check(several.client.get("/rerank"), 405, "Method Not Allowed")
+
+
+def test_a_truncated_upload_leaves_nothing_behind(several):
+    for _ in range(3):
+        with socket.create_connection(several.address) as connection:
+            connection.sendall(UPLOAD + b'{"query": "a", "docu')
+    wait_for(lambda: several.batcher.tokens == 0)
+    assert several.rerank(**GOOD).status_code == 200
+
+
+def test_a_slow_upload_is_given_up(pointwise):
+    loaders = {"tiny": lambda: served("tiny", pointwise())}
+    with running(loaders, timeout=0.3) as found, socket.create_connection(found.address) as connection:
+        connection.sendall(UPLOAD)
+        connection.settimeout(10)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_nothing_of_a_client_opens_a_file(several):
+    opened: list[str] = []
+    sys.addaudithook(lambda event, values: opened.append(str(values[0])) if event in ("open", "os.listdir") else None)
+    for field in ("model", "policy", "query"):
+        several.rerank(**{**GOOD, "alpha": 0.5, field: "/etc/passwd"})
+    assert not [path for path in opened if "passwd" in path]
+
+
+def test_one_bad_request_among_others_fails_alone(several):
+    bodies = [{**GOOD, "alpha": n / 10} for n in range(8)] + [{**GOOD, "alpha": -1}]
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda body=body: statuses.append(several.rerank(**body).status_code))
+        for body in bodies
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [200] * 8 + [400]
+
+
+def test_scores_that_are_no_numbers_are_a_500_with_the_document(pointwise):
+    reranker = pointwise()
+    loaders = {"tiny": lambda: served("tiny", pointwise()), "diverged": lambda: served("diverged", reranker)}
+    with running(loaders) as found:
+        reranker.scorer.ranker.head.out.bias.data.fill_(math.nan)
+        check(found.rerank(**GOOD, model="diverged"), 500, "the score of document 0 is not finite")
+        assert found.rerank(**GOOD).status_code == 200
+
+
+def test_a_listwise_ranker_is_served_without_a_dial(several):
+    response = several.rerank(query="largest", documents=["3", "9", "1", "7", "5"], model="lists", raw_scores=True)
+    rows = response.json()["results"]
+    assert [row["document"]["text"] for row in rows] == ["9", "7", "5", "3", "1"]
+    assert [row["relevance_score"] for row in rows] == [-1, -2, -3, -4, -5]

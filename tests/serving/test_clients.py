@@ -1,0 +1,117 @@
+"""Clients of other servers talk to this one: the packages of Cohere and rerankers, the bodies of Jina, vLLM and TEI."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+from rerank_servers import gated, wait_for
+from scipy.special import expit
+
+QUERY = "doctor in the ward"
+
+
+@pytest.fixture(scope="module")
+def expected(reranker, sentences):
+    """Places of the documents from best to worst, and their scores in [0, 1]."""
+    rows = reranker.with_policy("paired_tokens", 0.0).rank(QUERY, list(sentences))
+    return [row["corpus_id"] for row in rows], [float(expit(float(row["score"]))) for row in rows]
+
+
+@pytest.fixture
+def dial():
+    """Fields that turn the dial."""
+    return {"alpha": 0.0, "policy": "paired_tokens"}
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
+def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
+    documents = [sentences[0], *({"text": text} for text in sentences[1:])]
+    body = {"model": "tiny", "query": QUERY, "documents": documents, "top_n": 3, "user": "me", "priority": 0}
+    found = requests.post(server.url + path, json={**body, **dial}).json()
+    assert found["model"] == "tiny"
+    assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 8
+    assert [row["index"] for row in found["results"]] == expected[0][:3]
+    assert [row["relevance_score"] for row in found["results"]] == pytest.approx(expected[1][:3], abs=1e-6)
+    assert [row["document"]["text"] for row in found["results"]] == [sentences[place] for place in expected[0][:3]]
+    without = requests.post(server.url + path, json={**body, "return_documents": False}).json()
+    assert "document" not in without["results"][0]
+    assert len(requests.post(server.url + path, json={**body, "top_n": 0}).json()["results"]) == 8, (
+        "vLLM's word for all"
+    )
+
+
+def test_the_body_of_tei(server, reranker, sentences, expected, dial):
+    body = {"query": QUERY, "texts": list(sentences), "truncate": True, **dial}
+    found = requests.post(server.url + "/rerank", json=body).json()
+    assert [row["index"] for row in found] == expected[0]
+    assert [row["score"] for row in found] == pytest.approx(expected[1], abs=1e-6)
+    assert "text" not in found[0]
+    raw = requests.post(server.url + "/rerank", json={**body, "raw_scores": True, "return_text": True}).json()
+    assert [row["text"] for row in raw] == [sentences[place] for place in expected[0]]
+    assert [expit(row["score"]) for row in raw] == pytest.approx(expected[1], abs=1e-6)
+
+
+def test_documents_are_cut_on_request_and_the_answer_says_how_many(server, reranker):
+    documents = ["doctor " * 100, "a doctor and a nurse and a bridge", "nurse"]
+    found = server.rerank(query=QUERY, documents=documents).json()
+    assert found["truncated"] == 1
+    cut = server.rerank(query=QUERY, documents=documents, max_tokens_per_doc=2, raw_scores=True).json()
+    assert cut["truncated"] >= 2
+    tokenizer = reranker.scorer.pair_tokenizer
+    (ids,) = tokenizer.encode(documents[:1])
+    short = tokenizer.tokenizer.decode(ids[:2])
+    scores = {row["index"]: row["relevance_score"] for row in cut["results"]}
+    assert scores[0] == pytest.approx(float(reranker.predict([(QUERY, short)])[0]), abs=1e-5)
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("version", [1, 2])
+def test_coheres_client(server, sentences, expected, dial, version):
+    import cohere
+
+    client = (cohere.Client if version == 1 else cohere.ClientV2)(api_key="x", base_url=server.url)
+    found = client.rerank(
+        model="tiny",
+        query=QUERY,
+        documents=list(sentences),
+        top_n=4,
+        request_options={"additional_body_parameters": dial},
+    )
+    assert [row.index for row in found.results] == expected[0][:4]
+    assert [row.relevance_score for row in found.results] == pytest.approx(expected[1][:4], abs=1e-6)
+    with pytest.raises(cohere.NotFoundError) as refused:
+        client.rerank(model="rerank-v3.5", query=QUERY, documents=["a"])
+    assert "use one of tiny" in str(refused.value.body)
+    with pytest.raises(cohere.BadRequestError):
+        client.rerank(model="tiny", query="", documents=["a"])
+
+
+@pytest.mark.packaging
+def test_coheres_client_understands_a_full_queue(pointwise, sentences):
+    import cohere
+
+    with gated(pointwise(), max_requests=1, timeout=5) as (server, gate):
+        gate.open.clear()
+        client = cohere.ClientV2(api_key="x", base_url=server.url)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(server.rerank, query=QUERY, documents=["a"])
+            wait_for(lambda: gate.entered)
+            with pytest.raises(cohere.TooManyRequestsError):
+                client.rerank(model="tiny", query=QUERY, documents=["a"], request_options={"max_retries": 0})
+            gate.open.set()
+            assert first.result().status_code == 200
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("kind", ["jina", "cohere", "text-embeddings-inference"])
+def test_the_rerankers_library(server, reranker, sentences, kind):
+    from rerankers import Reranker
+
+    path = "/rerank" if kind == "text-embeddings-inference" else "/v1/rerank"
+    client = Reranker("tiny", model_type=kind, api_key="x", url=server.url + path, verbose=0)
+    found = client.rank(QUERY, docs=list(sentences))
+    rows = reranker.rank(QUERY, list(sentences))
+    assert [result.document.doc_id for result in found.results] == [row["corpus_id"] for row in rows]
+    assert [result.score for result in found.results] == pytest.approx([expit(row["score"]) for row in rows], abs=1e-6)

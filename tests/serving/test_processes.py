@@ -1,0 +1,116 @@
+"""The command in a process of its own, as it is deployed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from rerank_servers import wait_for
+
+from backpack_rank.models.factory import save_ranker
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from backpack_rank.cli import main; main()", "serve"]
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, make_backpack, pair_tokenizer) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "ranker"
+    save_ranker(path, make_backpack(), pair_tokenizer)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@contextmanager
+def started(folder: Path, log: Path, port: int, *options: str, **environment: str) -> Iterator[subprocess.Popen]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    with log.open("w") as file:
+        command = [*COMMAND, str(folder), "--port", str(port), *options]
+        process = subprocess.Popen(command, cwd=log.parent, env=environment, stderr=file, stdout=file)
+        try:
+            wait_for(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None, 120)
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_it_serves_is_healthy_drains_and_logs_no_text(folder, reranker, tmp_path):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    (check,) = re.findall(r"HEALTHCHECK.*?CMD (\[.*?\])\n", (ROOT / "Dockerfile").read_text(), re.DOTALL)
+    health = [sys.executable, *json.loads(check.replace("8000", str(port)))[1:]]
+    key = {"Authorization": "Bearer kitten"}
+    statuses: list[int] = []
+
+    def ask() -> None:
+        body = {"query": "secret", "documents": ["doctor " * 40] * 900, "timeout": 50}
+        statuses.append(httpx.post(f"{url}/rerank", json=body, headers=key, timeout=60, trust_env=False).status_code)
+
+    with started(folder, tmp_path / "log", port, BACKPACK_RANK_API_KEY="kitten") as process:
+        assert subprocess.run(health).returncode == 0
+        body = {"query": "doctor", "documents": ["he saw his mother", "a bridge"], "alpha": 0, "raw_scores": True}
+        assert httpx.post(f"{url}/rerank", json=body, trust_env=False).status_code == 401
+        rows = httpx.post(f"{url}/rerank", json=body, headers=key, trust_env=False).json()["results"]
+        expected = reranker.with_policy("lowest_senses", 0.0).rank("doctor", body["documents"])
+        assert [(row["index"], row["relevance_score"]) for row in rows] == [
+            (row["corpus_id"], row["score"]) for row in expected
+        ]
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: _queued(url, key) == 3)
+        process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        process.wait(30)
+        assert statuses == [200] * 3
+    assert subprocess.run(health).returncode != 0
+    log = (tmp_path / "log").read_text()
+    assert '"route": "/rerank", "status": 401' in log
+    assert "secret" not in log
+
+
+def _queued(url: str, key: dict[str, str]) -> float:
+    text = httpx.get(f"{url}/metrics", headers=key, trust_env=False).text
+    return float(re.findall(r"^backpack_rank_queue_requests (\S+)", text, re.MULTILINE)[0])
+
+
+def test_what_cannot_be_served_ends_with_a_sentence(folder, tmp_path):
+    def end(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        return done.stderr.splitlines()[-1]
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert "cannot listen at 127.0.0.1" in end(str(folder), "--port", str(port))
+    assert "neither a run's folder nor a saved ranker" in end(str(tmp_path), "--port", str(free_port()))
+    assert "backpack-rank serve: " in end()

@@ -1,0 +1,256 @@
+"""What waits: batches across requests, limits, deadlines, clients that leave, and the end of the server."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rerank_servers import Gate, Running, gated, running, wait_for
+
+from backpack_rank.serving.jobs import served
+
+QUERY = "doctor in the ward"
+POLICIES = ("lowest_senses", "uniform", "soft", "paired_tokens", "paired_tokens_weights")
+
+
+@pytest.fixture(scope="module")
+def standing(pointwise):
+    """A server whose model can be held."""
+    with gated(pointwise()) as found:
+        yield found
+
+
+def raw(response: httpx.Response) -> list[float]:
+    assert response.status_code == 200, response.text
+    rows = {row["index"]: row["relevance_score"] for row in response.json()["results"]}
+    return [rows[place] for place in range(len(rows))]
+
+
+def _in_flight(server: Running) -> int:
+    """Requests in the queue or being scored, by the server's own account."""
+    lines = server.client.get("/metrics").text.splitlines()
+    (line,) = [line for line in lines if line.startswith("backpack_rank_queue_requests ")]
+    return int(float(line.split()[-1]))
+
+
+@contextmanager
+def _held(gate: Gate) -> Iterator[None]:
+    """While the model stands still."""
+    gate.open.clear()
+    try:
+        yield
+    finally:
+        gate.open.set()
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.sampled_from(POLICIES), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(0, 7), st.integers(1, 8)
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+@given(REQUESTS)
+@settings(max_examples=15, deadline=None)
+def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(standing, reranker, sentences, requests):
+    server, gate = standing
+    gate.entered.clear()
+    documents = [[sentences[(first + n) % 8] for n in range(count)] for _, _, first, count in requests]
+    with ThreadPoolExecutor(len(requests)) as pool, _held(gate):
+        waiting = [
+            pool.submit(
+                server.rerank, query=QUERY, documents=texts, policy=policy, alpha=alpha, raw_scores=True, timeout=30
+            )
+            for (policy, alpha, _, _), texts in zip(requests, documents, strict=True)
+        ]
+        wait_for(lambda: _in_flight(server) == len(requests))
+        gate.open.set()
+        found = [raw(future.result()) for future in waiting]
+    for (policy, alpha, _, _), texts, scores in zip(requests, documents, found, strict=True):
+        expected = reranker.with_policy(policy, alpha).predict([(QUERY, text) for text in texts])
+        assert scores == pytest.approx(expected.tolist(), abs=1e-5)
+    moved = {(policy, alpha) for policy, alpha, _, _ in requests if policy.startswith("paired") and alpha < 1}
+    # The first batch holds the first request alone, which came before the others; all others wait for their kind.
+    assert len(gate.entered) <= 1 + len(moved) + 1
+
+
+def test_a_batch_mixes_alphas_and_unweighted_texts_and_takes_no_more_tokens_than_it_holds(standing, sentences):
+    server, gate = standing
+    gate.entered.clear()
+    with _held(gate), ThreadPoolExecutor(20) as pool:
+        sent = [pool.submit(server.rerank, query=QUERY, documents=list(sentences), alpha=n / 20) for n in range(20)]
+        wait_for(lambda: _in_flight(server) == 20)
+        gate.open.set()
+        assert {future.result().status_code for future in sent} == {200}
+    assert max(len({one.job for one in batch}) for batch in gate.entered) > 3
+    assert max(sum(one.tokens for one in batch) for batch in gate.entered) <= gate.tokens_per_batch
+
+
+def test_when_the_queue_is_full_a_request_is_told_when_to_come_again(pointwise, sentences):
+    documents = list(sentences)
+    with gated(pointwise(), max_queue_tokens=1_000) as (server, gate), ThreadPoolExecutor(8) as pool:
+        with _held(gate):
+            sent = []
+            while server.batcher.tokens < 700:
+                before = server.batcher.tokens
+                sent.append(pool.submit(server.rerank, query=QUERY, documents=documents))
+                wait_for(lambda before=before: server.batcher.tokens > before)
+            refused = server.rerank("/rerank", query=QUERY, texts=documents * 2)
+            assert refused.status_code == 429
+            assert 1 <= int(refused.headers["retry-after"]) <= 600
+            assert "the queue is full" in refused.json()["error"]
+        assert {future.result().status_code for future in sent} == {200}
+        assert server.rerank(query=QUERY, documents=documents).status_code == 200
+        assert server.batcher.tokens == 0
+
+
+def test_too_many_requests_at_a_time_are_a_429_before_their_bodies_are_read(pointwise, sentences):
+    with gated(pointwise(), max_requests=2) as (server, gate), ThreadPoolExecutor(2) as pool:
+        with _held(gate):
+            sent = [pool.submit(server.rerank, query=QUERY, documents=["a"]) for _ in range(2)]
+            wait_for(lambda: _in_flight(server) == 2)
+            assert server.rerank(query=QUERY, documents=["a"]).status_code == 429
+            assert server.client.get("/ready").status_code == 503
+            assert server.client.get("/health").status_code == 200
+        assert [future.result().status_code for future in sent] == [200, 200]
+        assert server.client.get("/ready").status_code == 200
+
+
+def test_a_request_past_its_deadline_is_a_504_and_never_scored(pointwise, sentences):
+    with gated(pointwise()) as (server, gate), ThreadPoolExecutor(2) as pool:
+        with _held(gate):
+            first = pool.submit(server.rerank, query=QUERY, documents=["a"])
+            wait_for(lambda: gate.entered)
+            late = server.rerank(query=QUERY, documents=list(sentences), timeout=0.2)
+            assert late.status_code == 504
+            assert "the deadline passed" in late.json()["message"]
+            wait_for(lambda: _in_flight(server) == 1)
+        assert first.result().status_code == 200
+        assert server.rerank(query=QUERY, documents=["b"]).status_code == 200
+        assert [len(one.job.documents) for batch in gate.entered for one in batch] == [1, 1]
+
+
+def test_a_client_that_leaves_frees_the_queue_and_is_never_scored(pointwise, sentences):
+    with gated(pointwise()) as (server, gate), ThreadPoolExecutor(2) as pool:
+        with _held(gate):
+            first = pool.submit(server.rerank, query=QUERY, documents=["a"])
+            wait_for(lambda: gate.entered)
+            alone = server.batcher.tokens
+            request = httpx.Request("POST", server.url + "/rerank", json={"query": QUERY, "documents": list(sentences)})
+            with socket.create_connection(server.address) as connection:
+                lines = [f"{name.title()}: {value}" for name, value in request.headers.items()]
+                head = "\r\n".join(["POST /rerank HTTP/1.1", *lines, "", ""])
+                connection.sendall(head.encode() + request.read())
+                wait_for(lambda: server.batcher.tokens > alone)
+            wait_for(lambda: server.batcher.tokens == alone)
+        assert first.result().status_code == 200
+        assert server.rerank(query=QUERY, documents=["b"]).status_code == 200
+        assert [len(one.job.documents) for batch in gate.entered for one in batch] == [1, 1]
+
+
+def test_a_text_that_breaks_a_batch_fails_its_own_request_alone(pointwise, caplog):
+    with gated(pointwise()) as (server, gate), ThreadPoolExecutor(4) as pool:
+        gate.poisoned = "a poisoned text"
+        with _held(gate):
+            first = pool.submit(server.rerank, query=QUERY, documents=["a"])
+            wait_for(lambda: gate.entered)
+            others = [pool.submit(server.rerank, query=QUERY, documents=["b"]) for _ in range(2)]
+            bad = pool.submit(server.rerank, query=QUERY, documents=["a poisoned text"])
+            wait_for(lambda: _in_flight(server) == 4)
+        assert [future.result().status_code for future in (first, *others)] == [200] * 3
+        assert bad.result().status_code == 500
+        assert bad.result().json()["message"] == "scoring failed: RuntimeError"
+        assert max(map(len, gate.entered)) == 3, "they were in one batch"
+        assert server.client.get("/health").status_code == 200
+    assert "RuntimeError while scoring" in caplog.text
+    assert "a poisoned text" not in caplog.text
+
+
+def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
+    with gated(pointwise()) as (server, gate):
+        gc.collect()
+        gc.disable()
+        try:
+            assert server.rerank(query=QUERY, documents=list(sentences)).status_code == 200
+            assert server.rerank(query=QUERY, documents=list(sentences), timeout=1e-6).status_code == 504
+            jobs = [weakref.ref(one.job) for batch in gate.entered for one in batch]
+            assert jobs
+            gate.entered.clear()
+            wait_for(lambda: not [job for job in jobs if job() is not None])
+        finally:
+            gc.enable()
+
+
+def test_a_long_request_lets_others_go_first(pointwise, sentences):
+    with gated(pointwise(), max_queue_tokens=1_000_000) as (server, gate), ThreadPoolExecutor(2) as pool:
+        gate.tokens_per_batch = 60
+        with _held(gate):
+            long = pool.submit(server.rerank, query=QUERY, documents=list(sentences) * 30)
+            wait_for(lambda: gate.entered)
+            short = pool.submit(server.rerank, query=QUERY, documents=[sentences[0]], policy="paired_tokens", alpha=0)
+            wait_for(lambda: _in_flight(server) == 2)
+        assert short.result().status_code == 200
+        assert long.result().status_code == 200
+        sizes = [len(batch[0].job.documents) for batch in gate.entered]
+        assert sizes.index(1) <= 16 < len(sizes)
+
+
+def test_health_is_503_until_rankers_are_loaded_and_warm(pointwise):
+    may_load = threading.Event()
+
+    def load():
+        assert may_load.wait(30)
+        return served("tiny", pointwise())
+
+    with running({"tiny": load}, ready=False) as server:
+        for path in ("/health", "/ready"):
+            response = server.client.get(path)
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "1"
+        refused = server.rerank(query=QUERY, documents=["a"])
+        assert refused.status_code == 503
+        assert refused.json()["message"] == "rankers are being loaded"
+        may_load.set()
+        assert server.batcher.wait_until_ready(30)
+        assert server.client.get("/health").status_code == 200
+        assert server.client.get("/ready").status_code == 200
+        assert server.rerank(query=QUERY, documents=["a"]).status_code == 200
+
+
+def test_a_ranker_that_cannot_be_loaded_never_becomes_healthy():
+    def load():
+        raise FileNotFoundError("no such folder")
+
+    with running({"tiny": load}, ready=False) as server:
+        wait_for(lambda: server.batcher.failure is not None)
+        assert server.client.get("/health").status_code == 503
+
+
+def test_shutdown_finishes_what_it_has_accepted_and_takes_no_more(pointwise, sentences):
+    with gated(pointwise()) as (server, gate), ThreadPoolExecutor(4) as pool:
+        gate.open.clear()
+        sent = [pool.submit(server.rerank, query=QUERY, documents=list(sentences)) for _ in range(4)]
+        wait_for(lambda: _in_flight(server) == 4)
+        server.server.should_exit = True
+        wait_for(lambda: _refuses(server.address))
+        gate.open.set()
+        assert [future.result().status_code for future in sent] == [200] * 4
+
+
+def _refuses(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address).close()
+    except ConnectionRefusedError:
+        return True
+    return False

@@ -1,0 +1,147 @@
+"""Scores over HTTP are those of the reranker, whatever else is in flight."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from rerank_servers import running
+from scipy.special import expit
+from transformers import BertConfig, BertModel
+
+from backpack_rank.data.vocabulary import WordVocabulary
+from backpack_rank.models.factory import cross_encoder, dual_encoder, make_pair_tokenizer
+from backpack_rank.models.word_ranker import interaction_ranker
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.policies import POLICIES, Policy
+from backpack_rank.senses.views import View
+from backpack_rank.serving.jobs import served
+
+QUERY = "doctor in the ward"
+
+
+def raw(response) -> list[float]:
+    """Logits in the order of the documents."""
+    assert response.status_code == 200, response.text
+    rows = {row["index"]: row["relevance_score"] for row in response.json()["results"]}
+    return [rows[place] for place in range(len(rows))]
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(server, reranker, sentences, path):
+    documents = [*sentences, ""] * 12
+    server.rerank(query="what others asked before", documents=list(sentences[:2]))  # leaves no trace
+    found = raw(server.rerank(path, query=QUERY, documents=documents, raw_scores=True))
+    assert found == reranker.predict([(QUERY, document) for document in documents]).tolist()
+
+
+@pytest.mark.parametrize("policy", ["lowest_senses", "uniform", "paired_tokens", "paired_tokens_senses"])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_alpha_and_policy_are_those_of_python(server, reranker, sentences, policy, alpha):
+    documents = list(sentences)
+    found = raw(server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy, raw_scores=True))
+    turned = reranker.with_policy(policy, alpha)
+    assert found == turned.predict([(QUERY, document) for document in documents]).tolist()
+
+
+def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(server, reranker, sentences):
+    logits = reranker.predict([(QUERY, document) for document in sentences]).astype(np.float64)
+    results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
+    assert [row["index"] for row in results] == np.argsort(-logits, kind="stable").tolist()
+    assert [row["relevance_score"] for row in results] == [expit(logits[row["index"]]) for row in results]
+
+
+@pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens", "paired_tokens_senses"])
+def test_curves_are_the_sweep_of_python(server, reranker, sentences, policy):
+    alphas = [0.0, 0.25, 0.5, 1.0]
+    body = {} if policy is None else {"policy": policy}
+    found = server.rerank(query="bridge", documents=list(sentences), alphas=alphas, **body).json()["curves"]
+    expected = reranker.sweep("bridge", sentences, alphas, policy)
+    assert found["alphas"] == alphas
+    assert pytest.approx(expected, abs=1e-5) == np.asarray(found["scores"]).T
+    assert np.ptp(expected, axis=0).max() > 1e-3
+
+
+def test_a_text_without_a_word_that_moves_is_read_once_for_all_alphas(server):
+    documents = ["a bridge over a river", "soup and bread", "he saw his mother"]
+    whole = {"query": "bridge", "documents": documents, "policy": "paired_tokens"}
+    one = server.rerank(**whole, alpha=0.0).json()["usage"]["total_tokens"]
+    moving = server.rerank(**{**whole, "documents": documents[2:]}, alpha=0.0).json()["usage"]["total_tokens"]
+    curves = server.rerank(**whole, alphas=[0.0, 0.2, 0.4, 0.6, 0.8]).json()
+    assert curves["usage"]["total_tokens"] == one + 5 * moving, "alpha = 1, and five passes over one text"
+    assert [len(set(scores)) for scores in curves["curves"]["scores"]] == [1, 1, 5]
+
+
+def test_policies_on_senses_give_all_alphas_in_one_pass(server, sentences):
+    body = {"query": "bridge", "documents": list(sentences)}
+    many = server.rerank(**body, alphas=[n / 100 for n in range(101)]).json()
+    assert many["usage"] == server.rerank(**body).json()["usage"]
+
+
+class Rewriting(Policy):
+    """alpha times the pair's score and 1 - alpha times that of the text without "he" and "she"."""
+
+    name = "rewriting"
+
+    def views(self, context, alpha):
+        return View(coefficient=alpha), View(rewrite=without, coefficient=1 - alpha)
+
+
+def without(query, document):
+    return query, " ".join(word for word in document.split() if word not in ("he", "she"))
+
+
+def test_a_policy_that_rewrites_texts_adds_up_its_views(pointwise, reranker, sentences, monkeypatch):
+    monkeypatch.setitem(POLICIES, "rewriting", lambda attribute: Rewriting())
+    body = {"query": QUERY, "documents": list(sentences), "policy": "rewriting"}
+    pairs = [(QUERY, document) for document in sentences]
+    with running({"tiny": lambda: served("tiny", pointwise())}) as found:
+        scores = raw(found.rerank(**body, alpha=0.3, raw_scores=True))
+        curves = found.rerank(**body, alphas=[0.0, 0.5]).json()["curves"]["scores"]
+    assert scores == pytest.approx(reranker.with_policy(Rewriting(), 0.3).predict(pairs).tolist(), abs=1e-5)
+    assert pytest.approx(reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting()), abs=1e-5) == np.asarray(curves).T
+
+
+@pytest.fixture(scope="module")
+def kinds(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
+    """A reranker of every kind without senses."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("bert")
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    pieces = copy.deepcopy(tokenizer)
+    pieces.add_special_tokens({"cls_token": "[CLS]"})
+    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    pieces.save_pretrained(folder)
+    words = WordVocabulary(min_count=1, buckets=20).build(sentences)
+    knrm = interaction_ranker(words, interaction="knrm", embedding_size=12, max_query_length=6).eval()
+    made = {
+        "gpt2": (make_gpt2(), pair_tokenizer),
+        "knrm": (knrm, make_pair_tokenizer(words, knrm, 60)),
+    }
+    for name, build in (("cross", cross_encoder), ("dual", dual_encoder)):
+        ranker = build(pieces, name=str(folder)).eval()
+        made[name] = (ranker, make_pair_tokenizer(pieces, ranker, 48))
+    return {name: PointwiseReranker(Scorer(*one)) for name, one in made.items()}
+
+
+def test_every_kind_of_pointwise_ranker_is_served(kinds, sentences):
+    pairs = [(QUERY, document) for document in sentences]
+    with running({name: (lambda name=name: served(name, kinds[name])) for name in kinds}) as found:
+        for name, reranker in kinds.items():
+            scores = raw(found.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True))
+            assert scores == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5), name
+            assert len(set(scores)) > 3
+            assert found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code == 400
+        moved = found.rerank(
+            model="gpt2",
+            query=QUERY,
+            documents=list(sentences),
+            alpha=0,
+            policy="paired_tokens_weights",
+            raw_scores=True,
+        )
+    expected = kinds["gpt2"].with_policy("paired_tokens_weights", 0.0).predict(pairs)
+    assert raw(moved) == pytest.approx(expected.tolist(), abs=1e-5)
