@@ -19,9 +19,9 @@ from torch import Tensor
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.models.token_states import TokenStateCache
 from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import POLICIES, PairedTokens, Policy, named_policy
@@ -184,7 +184,7 @@ class ServedPointwise(Served):
 
     def __init__(self, name: str, reranker: PointwiseReranker) -> None:
         self.name = name
-        self._reranker, self._scorer = reranker, reranker.scorer
+        self._reranker, self._scorer = reranker, reranker.local_scorer
         self.tokens_per_batch = self._scorer.tokens_per_batch
         self.max_length = self._scorer.pair_tokenizer.max_length
         self._threads = threading.local()
@@ -353,7 +353,7 @@ class _Reading:
             or any(view.rewrite or view.sense_weights is not None for group in groups for view, _ in group)
         ):
             return [self._pass(group, every) for group in groups]
-        touched = np.array([_has_class_word(moved, sequence) for sequence in self._sequences])
+        touched = np.array([moved.moves(sequence) for sequence in self._sequences])
         passes = [self._pass(group, every[touched]) for group in groups] if touched.any() else []
         if not touched.all():
             still = [(View(), column) for group in groups for _, column in group]
@@ -414,12 +414,6 @@ def _weights_of(parts: Sequence[tuple[Slice, Pass]]) -> Tensor | None:
     ones = torch.ones_like(given[0])
     each = [(ones if part.weights is None else part.weights).expand(len(one.places), -1) for one, part in parts]
     return torch.cat(each)
-
-
-def _has_class_word(shift: TokenShift, sequence: np.ndarray) -> bool:
-    table = shift.classes.class_of.numpy()
-    ids = sequence[sequence < len(table)]
-    return bool((table[ids] >= 0).any())
 
 
 def _at(view: View, alpha: float) -> View:
