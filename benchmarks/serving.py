@@ -105,8 +105,10 @@ def _options() -> argparse.Namespace:
     add("--alphas", action="store_true", help="every request asks for an alpha of its own")
     add("--threads", type=int, default=1, help="of the model, in the server and alone")
     add("--device", default="cpu")
-    add("--output", type=Path, default=ROOT / "benchmarks" / "results" / "serving-cpu.json")
+    add("--output", type=Path, default=None, help="benchmarks/results/serving-cpu.json; of a quick run build/")
     options = parser.parse_args()
+    folder = ROOT / "build" if options.quick else ROOT / "benchmarks" / "results"
+    options.output = options.output or folder / "serving-cpu.json"
     options.clients = options.clients or ([1, 4] if options.quick else [1, 8, 32])
     options.documents = options.documents or (10 if options.quick else 100)
     options.seconds = options.seconds or (1.0 if options.quick else 20.0)
