@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from backpack_rank.data.synthetic.generator import load_synthetic
 from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.models.factory import new_backpack, save_ranker
 from backpack_rank.reranking.load import load
