@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from backpack_rank._registration import register as _register
+
 if TYPE_CHECKING:
     from backpack_rank.data.collection import Collection as Collection
     from backpack_rank.evaluation.result_table import ResultTable as ResultTable
@@ -27,6 +29,8 @@ _PUBLIC = {
 }
 """Public names and their modules, which are imported when a name is asked for: torch takes seconds."""
 __all__ = ["Collection", "Reranker", "ResultTable", "__version__", "evaluate", "load"]
+
+_register()
 
 
 def __getattr__(name: str) -> Any:
