@@ -93,6 +93,14 @@ def test_what_sentence_transformers_saves_again_loads_here(name: str, saved, tmp
     np.testing.assert_allclose(model.predict(PAIRS), reranker.predict(PAIRS), atol=1e-5)
 
 
+def test_the_loaded_ranker_can_be_trained(saved) -> None:
+    folder, _ = saved("backpack")
+    model = sentence_transformers.CrossEncoder(str(folder), device="cpu").train()
+    model(model.preprocess(PAIRS))["scores"].sum().backward()
+    without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert without == []
+
+
 @pytest.mark.parametrize("first", ["backpack_rank", "sentence_transformers", "transformers", "torch"])
 def test_one_import_of_the_package_is_enough_in_any_order(first: str, saved) -> None:
     folder, reranker = saved("backpack")
