@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from foreign_rankers import bert
+from foreign_rankers import saved as save_classifier
 from hub_server import TOKEN, hub_server
 from huggingface_hub import ModelCard
+from saved_rankers import FIXTURES
 
 import backpack_rank
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult
@@ -74,6 +77,15 @@ def test_measures_without_the_unchanged_ranker_are_refused_and_nothing_is_writte
     with pytest.raises(ValueError, match=r"no figures of the unchanged ranker.*alpha=0\.5"):
         backpack_rank.save_pretrained(reranker, tmp_path / "own", measures=sweep / "alpha=0.5" / "measures.json")
     assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.parametrize("name", ["listwise_gpt2", "foreign"])
+def test_what_is_no_ranker_of_this_package_is_refused(name: str, tmp_path: Path) -> None:
+    if name == "foreign":
+        save_classifier(bert, tmp_path / "foreign")
+    other = backpack_rank.load(tmp_path / "foreign" if name == "foreign" else FIXTURES / name, device="cpu")
+    with pytest.raises(ValueError, match=r"trained elsewhere|one document at a time"):
+        backpack_rank.push_to_hub(other, "me/other")
 
 
 def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
