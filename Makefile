@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INTEGRATIONS := $(VENV)/.integrations
 
 .PHONY: run serve test test-all lint format clean
 
@@ -20,8 +21,7 @@ test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 	@echo "Left out: what needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
 
-test-all: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clients]'
+test-all: $(INTEGRATIONS)
 	$(BIN)/python -m pytest -m "browser or packaging or processes or benchmarks"
 
 lint: $(STAMP)
@@ -40,6 +40,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
+
+$(INTEGRATIONS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[integrations]'
+	touch $(INTEGRATIONS)
 
 clean:
 	rm -rf $(VENV) outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

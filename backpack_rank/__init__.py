@@ -10,9 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from backpack_rank._registration import register as _register
+
 if TYPE_CHECKING:
     from backpack_rank.data.collection import Collection as Collection
     from backpack_rank.evaluation.result_table import ResultTable as ResultTable
+    from backpack_rank.integrations.hub import push_to_hub as push_to_hub
+    from backpack_rank.integrations.hub import save_pretrained as save_pretrained
     from backpack_rank.pipelines.compare import evaluate as evaluate
     from backpack_rank.reranking.load import load as load
     from backpack_rank.reranking.rerankers import Reranker as Reranker
@@ -24,9 +28,22 @@ _PUBLIC = {
     "ResultTable": "evaluation.result_table",
     "evaluate": "pipelines.compare",
     "load": "reranking.load",
+    "push_to_hub": "integrations.hub",
+    "save_pretrained": "integrations.hub",
 }
 """Public names and their modules, which are imported when a name is asked for: torch takes seconds."""
-__all__ = ["Collection", "Reranker", "ResultTable", "__version__", "evaluate", "load"]
+__all__ = [
+    "Collection",
+    "Reranker",
+    "ResultTable",
+    "__version__",
+    "evaluate",
+    "load",
+    "push_to_hub",
+    "save_pretrained",
+]
+
+_register()
 
 
 def __getattr__(name: str) -> Any:

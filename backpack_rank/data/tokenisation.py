@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from backpack_rank.checks import at_least
+from backpack_rank.data.shared_tokenizer import with_own_rules
 from backpack_rank.files import hub_or_folder
 
 END = "<|endoftext|>"
@@ -155,8 +156,12 @@ class PretrainedTokenizer:
         return load_tokenizer(self.name)
 
 
-def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
     """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first release alone.
+
+    Args:
+        name: hub id or folder.
+        revision: of the hub, a branch, tag or commit.
 
     Raises:
         OSError: there is none under that name.
@@ -165,7 +170,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
     try:
-        tokenizer = tokenizer_class.from_pretrained(source)
+        tokenizer = with_own_rules(tokenizer_class.from_pretrained(source, revision=revision or "main"))
     except OSError as error:  # the library's own words may leave out the name
         raise OSError(f"no tokenizer of {name}: {error}") from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")

@@ -67,6 +67,8 @@ class StrictLoading:
         finally:
             transformers_logging.set_verbosity(level)
         _judge(cls, str(pretrained_model_name_or_path), info, _untied(model), new_parts)
+        if cls.renamed_parts:  # the library would turn patterns around, and save keys under names that are none
+            model._weight_conversions = []
         return (model, info) if wants_info else model
 
 

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, Pre
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.files import RANKER, atomic_path, hub_or_folder
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -177,13 +178,14 @@ def make_pair_tokenizer(tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_
 def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
     """Write a folder that :func:`load_ranker` and ``from_pretrained`` read: weights, configuration, tokenizer.
 
-    The folder is complete or absent; a previous one stays until the new one is whole.
+    ``CrossEncoder`` of sentence-transformers reads it too. The folder is complete or absent; a previous one stays until
+    the new one is whole.
     """
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         ranker.config.max_pair_length = pair_tokenizer.max_length
         ranker.save_pretrained(temporary)
-        pair_tokenizer.tokenizer.save_pretrained(temporary)
+        save_cross_encoder_files(temporary, ranker, pair_tokenizer)
 
 
 def ranker_folder(folder: str | Path, option: str) -> Path:
@@ -245,6 +247,8 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
     config = json.loads(config_file.read_text(encoding="utf-8"))
     names = config.get("architectures") or ["(none named)"]
     classes = {ranker.__name__: ranker for ranker in RANKERS}
+    # What sentence-transformers saves again is of a class of backpack_rank.integrations, with the same weights.
+    classes |= {name.replace("ForRanking", "ForSequenceClassification"): own for name, own in classes.items()}
     if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
         return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:

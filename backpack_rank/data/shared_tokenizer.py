@@ -1,0 +1,68 @@
+"""A ranker's tokenizer as it is saved: other libraries join pairs with it as the ranker reads them.
+
+A :class:`~backpack_rank.data.tokenisation.PairTokenizer` joins two texts itself. In the saved files the same is written
+as a normaliser (the leading space), a template (start, separator, end) and a maximum length; the tokenizer's own ones
+stand beside them in ``tokenizer_config.json``, and :func:`with_own_rules` puts them back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, models, normalizers
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+_KEPT = "backpack_rank"
+_RULES = ("normalizer", "post_processor")
+# What str.strip takes away; \s of the tokenizers leaves the separators of ASCII.
+_SPACE_AROUND = r"\A[\s\x1c-\x1f\x85]+|[\s\x1c-\x1f\x85]+\z"
+
+
+def shared_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, max_length: int, start_id: int | None, separator_id: int, end_id: int
+) -> PreTrainedTokenizerFast:
+    """A copy whose ``tokenizer(query, document, truncation="only_second")`` gives what the ranker reads.
+
+    Args:
+        tokenizer: any fast tokenizer.
+        max_length: limit of a joined text in tokens.
+        start_id, separator_id, end_id: tokens before, between and behind the texts.
+    """
+    own = tokenizer.backend_tokenizer.to_str()
+    backend = Tokenizer.from_str(own)
+    rules = [normalizers.Replace(Regex(_SPACE_AROUND), ""), normalizers.Prepend(" ")]
+    backend.normalizer = normalizers.Sequence(rules + ([] if backend.normalizer is None else [backend.normalizer]))
+    added = {
+        token_id: backend.id_to_token(token_id) for token_id in (start_id, separator_id, end_id) if token_id is not None
+    }
+    start = [] if start_id is None else [f"{added[start_id]}:0"]
+    backend.post_processor = TemplateProcessing(
+        single=[*start, "$A:0"],
+        pair=[*start, "$A:0", f"{added[separator_id]}:0", "$B:1", f"{added[end_id]}:1"],
+        special_tokens=[(token, token_id) for token_id, token in added.items()],
+    )
+    kept = {name: json.loads(own)[name] for name in _RULES} | {"model_max_length": tokenizer.model_max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+        split_special_tokens=True,  # a text that spells a special token does not get one
+        **{_KEPT: kept},
+        **tokenizer.special_tokens_map,
+    )
+
+
+def with_own_rules(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer with its own normaliser, template and maximum length, where :func:`shared_tokenizer` wrote it."""
+    kept: dict[str, Any] | None = tokenizer.init_kwargs.pop(_KEPT, None)
+    if kept is None:
+        return tokenizer
+    empty = json.loads(Tokenizer(models.BPE()).to_str())
+    own = Tokenizer.from_str(json.dumps(empty | {name: kept[name] for name in _RULES}))
+    backend = tokenizer.backend_tokenizer
+    backend.normalizer, backend.post_processor = own.normalizer, own.post_processor
+    tokenizer.model_max_length = kept["model_max_length"]
+    tokenizer.split_special_tokens = backend.encode_special_tokens = False
+    return tokenizer

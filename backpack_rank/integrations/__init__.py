@@ -1,0 +1,1 @@
+"""Rankers inside other libraries; each module needs the library that it is named after."""

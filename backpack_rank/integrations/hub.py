@@ -1,0 +1,244 @@
+"""Rankers on the Hugging Face hub: a folder that every library here loads, with a model card, and its upload."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
+
+from backpack_rank.evaluation.results import SystemResult
+from backpack_rank.files import atomic_path, write_text
+from backpack_rank.models.cross_encoder_files import OWN_MODULE
+from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
+from backpack_rank.reporting.measure_files import read_json
+from backpack_rank.reporting.sweep import collect_sweep
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rerankers import Reranker
+
+_Rows = list[list[str]]
+_DIAL = (
+    "A reranker whose gender bias is turned by one number, alpha, when it ranks: 1 is the ranker as it is, 0 turns it "
+    "most."
+)
+_TAGS = ["sentence-transformers", "cross-encoder", "reranker", "backpack", "fairness"]
+_BODY = """
+# {name}
+
+{what} It was trained with backpack_rank. It gives a query and a document one score, a raw logit of any size; higher is
+better. A pair is read up to {tokens} tokens; what is longer loses the end of the document.
+
+## Use
+
+With backpack_rank:
+
+```python
+import backpack_rank
+
+reranker = backpack_rank.load("{name}")
+reranker.rank("a query", ["a document", "another"]{turned})
+```
+
+With sentence-transformers (6 or newer), {trust}:
+
+```python
+import backpack_rank
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("{name}"{trusting})
+model.predict([("a query", "a document")]{turned})
+```
+
+With PyTerrier, behind any first stage that gives texts:
+
+```python
+from backpack_rank.integrations.pyterrier import BackpackReranker
+
+pipeline = first_stage >> BackpackReranker("{name}"{turned})
+```
+{alpha}{measured}
+## Limits
+
+Alpha acts on words of a list, such as *she* and *he*. Bias that no such word carries stays. What alpha does to other
+queries, documents and languages than those measured has to be measured there. Scores of different queries, and of
+different rankers, cannot be compared.
+"""
+
+
+def save_pretrained(
+    reranker: Reranker,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    base_model: str | None = None,
+    language: str | None = None,
+    license: str | None = None,
+    measures: str | Path | None = None,
+    sweep: str | Path | None = None,
+) -> None:
+    """Write a folder that ``backpack_rank.load`` and ``CrossEncoder`` read, with a model card (``README.md``).
+
+    >>> backpack_rank.save_pretrained(reranker, "ranker", sweep="outputs/sweep/DATE")  # doctest: +SKIP
+
+    The folder is complete or absent; a previous one stays until the new one is whole.
+
+    Args:
+        reranker: what :func:`backpack_rank.load` gives, of a ranker that ``train.py`` made.
+        folder: where to write.
+        name: how the card calls it, a hub id; None: the name of the folder.
+        base_model: hub id of what it was trained from.
+        language, license: for the card, such as ``en`` and ``mit``.
+        measures: ``measures.json`` of an evaluation, whose figures of the unchanged ranker the card names.
+        sweep: folder of a multirun over alpha, which the card shows as a table.
+
+    Raises:
+        ValueError: the ranker was trained elsewhere, or measures or sweep are not of a ranker.
+        FileNotFoundError: there are no such measures.
+    """
+    pointwise = _own(reranker)
+    data = ModelCardData(
+        model_name=name or Path(folder).name,
+        library_name="sentence-transformers",
+        pipeline_tag="text-ranking",
+        tags=_TAGS,
+        base_model=base_model,
+        language=language,
+        license=license,
+        eval_results=None if measures is None else _results(Path(measures), pointwise),
+    )
+    table = [] if sweep is None else _table(Path(sweep))
+    results = [[one.dataset_name, one.metric_type, f"{one.metric_value:.3f}"] for one in data.eval_results or ()]
+    if results:
+        results.insert(0, ["data", "measure", "value"])
+    with atomic_path(folder) as temporary:
+        save_ranker(temporary, pointwise.local_scorer.ranker, pointwise.local_scorer.pair_tokenizer)
+        trusted = OWN_MODULE in (temporary / "modules.json").read_text(encoding="utf-8")
+        text = _body(pointwise, data.model_name or "", trusted, table, results)
+        write_text(temporary / "README.md", str(ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")))
+
+
+def push_to_hub(
+    reranker: Reranker,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: str | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str = "Upload ranker",
+    **card: Any,
+) -> str:
+    """Upload what :func:`save_pretrained` writes; gives the address of the commit, or of the pull request.
+
+    >>> backpack_rank.push_to_hub(reranker, "me/ranker", private=True)  # doctest: +SKIP
+
+    Args:
+        reranker: see :func:`save_pretrained`.
+        repo_id: ``user/name``; it is made where there is none.
+        private: whether a new repository is; None: as the account says.
+        token: None takes the one of ``hf auth login``, or of the variable ``HF_TOKEN``.
+        revision: branch, made where there is none; None: main.
+        create_pr: propose the commit instead of making it.
+        commit_message: its first line.
+        card: further arguments of :func:`save_pretrained`.
+    """
+    _own(reranker)
+    api = HfApi(token=token)
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if revision is not None and not create_pr:
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "ranker"
+        save_pretrained(reranker, folder, **{"name": repo_id, **card})
+        commit = api.upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            revision=revision,
+            create_pr=create_pr,
+            commit_message=commit_message,
+        )
+    return commit.pr_url or commit.commit_url
+
+
+def _own(reranker: Reranker) -> PointwiseReranker:
+    if not isinstance(reranker, PointwiseReranker):
+        raise ValueError(
+            f"{type(reranker).__name__} cannot be saved here: give a ranker that scores one document at a time"
+        )
+    ranker = reranker.local_scorer.ranker
+    if isinstance(ranker, SequenceClassifierForRanking):
+        raise ValueError(f"{ranker.label} was trained elsewhere: its own folder is what other libraries load")
+    return reranker
+
+
+def _results(path: Path, reranker: PointwiseReranker) -> list[EvalResult]:
+    report = read_json(path)
+    row = _unchanged(report.rows, reranker)
+    if row is None:
+        labels = ", ".join(row.label for row in report.rows)
+        raise ValueError(f"{path} has no figures of the unchanged ranker (alpha=1), only of {labels}")
+    sets = {"effectiveness": report.about.effectiveness_set, "bias": report.about.bias_set}
+    return [
+        EvalResult(
+            task_type="text-ranking",
+            dataset_type=sets[kind],
+            dataset_name=sets[kind],
+            metric_type=measure,
+            metric_value=round(figure.mean, 4),
+        )
+        for kind, block in row.blocks.items()
+        if kind in sets
+        for measure, figure in block.figures.items()
+    ]
+
+
+def _unchanged(rows: Any, reranker: PointwiseReranker) -> SystemResult | None:
+    label = reranker.local_scorer.ranker.label
+    return next((row for row in rows if row.alpha == 1), next((row for row in rows if row.label == label), None))
+
+
+def _table(folder: Path) -> _Rows:
+    """Rows of text: setting where there are several, alpha, measures."""
+    sweep = collect_sweep(folder)
+    entries = [entry for entry in sweep.entries if entry.row.alpha is not None]
+    if not entries:
+        raise ValueError(f"{folder} has no system with an alpha")
+    kinds = ("effectiveness", "bias")
+    measures = dict.fromkeys(
+        (kind, measure)
+        for kind in kinds
+        for entry in entries
+        if kind in entry.row.blocks
+        for measure in entry.row.blocks[kind].figures
+    )
+    rows = [["setting", "alpha", *(measure for _, measure in measures)]]
+    for entry in entries:
+        blocks = entry.row.blocks
+        figures = [blocks[kind].figures.get(measure) if kind in blocks else None for kind, measure in measures]
+        cells = ["-" if figure is None else f"{figure.mean:.3f}" for figure in figures]
+        rows.append([entry.setting, f"{entry.row.alpha:g}", *cells])
+    return rows if len(sweep.settings) > 1 else [row[1:] for row in rows]
+
+
+def _body(reranker: PointwiseReranker, name: str, trusted: bool, table: _Rows, results: _Rows) -> str:
+    dial = reranker.local_scorer.ranker.has_senses
+    return _BODY.format(
+        name=name,
+        what=_DIAL if dial else "A reranker.",
+        tokens=reranker.local_scorer.pair_tokenizer.max_length,
+        turned=', alpha=0.5, policy="paired_tokens"' if dial else "",
+        trust="which has to be told that it may import backpack_rank" if trusted else "which runs its own code alone",
+        trusting=", trust_remote_code=True" if trusted else "",
+        alpha=_section("What alpha does to this checkpoint", table),
+        measured=_section("Measures of the unchanged ranker", results),
+    )
+
+
+def _section(title: str, rows: _Rows) -> str:
+    if not rows:
+        return ""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in (cells[0], ["---"] * len(cells[0]), *cells[1:])]
+    return "\n".join(["", f"## {title}", "", *lines, ""])

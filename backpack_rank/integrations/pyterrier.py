@@ -1,0 +1,118 @@
+"""A transformer of PyTerrier (1.1 or newer) that re-ranks, and measures of fairness for ``pt.Experiment``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import pandas as pd
+import pyterrier as pt
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.collection import MemoryStore
+from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes
+from backpack_rank.evaluation.measure_names import parse_measures
+from backpack_rank.reranking.load import load
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policies import Policy
+
+
+class BackpackReranker(pt.Transformer):
+    """R -> R: scores of a ranker in place of those of an earlier stage.
+
+    >>> bm25 >> BackpackReranker("outputs/train/DATE/ranker", alpha=0.5, policy="paired_tokens")  # doctest: +SKIP
+
+    One loaded ranker can serve several positions of the dial: ``BackpackReranker(reranker, alpha=0)``.
+    """
+
+    schematic = {"label": "Backpack"}
+
+    def __init__(
+        self,
+        model: str | Path | PointwiseReranker,
+        alpha: float | None = None,
+        policy: Policy | str | None = None,
+        *,
+        batch_size: int = 4096,
+        text_field: str = "text",
+        verbose: bool = False,
+        device: str = "auto",
+    ) -> None:
+        """
+        Args:
+            model: what :func:`backpack_rank.load` takes, or gives.
+            alpha, policy: as of ``PointwiseReranker.predict``.
+            batch_size: pairs that are scored together; how many texts the network reads at once is up to the ranker.
+            text_field: column of the documents' texts.
+            verbose: show progress.
+            device: of a ranker that is loaded here.
+
+        Raises:
+            ValueError: the ranker ranks lists, or the policy does not fit it.
+        """
+        reranker = model if isinstance(model, PointwiseReranker) else load(model, device=device)
+        if not isinstance(reranker, PointwiseReranker):
+            raise ValueError(f"{model} ranks lists; this transformer takes rankers that score one document at a time")
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size} must be at least 1")
+        reranker.at(alpha, policy)  # whatever does not fit is said here
+        self.model, self.alpha, self.policy = reranker, alpha, policy
+        self.batch_size, self.text_field, self.verbose, self.device = batch_size, text_field, verbose, device
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """The rows with new scores and ranks."""
+        pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
+        found = inp.drop(columns=["score", "rank"], errors="ignore")
+        pairs = list(zip(found["query"], found[self.text_field], strict=True))
+        starts: Any = range(0, len(pairs), self.batch_size)
+        if self.verbose:
+            starts = pt.tqdm(starts, desc="Backpack", unit="batch")
+        scores: list[float] = []
+        for start in starts:
+            batch = pairs[start : start + self.batch_size]
+            scores += self.model.predict(batch, alpha=self.alpha, policy=self.policy).tolist()
+        return pt.model.add_ranks(found.assign(score=pd.Series(scores, index=found.index, dtype=float)))
+
+    def __repr__(self) -> str:
+        return f"BackpackReranker({self.model.name}, alpha={self.alpha}, policy={self.policy})"
+
+
+def fairness_measures(
+    names: Sequence[str], candidates: pd.DataFrame, *, attribute: str = "gender", text_field: str = "text"
+) -> list[ir_measures.Measure]:
+    """Measures such as ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10`` for the ``eval_metrics`` of ``pt.Experiment``.
+
+    >>> pt.Experiment([bm25, pipeline], queries, qrels, ["ndcg_cut_10", *fairness_measures(["RaB@10"], bm25(queries))])
+    ... # doctest: +SKIP
+
+    Args:
+        names: as in ``evaluate.py``.
+        candidates: what the first stage gives, with texts: its words are counted, and it is the background of NFaiRR.
+        attribute: whose words are counted.
+        text_field: column of the documents' texts.
+
+    Raises:
+        ValueError: an unknown measure or attribute, or the candidates lack a column.
+    """
+    pt.validate.result_frame(candidates, extra_columns=[text_field])
+    texts = dict(zip(candidates["docno"], candidates[text_field], strict=True))
+    background: dict[str, dict[str, float]] = {}
+    for row in candidates[["qid", "docno", "score"]].itertuples(index=False):
+        background.setdefault(row.qid, {})[row.docno] = row.score
+    lexicon = Attribute.named(attribute).lexicon()
+    context = FairnessContext(GroupMagnitudes.of(texts, MemoryStore(texts), lexicon), background=background)
+    return [_bound(context, name, measure) for name, measure in parse_measures(names).items()]
+
+
+def _bound(context: FairnessContext, name: str, measure: ir_measures.Measure) -> ir_measures.Measure:
+    def values(_: pd.DataFrame, run: pd.DataFrame) -> Iterator[tuple[str, float]]:
+        lists: Mapping[str, Any] = {
+            query: dict(zip(rows["doc_id"], rows["score"].astype(float), strict=True))
+            for query, rows in run.groupby("query_id", sort=False)
+        }
+        yield from (context.measure(dict(lists), {name: measure}).values[name].items() if lists else ())
+
+    return ir_measures.define(values, name, support_cutoff=False)

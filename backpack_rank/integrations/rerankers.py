@@ -1,0 +1,68 @@
+"""A ranker for the rerankers library (0.10 or newer); importing this module makes it known there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rerankers.documents import Document
+from rerankers.models import AVAILABLE_RANKERS
+from rerankers.models.ranker import BaseRanker
+from rerankers.results import RankedResults, Result
+from rerankers.utils import prep_docs
+
+from backpack_rank.reranking.load import load
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policies import Policy
+
+
+class BackpackRanker(BaseRanker):
+    """Scores are raw logits.
+
+    >>> Reranker("outputs/train/DATE/ranker", model_type="BackpackRanker", alpha=0.5)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model_name_or_path: str | Path | PointwiseReranker,
+        verbose: int = 1,
+        alpha: float | None = None,
+        policy: Policy | str | None = None,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            model_name_or_path: what :func:`backpack_rank.load` takes, or gives.
+            verbose: of the library; nothing is printed here.
+            alpha, policy: as of ``PointwiseReranker.predict``.
+            options: of :func:`backpack_rank.load`.
+        """
+        given = model_name_or_path
+        reranker = given if isinstance(given, PointwiseReranker) else load(given, **options)
+        if not isinstance(reranker, PointwiseReranker):
+            raise ValueError(f"{given} ranks lists; rerankers takes rankers that score one document at a time")
+        self.verbose, self.reranker = verbose, reranker.at(alpha, policy)
+
+    def score(self, query: str, doc: str) -> float:
+        """The score of one document."""
+        return float(self.reranker.predict([(query, doc)])[0])
+
+    def rank(
+        self,
+        query: str,
+        docs: str | list[str] | Document | list[Document],
+        doc_ids: list[str] | list[int] | None = None,
+        metadata: list[dict[str, Any]] | None = None,
+        batch_size: int | None = None,
+    ) -> RankedResults:
+        """The documents from best to worst; batches are made by tokens, so ``batch_size`` is not looked at."""
+        documents = prep_docs(docs, doc_ids, metadata) if not isinstance(docs, list) or docs else []
+        rows = self.reranker.rank(query, [document.text for document in documents])
+        results = [
+            Result(document=documents[row["corpus_id"]], score=row["score"], rank=place)
+            for place, row in enumerate(rows, start=1)
+        ]
+        return RankedResults(results=results, query=query, has_scores=True)
+
+
+AVAILABLE_RANKERS["BackpackRanker"] = BackpackRanker

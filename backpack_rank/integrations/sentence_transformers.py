@@ -1,0 +1,83 @@
+"""``CrossEncoder`` of sentence-transformers (6 or newer) around a reranker, with every policy and packed batches."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import InputModule
+from transformers import PreTrainedTokenizerBase
+
+from backpack_rank.models.factory import save_ranker
+from backpack_rank.reranking.load import load
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policies import Policy
+
+
+def cross_encoder(reranker: PointwiseReranker) -> CrossEncoder:
+    """A ``CrossEncoder`` that gives the reranker's scores, raw logits.
+
+    ``predict(pairs, alpha=0.5, policy="paired_tokens")`` turns the dial; ``rank`` has the reranker's own setting, which
+    ``reranker.with_policy("paired_tokens", 0.5)`` gives. It ranks and does not train: that is for
+    ``CrossEncoder(folder)``.
+    """
+    return CrossEncoder(modules=[RerankerModule(reranker)], activation_fn=torch.nn.Identity())
+
+
+class RerankerModule(InputModule):
+    """The one module of such a ``CrossEncoder``: texts in, scores out."""
+
+    forward_kwargs = {"alpha", "policy"}
+    save_in_root = True
+
+    def __init__(self, reranker: PointwiseReranker) -> None:
+        super().__init__()
+        self.reranker = reranker
+        self.ranker = reranker.local_scorer.ranker  # a module, so that the library finds the device and can move it
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:  # type: ignore[override]
+        """The ranker's."""
+        return self.reranker.local_scorer.pair_tokenizer.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens of a pair at most."""
+        return self.reranker.local_scorer.pair_tokenizer.max_length
+
+    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Any]:
+        """Pairs as they are. Raises ``ValueError`` for a prompt, which the ranker was not trained with."""
+        if prompt:
+            raise ValueError(f"prompt={prompt!r}: this ranker reads a query and a document, and no prompt")
+        return {"pairs": [tuple(pair) for pair in inputs]}
+
+    def forward(
+        self, features: dict[str, Any], alpha: float | None = None, policy: Policy | str | None = None, **_: Any
+    ) -> dict[str, Any]:
+        """Adds ``scores`` [B, 1]."""
+        scorer = self.reranker.local_scorer
+        scorer.device = next(self.ranker.parameters()).device
+        scores = self.reranker.predict(features["pairs"], alpha=alpha, policy=policy)
+        features["scores"] = torch.from_numpy(scores)[:, None].to(scorer.device)
+        return features
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Write the ranker into a folder that is there already."""
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "ranker"
+            save_ranker(folder, self.ranker, self.reranker.local_scorer.pair_tokenizer)
+            shutil.copytree(folder, output_path, dirs_exist_ok=True)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> RerankerModule:  # type: ignore[override]
+        """Read what :meth:`save` wrote."""
+        names = ("token", "cache_folder", "revision", "local_files_only")
+        own = {name: options[name] for name in names if name in options}
+        reranker = load(cls.load_dir_path(model_name_or_path, subfolder, **own), device="cpu")  # type: ignore[arg-type]
+        assert isinstance(reranker, PointwiseReranker)
+        return cls(reranker)
