@@ -2,7 +2,7 @@
 
 >>> import backpack_rank
 >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
->>> reranker.with_policy("paired_tokens", alpha=0).rank("who can rewire a house?", documents)  # doctest: +SKIP
+>>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -82,11 +82,21 @@ class PairTokenizer:
             )
         return ids
 
+    def room(self, query: np.ndarray) -> int:
+        """Tokens of a document that fit behind the query, whose ids are given."""
+        return self.max_length - len(self.start) - len(query) - 2
+
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[start, query, separator, document, end], the document cut to fit ``max_length``."""
-        room = self.max_length - len(self.start) - len(query) - 2
+        room = self.room(query)
         ends = np.array([self.separator_id, self.end_id], dtype=np.int32)
         return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
+
+    def chunks(self, query: np.ndarray, document: np.ndarray) -> list[np.ndarray]:
+        """The parts of a document that fit behind the query, one after the other; the last is as full as the others."""
+        room = self.room(query)
+        starts = range(0, max(len(document), 1), room)
+        return [document[max(0, min(start, len(document) - room)) :][:room] for start in starts]
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
         """The joined texts of one query with each of its documents."""

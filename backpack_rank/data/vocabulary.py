@@ -158,10 +158,12 @@ class WordPairTokenizer(PairTokenizer):
             )
         return ids
 
+    def room(self, query: np.ndarray) -> int:
+        return self.max_length - len(query) - 1
+
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[query, separator, document], the document cut to fit ``max_length``."""
-        room = self.max_length - len(query) - 1
-        return np.concatenate([query, np.array([self.separator_id], dtype=np.int32), document[:room]])
+        return np.concatenate([query, np.array([self.separator_id], dtype=np.int32), document[: self.room(query)]])
 
     def _encoded(self, found: list[str]) -> np.ndarray:
         ids = np.fromiter(map(self._ids.__getitem__, found), dtype=np.int32, count=len(found))

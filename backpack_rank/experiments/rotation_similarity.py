@@ -82,7 +82,7 @@ class RotationSimilarity:
         """The curve of a ranker's contextual vectors under that label."""
         log.info("measuring %s", run.ranker)
         collection = run.dataset().with_rotation("none").split(self.similarity.split)
-        scorer = settings.reranker(run.ranker).scorer
+        scorer = settings.reranker(run.ranker).local_scorer
         task = replace(self.similarity, representations=(CONTEXTUAL,))
         report = task.measure(scorer, collection, str(run.ranker))
         meaning = {label: f"{report.meaning[CONTEXTUAL]} of {run.ranker}"}

@@ -65,7 +65,7 @@ class TermSimilarity:
         refuse_alpha(settings)
         checkpoint = settings.find_ranker()
         collection = settings.dataset(checkpoint).split(self.split)
-        scorer = settings.reranker(checkpoint).scorer
+        scorer = settings.reranker(checkpoint).local_scorer
         report = self.measure(scorer, collection, str(checkpoint))
         settings.save(folder, checkpoint)
         write_term_similarity(folder, report)

@@ -19,6 +19,7 @@ from backpack_rank.models.rankers import (
     GPT2ForRanking,
     Ranker,
 )
+from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.utils import backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
 
@@ -230,7 +231,7 @@ def find_ranker(checkpoint: str | None, output: str) -> Path:
 
 
 def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
-    """Ranker and encoder from a folder that :func:`save_ranker` wrote.
+    """Ranker and tokenizer from a folder that :func:`save_ranker` wrote, or of a cross-encoder trained elsewhere.
 
     Raises:
         FileNotFoundError: no ``config.json`` in the folder.
@@ -244,10 +245,13 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
     config = json.loads(config_file.read_text(encoding="utf-8"))
     names = config.get("architectures") or ["(none named)"]
     classes = {ranker.__name__: ranker for ranker in RANKERS}
+    if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
+        return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:
         raise ValueError(
-            f"{config_file}: architecture {names[0]} is not a ranker; known are {', '.join(classes)}. "
-            "To start from such weights, give the folder to train.py as model.ranker.name"
+            f"{config_file}: architecture {names[0]} is not a ranker; known are {', '.join(classes)}, and classifiers "
+            "of transformers with one label. To start from such weights, give the folder to train.py as "
+            "model.ranker.name"
         )
     ranker = classes[names[0]].from_pretrained(str(folder))
     tokenizer = load_tokenizer(folder)

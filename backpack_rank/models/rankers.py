@@ -263,6 +263,9 @@ class DualPairTokenizer(PairTokenizer):
             )
         return ids
 
+    def room(self, query: np.ndarray) -> int:
+        return self.max_length - len(self.start) - 1
+
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[start, query, separator, start, document, end], the document's part cut to ``max_length``."""
         return np.concatenate([self._query(query), self._document(document)])
@@ -271,8 +274,7 @@ class DualPairTokenizer(PairTokenizer):
         return np.concatenate([self.start, ids, np.array([self.separator_id], dtype=np.int32)])
 
     def _document(self, ids: np.ndarray) -> np.ndarray:
-        room = self.max_length - len(self.start) - 1
-        return np.concatenate([self.start, ids[:room], np.array([self.end_id], dtype=np.int32)])
+        return np.concatenate([self.start, ids[: self.room(ids)], np.array([self.end_id], dtype=np.int32)])
 
 
 class DualEncoderForRanking(BackboneRanker):

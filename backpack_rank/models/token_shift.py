@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -136,6 +137,11 @@ class TokenShift:
         """Differs when the moved vectors differ; part of the keys of cached sense vectors."""
         return f"{self.classes.key}-words-{self.scope}-{self.alpha!r}"
 
+    def moves(self, ids: np.ndarray) -> bool:
+        """Whether any token of a text is moved at all; a text without one has the same score at every alpha. [n]"""
+        tokens = torch.from_numpy(ids).long()
+        return bool(((self._class_of(tokens) >= 0) & self.classes.boundaries.whole_words(tokens)).any())
+
     def embeddings(self, vectors: Tensor, ids: Tensor) -> Tensor:
         """Embeddings [..., e] of token ids [...] as the contextual network reads them."""
         if self.embedding_means is None:
@@ -190,8 +196,8 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
     name, has_senses = type(ranker).__name__, getattr(ranker, "has_senses", False)
     if scope != "weights" and not has_senses:
         raise TypeError(
-            f"{name} has no sense vectors; policy.scope=weights moves what it reads, policy.scope={scope} needs a "
-            "Backpack ranker"
+            f"{name} has no sense vectors; policy=paired_tokens_weights (policy.scope=weights) moves what it reads, "
+            f"policy.scope={scope} needs a Backpack ranker"
         )
     embeddings = input_embeddings(ranker)
     if not isinstance(embeddings, nn.Embedding):

@@ -71,7 +71,7 @@ class _Evaluated:
         metrics: measures to take.
         systems: rankings of every system.
         notes: sentences about them.
-        checkpoint: folder of the ranker, or None.
+        checkpoint: folder of the ranker or address of its server, or None.
         reranker: the ranker under alpha, or None.
     """
 
@@ -79,7 +79,7 @@ class _Evaluated:
     metrics: MetricSuite
     systems: Sequence[SystemRuns]
     notes: Sequence[str]
-    checkpoint: Path | None = None
+    checkpoint: Path | str | None = None
     reranker: PointwiseReranker | None = None
 
 
@@ -258,7 +258,7 @@ def read_runs(paths: Sequence[str], data: EvaluationData) -> list[SavedRun]:
     return runs
 
 
-def notes_on(reranker: PointwiseReranker, checkpoint: Path) -> list[str]:
+def notes_on(reranker: PointwiseReranker, checkpoint: Path | str) -> list[str]:
     """Sentences about a ranker, its senses and what alpha does to it."""
     lines = [f"Ranker: {checkpoint}"]
     pairs = reranker.attribute.pairs().name

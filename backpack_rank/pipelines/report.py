@@ -285,7 +285,7 @@ def senses_of(
 ) -> SensePanel | Missing:
     """What each sense is about, over the first documents of the rankings; all of it goes to ``senses.json``."""
     pairs = _sample(collection, run)
-    found, scorer = reranker.sensitivity, reranker.scorer
+    found, scorer = reranker.sensitivity, reranker.local_scorer
     assert found is not None
     try:
         profiles = sense_profiles(

@@ -26,7 +26,9 @@ from backpack_rank.pipelines.evaluation_data import EvaluationData, swapped_sens
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.run_folder import CONFIG, run_config
+from backpack_rank.reranking.load import is_address, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import Policy
@@ -132,7 +134,7 @@ class EvaluationSettings:
             raise ValueError("this needs the collection to rank: add data=..., one of conf/data")
         return self.chosen_dataset
 
-    def dataset(self, checkpoint: Path) -> Dataset:
+    def dataset(self, checkpoint: Path | str) -> Dataset:
         """The data asked for, or the data that a saved ranker was trained on, rotated and retrieved as asked for.
 
         Raises:
@@ -160,23 +162,31 @@ class EvaluationSettings:
         measures: FairnessMeasures = instantiate({**bias, "extra": [*(bias.get("extra") or []), *fairness]})
         return MetricSuite(tuple(ranking), measures, self.attribute.sign)
 
-    def find_ranker(self) -> Path:
-        """Folder of the ranker. Raises ``FileNotFoundError`` where there is none."""
-        return find_ranker(self.checkpoint, self.output)
+    def find_ranker(self) -> Path | str:
+        """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
 
-    def reranker(self, checkpoint: Path, fit_on: Callable[[], EvaluationData] | None = None) -> PointwiseReranker:
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        if self.checkpoint is None:
+            return find_ranker(None, self.output)
+        return self.checkpoint if is_address(self.checkpoint) else local_folder(self.checkpoint, "checkpoint")
+
+    def reranker(self, checkpoint: Path | str, fit_on: Callable[[], EvaluationData] | None = None) -> PointwiseReranker:
         """A saved ranker at alpha = 1; :meth:`PointwiseReranker.with_policy` turns it.
 
         Args:
-            checkpoint: folder of the ranker.
+            checkpoint: folder of the ranker, or the address of its server.
             fit_on: gives the data (dev) that fitted policies learn from.
         """
+        if isinstance(checkpoint, str):
+            return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
         scorer = Scorer(*load_ranker(checkpoint), self.scoring)
         swapped = None if fit_on is None else lambda: swapped_senses(scorer, fit_on(), self.policy.name)
         cache = self.cache if scorer.ranker.has_senses else None
         return PointwiseReranker(scorer, attribute=self.attribute, cache=cache, swapped=swapped)
 
-    def save(self, folder: str | Path, checkpoint: Path | None = None) -> None:
+    def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:
         """Write ``config.yaml``, every value resolved, with the data of a checkpoint where it was taken from there."""
         options = OmegaConf.to_container(self.config)
         assert isinstance(options, dict)
@@ -195,10 +205,10 @@ class EvaluationSettings:
     def _first_stage(self) -> DictConfig | None:
         return self.config.get("first_stage")
 
-    def _data_of(self, checkpoint: Path) -> tuple[DictConfig, DictConfig | None]:
+    def _data_of(self, checkpoint: Path | str) -> tuple[DictConfig, DictConfig | None]:
         """Data and first stage that a saved ranker was trained with, as far as no others are asked for."""
         hint = "add data=..., one of conf/data"
-        if checkpoint.name != RANKER:
+        if isinstance(checkpoint, str) or checkpoint.name != RANKER:
             raise ValueError(f"{checkpoint} does not say what it was trained on: {hint}")
         try:
             trained = run_config(checkpoint.parent, only=("data", "first_stage"))
@@ -298,7 +308,7 @@ def check_positive_ints(task: object, names: Sequence[str], least: int = 1, null
 
 def slugify(name: str) -> str:
     """A name as part of a file's name, without what Hydra would read in run=FILE."""
-    return re.sub(r"[\s/=,()]+", "-", name).strip("-")
+    return re.sub(r"[\s/=,():]+", "-", name).strip("-")
 
 
 def _made(node: DictConfig) -> FirstStage:

@@ -18,6 +18,7 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import WordPairTokenizer
 from backpack_rank.files import RANKER
 from backpack_rank.models.factory import Ranker, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
 from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.run_folder import save_overrides
@@ -102,6 +103,11 @@ def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, P
     """Tokenizer (trained on the collection's text where the model asks for it) and ranker, or the saved ones."""
     if settings.checkpoint is not None:
         ranker, saved = load_ranker(settings.checkpoint)
+        if isinstance(ranker, SequenceClassifierForRanking):
+            raise ValueError(
+                f"checkpoint={settings.checkpoint} was trained elsewhere; start from its weights with "
+                f"model=cross_encoder or model=backpack and model.ranker.name={settings.checkpoint}"
+            )
         return ranker.train(), make_pair_tokenizer(saved.tokenizer, ranker, settings.max_length)
     tokenizer = settings.tokenizer(texts_of(collection))
     ranker = settings.new_model(tokenizer)

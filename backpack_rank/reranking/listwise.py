@@ -17,8 +17,10 @@ from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.pairwise import PairwiseRanker
 from backpack_rank.listwise.permutation import PermutationSelfConsistency
 from backpack_rank.listwise.shuffling import shuffles
+from backpack_rank.reranking.pointwise import ranked_rows
 from backpack_rank.reranking.ranking_cache import CachedRanker, RankingCache
 from backpack_rank.reranking.rerankers import Reranker
+from backpack_rank.reranking.scorer import texts_of
 
 RANKINGS_FILE = "rankings.jsonl"
 ORDERS = ("first_stage", "reversed", "shuffled")
@@ -80,7 +82,13 @@ class ListwiseReranker(Reranker):
         return reranked
 
     def rank(
-        self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        *,
+        alpha: float | None = None,
     ) -> list[dict[str, Any]]:
         """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``; a score is minus the rank.
 
@@ -89,16 +97,21 @@ class ListwiseReranker(Reranker):
             documents: their texts, in the order in which they are shown.
             top_k: as many at most; None: all.
             return_documents: with the text as ``text``.
+            alpha: 1 or None: a listwise ranker has no dial.
+
+        Raises:
+            ValueError: the query is empty, or another alpha.
         """
-        if not documents:
-            return []
-        (ranked,) = self.ranker.rank([PassageList(query, tuple(documents))])
-        rows: list[dict[str, Any]] = [
-            {"corpus_id": int(place), "score": -float(rank)} for rank, place in enumerate(ranked.order, start=1)
-        ]
-        if return_documents:
-            rows = [{**row, "text": documents[row["corpus_id"]]} for row in rows]
-        return rows[:top_k]
+        if alpha not in (None, 1):
+            raise ValueError(f"alpha={alpha} turns the senses of a Backpack; {self.name}, a listwise ranker, has none")
+        if not query.strip():
+            raise ValueError("the query is empty: a ranker needs at least one word of query text")
+        texts = texts_of(documents)
+        scores = np.empty(len(texts))
+        if texts:
+            (ranked,) = self.ranker.rank([PassageList(query, tuple(texts))])
+            scores[ranked.order] = -np.arange(1.0, len(texts) + 1)
+        return ranked_rows(scores, texts, top_k, return_documents)
 
     def notes(self) -> list[str]:
         """Sentences about what ranking cost."""

@@ -14,9 +14,11 @@ from backpack_rank.listwise.windows import SlidingWindows
 from backpack_rank.models.factory import is_listwise, load_ranker, ranker_folder
 from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 
+_URL = re.compile(r"https?://.+")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 
@@ -30,10 +32,17 @@ def load(
     cache: str | Path | None = None,
     revision: str | None = None,
 ) -> PointwiseReranker | ListwiseReranker:
-    """A ranker that ``train.py`` saved, as it is; ``with_policy`` of a pointwise one turns the dial.
+    """A ranker, ready to rank: one that ``train.py`` saved, or one that was trained elsewhere.
+
+    >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
+    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+
+    Of rankers trained elsewhere, any classifier of transformers with one label is taken (``CrossEncoder`` models of
+    sentence-transformers), and any HTTP rerank endpoint. No code is loaded, and from the hub no weights but
+    safetensors.
 
     Args:
-        name: the folder of a run or of a ranker, or an id of the Hugging Face hub.
+        name: the folder of a run or of a ranker, an id of the Hugging Face hub, or ``http://...`` of a server.
         attribute: whose words policies are about: a name of ``conf/attribute``, or an
             :class:`~backpack_rank.attributes.attribute.Attribute`.
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
@@ -45,24 +54,40 @@ def load(
         FileNotFoundError: there is neither such a folder nor such an id.
         ValueError: the folder holds another model, or its files are damaged.
     """
-    folder = _local(name, revision)
+    if isinstance(attribute, str):
+        attribute = Attribute.named(attribute)
+    if is_address(name):
+        return PointwiseReranker(RemoteScorer(str(name)), attribute=attribute)
+    folder = local_folder(name, "load", revision)
     if is_listwise(folder):
         ranker = load_listwise(folder, device=device, dtype=dtype)
         return ListwiseReranker(SlidingWindows(ranker))
-    if isinstance(attribute, str):
-        attribute = Attribute.named(attribute)
     scorer = Scorer(*load_ranker(folder), ScoringSettings(device=device, dtype=dtype))
     kept = None if cache is None else SenseCache(Path(cache).expanduser())
     return PointwiseReranker(scorer, attribute=attribute, cache=kept)
 
 
-def _local(name: str | Path, revision: str | None) -> Path:
-    """The folder of a ranker, downloaded where the name is an id of the hub."""
+def is_address(name: str | Path) -> bool:
+    """Whether this is the address of a server."""
+    return _URL.fullmatch(str(name)) is not None
+
+
+def local_folder(name: str | Path, option: str, revision: str | None = None) -> Path:
+    """The folder of a ranker, downloaded where the name is an id of the hub.
+
+    Args:
+        name: folder of a run or of a ranker, or an id of the hub.
+        option: where it was given, for the error.
+        revision: of the hub.
+
+    Raises:
+        FileNotFoundError: there is neither.
+    """
     given = Path(name).expanduser()
     if given.exists() or not _HUB_ID.fullmatch(str(name)):
-        return ranker_folder(name, "load")
+        return ranker_folder(name, option)
     try:
-        return ranker_folder(snapshot_download(str(name), revision=revision, allow_patterns=_FILES), "load")
+        return ranker_folder(snapshot_download(str(name), revision=revision, allow_patterns=_FILES), option)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         why = str(error).strip().splitlines()[0]
         raise FileNotFoundError(f"{name}: neither a folder nor a model that the hub gives ({why})") from error

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.batching import Pairs
-from backpack_rank.data.collection import Collection, MemoryStore, Run
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.scorer import Scorer, TextScorer, texts_of
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.counterfactual import SwappedSenses
-from backpack_rank.senses.hook import InferenceHook
-from backpack_rank.senses.policies import Policy, PolicyContext, named_policy
+from backpack_rank.senses.hook import InferenceHook, linear_components
+from backpack_rank.senses.policies import POLICIES, Policy, PolicyContext, named_policy
 from backpack_rank.senses.sensitivity import Sensitivity
+from backpack_rank.senses.views import View
 
 
 class PointwiseReranker(Reranker):
     """Scores of one ranker; :func:`backpack_rank.load` makes it.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
-    >>> reranker.with_policy("paired_tokens", alpha=0).rank("who can rewire a house?", documents)  # doctest: +SKIP
+    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
 
     Attributes:
         scorer: the ranker with its tokenizer.
@@ -37,7 +42,7 @@ class PointwiseReranker(Reranker):
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: TextScorer,
         hook: InferenceHook | None = None,
         *,
         attribute: Attribute | None = None,
@@ -55,7 +60,7 @@ class PointwiseReranker(Reranker):
         self.scorer, self.cache = scorer, cache
         self.attribute = attribute or Attribute.named("gender")
         self.hook = hook or InferenceHook(
-            PolicyContext(scorer.ranker, scorer.pair_tokenizer.tokenizer, self.attribute.pairs().pairs, swapped)
+            PolicyContext(scorer.ranker, scorer.tokenizer, self.attribute.pairs().pairs, swapped)
         )
         ranker, policy = scorer.ranker, self.hook.policy
         has_dial = ranker.has_senses or (policy is not None and not policy.needs_senses())
@@ -66,6 +71,13 @@ class PointwiseReranker(Reranker):
     def sensitivity(self) -> Sensitivity | None:
         """s_l of every sense (paper 004, eq. 4); None for a ranker without senses."""
         return self.hook.context.sensitivity
+
+    @property
+    def local_scorer(self) -> Scorer:
+        """The scorer of a ranker whose weights are here. Raises ``ValueError`` for one behind a server."""
+        if not isinstance(self.scorer, Scorer):
+            raise ValueError(f"{self.scorer.ranker.label} is behind a server: its weights are out of reach")
+        return self.scorer
 
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
         """The same ranker under a policy at an alpha; weights, sensitivities and the cache are shared.
@@ -83,6 +95,21 @@ class PointwiseReranker(Reranker):
         _ = hook.views  # whatever does not fit is said here, not when texts are scored
         return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
 
+    def at(self, alpha: float | None = None, policy: Policy | str | None = None) -> PointwiseReranker:
+        """The reranker at an alpha: itself where neither is given.
+
+        Args:
+            alpha: None keeps that of this reranker, or is 1 where only a policy is given.
+            policy: None takes the one of this reranker, or else the paper's rule, ``lowest_senses``.
+
+        Raises:
+            ValueError: as :meth:`with_policy`.
+        """
+        if alpha is None and policy is None:
+            return self
+        policy = policy or self.hook.policy or "lowest_senses"
+        return self.with_policy(policy, self.hook.alpha if alpha is None else alpha)
+
     def rerank(self, run: Run, collection: Collection) -> Run:
         """The documents of the run with raw logits in place of its scores.
 
@@ -93,53 +120,132 @@ class PointwiseReranker(Reranker):
         pairs = Pairs.from_run(run, collection)
         return pairs.to_run(self._scores(pairs))
 
-    def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Raw logits of (query, document) texts, higher is better; no sigmoid is applied. [N] float32
+    def predict(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        alpha: float | None = None,
+        policy: Policy | str | None = None,
+        activation: str | None = None,
+        long_documents: str = "cut",
+    ) -> np.ndarray:
+        """Raw logits of (query, document) texts, higher is better. [N] float32
+
+        sentence-transformers puts a sigmoid on models with one label; here that is ``activation="sigmoid"``.
+
+        >>> reranker.predict([("who can rewire a house?", "An electrician can.")], alpha=0.5)  # doctest: +SKIP
+        array([2.41], dtype=float32)
+
+        Args:
+            pairs: the texts.
+            alpha, policy: see :meth:`at`.
+            activation: None gives raw logits; ``sigmoid`` puts them into [0, 1], in float64.
+            long_documents: ``cut`` reads the beginning of a document that is too long and says how many there were,
+                ``chunks`` reads it in parts and takes the highest score.
 
         Raises:
-            ValueError: a query is empty or too long, or a score is not finite.
+            ValueError: a query is empty or too long, a score is not finite, or an option is wrong.
         """
-        if not pairs:
-            return np.empty(0, dtype=np.float32)
-        ids = tuple(str(number) for number in range(len(pairs)))
-        documents = MemoryStore(dict(zip(ids, (document for _, document in pairs), strict=True)))
-        queries = dict(zip(ids, (query for query, _ in pairs), strict=True))
-        rows = Pairs(Collection("texts", documents, queries, {}), ids, ids)
-        scores = self._scores(rows, cached=False)
-        rows.check_finite(scores)
-        return scores
+        if activation not in (None, "sigmoid"):
+            raise ValueError(f"activation={activation!r}: use None for raw logits, or 'sigmoid'")
+        views = self.at(alpha, policy).hook.views
+        scores = _summed(views, lambda view: self.scorer.score_texts(pairs, view, long_documents))
+        return scores if activation is None else sigmoid(scores)
 
     def rank(
-        self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        **options: Any,
     ) -> list[dict[str, Any]]:
         """Documents from best to worst, in the form of sentence-transformers: ``[{"corpus_id": 3, "score": 2.4}]``.
+
+        >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+        [{'corpus_id': 3, 'score': 2.41}, {'corpus_id': 0, 'score': -0.73}]
 
         Args:
             query: its text.
             documents: their texts.
             top_k: as many at most; None: all.
             return_documents: with the text as ``text``.
+            options: ``alpha``, ``policy``, ``activation``, ``long_documents`` of :meth:`predict`.
         """
-        scores = self.predict([(query, document) for document in documents])
-        order = np.argsort(-scores, kind="stable")[:top_k]
-        rows: list[dict[str, Any]] = [{"corpus_id": int(place), "score": float(scores[place])} for place in order]
-        if return_documents:
-            rows = [{**row, "text": documents[int(row["corpus_id"])]} for row in rows]
+        (rows,) = self.rank_many([query], [documents], top_k, return_documents, **options)
         return rows
+
+    def rank_many(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[Sequence[str]],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        **options: Any,
+    ) -> list[list[dict[str, Any]]]:
+        """:meth:`rank` for several queries, scored together.
+
+        >>> reranker.rank_many(["a query", "another"], [["its document"], ["one", "two"]])  # doctest: +SKIP
+
+        Args:
+            queries: their texts.
+            documents: of each query, its documents.
+            top_k, return_documents, options: as of :meth:`rank`.
+
+        Raises:
+            ValueError: not one list of documents for each query, or as :meth:`predict`.
+        """
+        if isinstance(queries, str) or len(queries) != len(documents):
+            raise ValueError(f"{len(documents)} lists of documents for {len(queries)} queries: give one for each")
+        texts = [texts_of(one) for one in documents]
+        scores = self.predict(
+            [(query, text) for query, own in zip(queries, texts, strict=True) for text in own], **options
+        )
+        ends = np.cumsum([0, *map(len, texts)])
+        return [
+            ranked_rows(scores[start:end], own, top_k, return_documents)
+            for start, end, own in zip(ends[:-1], ends[1:], texts, strict=True)
+        ]
 
     def sweep(
         self, query: str, documents: Sequence[str], alphas: Sequence[float], policy: Policy | str | None = None
     ) -> np.ndarray:
         """Raw logits of the documents at every alpha. [A, m] float32
 
+        The network reads the texts once where the policy weighs senses, and twice where it moves tokens in their
+        senses alone. Where it moves tokens in what the network reads, every alpha is a pass of its own over the texts
+        with such a token; the others have one score.
+
+        >>> reranker.sweep("who can rewire a house?", documents, alphas=[1, 0.5, 0])  # doctest: +SKIP
+
         Args:
             query, documents: their texts.
             alphas: A positions of the dial.
-            policy: None takes the one of this reranker, or else the paper's rule, ``lowest_senses``.
+            policy: see :meth:`at`.
         """
-        policy = policy or self.hook.policy or "lowest_senses"
-        pairs = [(query, document) for document in documents]
-        return np.stack([self.with_policy(policy, alpha).predict(pairs) for alpha in alphas])
+        texts = texts_of(documents)
+        pairs = [(query, text) for text in texts]
+        hooks = [self.at(alpha, policy).hook for alpha in alphas]
+        if not texts or not hooks:
+            return np.empty((len(hooks), len(texts)), dtype=np.float32)
+        rewrites = any(view.rewrite is not None for hook in hooks for view in hook.views)
+        if rewrites or not isinstance(self.scorer, Scorer):
+            return np.stack([_summed(hook.views, lambda view: self.scorer.score_texts(pairs, view)) for hook in hooks])
+        sequences, _, _ = self.local_scorer.tokens(pairs)
+        known = KnownScores(self.local_scorer, sequences)
+        return np.stack([_summed(hook.views, known.scores) for hook in hooks])
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policies.POLICIES`."""
+        fitting = []
+        for name in POLICIES:
+            try:
+                self.with_policy(name, 0.5)
+            except (ValueError, FileNotFoundError):
+                continue
+            fitting.append(name)
+        return tuple(fitting)
 
     def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
         """The contributions of senses and words to a score; under alpha also what it changes.
@@ -147,7 +253,7 @@ class PointwiseReranker(Reranker):
         Raises:
             ValueError: the ranker has no senses, the policy reads several texts, or the query is empty or too long.
         """
-        ranker, tokenizer = self.scorer.ranker, self.scorer.pair_tokenizer
+        ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
         if self.sensitivity is None:
             raise ValueError(f"{ranker.label} has no sense vectors, so its score does not split into senses")
         plain = attribute(ranker, tokenizer, query, document)
@@ -163,14 +269,75 @@ class PointwiseReranker(Reranker):
             before=None if untouched else plain,
         )
 
-    def _scores(self, pairs: Pairs, cached: bool = True) -> np.ndarray:
+    def _scores(self, pairs: Pairs) -> np.ndarray:
         """Sum over the policy's views of coefficient times score. [N] float32"""
-        cache = self.cache if cached else None
-        (first, *others) = self.hook.views
-        scores = self.scorer.scores(pairs, first, cache)
-        if not others and first.coefficient == 1:
-            return scores
-        scores = first.coefficient * scores
-        for view in others:
-            scores = scores + view.coefficient * self.scorer.scores(pairs, view, cache)
+        return _summed(self.hook.views, lambda view: self.scorer.scores(pairs, view, self.cache))
+
+
+class KnownScores:
+    """Scores of the same joined texts under many views, from as few passes as the views allow."""
+
+    def __init__(self, scorer: Scorer, sequences: list[np.ndarray]) -> None:
+        self.scorer, self.sequences = scorer, sequences
+        self._senses: dict[str, np.ndarray] = {}
+
+    def scores(self, view: View) -> np.ndarray:
+        """Raw logits under a view that rewrites no text. [N] float32"""
+        shift = view.token_shift
+        if not self.scorer.ranker.has_senses:
+            return self._where_moved(view) if shift is not None else self._plain
+        if shift is None or shift.scope == "senses":
+            parts = [(factor, self._senses_under(one)) for factor, one in linear_components(shift)]
+            return self.scorer.score_senses(parts, view.sense_weights)
+        return self._where_moved(view)
+
+    @cached_property
+    def _plain(self) -> np.ndarray:
+        return self.scorer.score_tokens(self.sequences)
+
+    def _senses_under(self, shift: TokenShift | None) -> np.ndarray:
+        key = "" if shift is None else shift.key
+        if key not in self._senses:
+            self._senses[key] = self.scorer.token_senses(self.sequences, shift)
+        return self._senses[key]
+
+    def _where_moved(self, view: View) -> np.ndarray:
+        """A pass over the texts with a token that moves; the others have the score under the rest of the view."""
+        assert view.token_shift is not None
+        moved = [row for row, ids in enumerate(self.sequences) if view.token_shift.moves(ids)]
+        rest = replace(view, token_shift=None)
+        scores = (self.scores(rest) if self.scorer.ranker.has_senses else self._plain).copy()
+        if moved:
+            scores[moved] = self.scorer.score_tokens([self.sequences[row] for row in moved], view)
         return scores
+
+
+def ranked_rows(
+    scores: np.ndarray, documents: Sequence[str], top_k: int | None, return_documents: bool
+) -> list[dict[str, Any]]:
+    """Scores [m] as rows from best to worst, equal ones in the order of the documents.
+
+    Raises:
+        ValueError: ``top_k`` is not a whole number of at least 1.
+    """
+    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
+        raise ValueError(f"top_k={top_k!r} must be a whole number of at least 1, or None for all")
+    order = np.argsort(-scores, kind="stable")[:top_k]
+    rows: list[dict[str, Any]] = [{"corpus_id": int(place), "score": float(scores[place])} for place in order]
+    return [{**row, "text": documents[row["corpus_id"]]} for row in rows] if return_documents else rows
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)) in float64, where two large scores are still apart."""
+    return expit(logits.astype(np.float64))
+
+
+def _summed(views: Sequence[View], score: Callable[[View], np.ndarray]) -> np.ndarray:
+    """Sum over views of coefficient times score."""
+    (first, *others) = views
+    scores = score(first)
+    if first.coefficient != 1:
+        scores = first.coefficient * scores
+    for view in others:
+        scores = scores + view.coefficient * score(view)
+    return scores

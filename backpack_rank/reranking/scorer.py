@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length, start_worker
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -25,9 +28,13 @@ from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fi
 from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
 
+log = logging.getLogger(__name__)
 _MIXED_ROWS = 1024
-_SHOWN = 1000
+SHOWN = 1000
 """Pairs from which on progress is shown."""
+ROWS = 512
+"""Pairs that are tokenised together."""
+LONG_DOCUMENTS = ("cut", "chunks")
 PLAIN = View()
 
 
@@ -56,15 +63,39 @@ class ScoringSettings:
             raise ValueError(f"scoring.cache_dtype={self.cache_dtype}: use float32 or float16")
 
 
-class Scorer:
+class TextScorer(ABC):
+    """Anything that scores pairs of texts, for a :class:`~backpack_rank.reranking.pointwise.PointwiseReranker`.
+
+    Attributes:
+        ranker: with ``label`` and ``has_senses``.
+        tokenizer: of the ranker; None where it is out of reach.
+    """
+
+    ranker: Any
+    tokenizer: PreTrainedTokenizerBase | None
+
+    @abstractmethod
+    def score_texts(
+        self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
+    ) -> np.ndarray:
+        """Raw logits of (query, document) texts. [N] float32"""
+
+    @abstractmethod
+    def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
+        """Raw logits of all rows of a collection's pairs. [N] float32"""
+
+
+class Scorer(TextScorer):
     """A ranker with its tokenizer, ready to score texts."""
+
+    ranker: Ranker
 
     def __init__(self, ranker: Ranker, pair_tokenizer: PairTokenizer, settings: ScoringSettings | None = None) -> None:
         self.settings = settings or ScoringSettings()
         self.device = pick_device(self.settings.device, "scoring.device")
         ranker.to(device=self.device, dtype=getattr(torch, self.settings.dtype))  # type: ignore[call-arg]
         self.ranker = ranker.eval()
-        self.pair_tokenizer = pair_tokenizer
+        self.pair_tokenizer, self.tokenizer = pair_tokenizer, pair_tokenizer.tokenizer
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
 
@@ -74,17 +105,90 @@ class Scorer:
         Raises:
             ValueError: the query is empty or too long, or a score is not finite.
         """
+        return self.score_texts([(query, document) for document in texts_of(documents)], view)
+
+    def score_texts(
+        self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
+    ) -> np.ndarray:
+        """Raw logits of (query, document) texts. [N] float32
+
+        Args:
+            pairs: the texts.
+            view: what the ranker is asked for.
+            long_documents: ``cut`` reads the beginning of a document that does not fit behind its query, and says how
+                many there were; ``chunks`` reads all of it in parts, and takes the highest score.
+
+        Raises:
+            ValueError: a query is empty or too long, or a score is not finite; the pair is named.
+        """
+        if long_documents not in LONG_DOCUMENTS:
+            raise ValueError(f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}")
         if view.rewrite is not None:
-            return np.concatenate([self._score_rewritten(query, document, view) for document in documents])
-        sequences = self.pair_tokenizer.pairs(query, documents)
+            pairs, view = [view.rewrite(*pair) for pair in pairs], replace(view, rewrite=None)
+        scores = np.empty(len(pairs), dtype=np.float32)
+        cut = 0
+        with Progress(total=len(pairs), desc="scoring", unit="pair", disable=len(pairs) < SHOWN) as bar:
+            for start in range(0, len(pairs), ROWS):
+                sequences, starts, left_out = self.tokens(pairs[start : start + ROWS], long_documents, start)
+                scores[start : start + ROWS] = np.maximum.reduceat(self.score_tokens(sequences, view), starts)
+                cut += left_out
+                bar.update(len(starts))
+        if cut:
+            log.warning(
+                "%d of %d documents are longer than the %d tokens that the ranker reads, query included, and were cut; "
+                "long_documents='chunks' reads all of them",
+                cut,
+                len(pairs),
+                self.pair_tokenizer.max_length,
+            )
+        if (bad := np.flatnonzero(~np.isfinite(scores))).size:
+            query, document = pairs[int(bad[0])]
+            raise ValueError(
+                f"{bad.size} scores are not finite, the first of pair {bad[0]}, {query[:80]!r} and {document[:80]!r}: "
+                f"{scores[bad[0]]}. The weights may have diverged in training, or the type is too narrow (try "
+                "dtype=float32)"
+            )
+        return scores
+
+    def tokens(
+        self, pairs: Sequence[tuple[str, str]], long_documents: str = "cut", first: int = 0
+    ) -> tuple[list[np.ndarray], list[int], int]:
+        """What the ranker reads of pairs of texts.
+
+        Args:
+            pairs: the texts.
+            long_documents: see :meth:`score_texts`.
+            first: number of the first pair, for errors.
+
+        Returns:
+            Token ids of the joined texts, several for a pair that is read in parts; where each pair's begin; how many
+            documents are cut.
+        """
+        tokenizer = self.pair_tokenizer
+        texts = list(dict.fromkeys(document for _, document in pairs))
+        documents = dict(zip(texts, tokenizer.encode(texts), strict=True))
+        queries: dict[str, np.ndarray] = {}
+        sequences: list[np.ndarray] = []
+        starts, cut = [], 0
+        for number, (query, document) in enumerate(pairs, start=first):
+            if query not in queries:
+                try:
+                    queries[query] = tokenizer.encode_query(query)
+                except ValueError as error:
+                    raise ValueError(f"pair {number}: {error}") from error
+            ids, long = documents[document], len(documents[document]) > tokenizer.room(queries[query])
+            parts = tokenizer.chunks(queries[query], ids) if long and long_documents == "chunks" else [ids]
+            cut += long and long_documents == "cut"
+            starts.append(len(sequences))
+            sequences += [tokenizer.join(queries[query], part) for part in parts]
+        return sequences, starts, cut
+
+    def score_tokens(self, sequences: list[np.ndarray], view: View = PLAIN) -> np.ndarray:
+        """Raw logits of joined texts. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
         if sequences:
             batches = pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
             self._run(iter(batches), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
-        if not np.isfinite(scores).all():
-            raise ValueError(
-                f"the score of document {int(np.argmin(np.isfinite(scores)))} is not finite: {query[:80]!r}"
-            )
         return scores
 
     def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
@@ -122,6 +226,18 @@ class Scorer:
         config = self._backpack().config
         out = np.empty((len(pairs), config.num_senses, config.hidden_size), dtype=np.float32)
         self.fill_senses(pairs, out)
+        return out
+
+    def token_senses(self, sequences: list[np.ndarray], token_shift: TokenShift | None = None) -> np.ndarray:
+        """The sense vectors of joined texts, before any weights per sense. float32 [N, k, d]"""
+        config = self._backpack().config
+        out = np.empty((len(sequences), config.num_senses, config.hidden_size), dtype=np.float32)
+        view = View(token_shift=token_shift)
+        batches = pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
+        self._run(
+            iter(batches),
+            lambda rows, batch: _put(out, rows, self._forward(batch, view, return_senses=True).senses),
+        )
         return out
 
     def score_senses(self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None) -> np.ndarray:
@@ -170,17 +286,12 @@ class Scorer:
         chunks = PairChunks(pairs, self.pair_tokenizer, self.tokens_per_batch)
         workers = self.settings.workers
         loader = DataLoader(chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker)
-        few = len(pairs) < _SHOWN
+        few = len(pairs) < SHOWN
         with Progress(total=len(pairs), desc=f"scoring {pairs.collection.name}", unit="doc", disable=few) as bar:
             for chunk in loader:
                 for rows, batch in chunk:
                     yield rows, batch
                     bar.update(len(batch))
-
-    def _score_rewritten(self, query: str, document: str, view: View) -> np.ndarray:
-        assert view.rewrite is not None
-        query, document = view.rewrite(query, document)
-        return self.score(query, [document], replace(view, rewrite=None))
 
     def _scores_of_rewritten(self, pairs: Pairs, view: View, cache: SenseCache | None) -> np.ndarray:
         """Texts that a rewriting leaves alone keep the score (and the cached sense vectors) of the pair."""
@@ -217,6 +328,13 @@ class Scorer:
         if not isinstance(self.ranker, BackpackForRanking):
             raise TypeError(f"{self.ranker.label} has no sense vectors; alpha other than 1 needs a Backpack ranker")
         return self.ranker
+
+
+def texts_of(documents: Sequence[str]) -> list[str]:
+    """The documents as a list. Raises ``TypeError`` for one text in their place, whose letters would be scored."""
+    if isinstance(documents, str):
+        raise TypeError(f"documents must be a list of texts, not one text: give [{documents[:40]!r}]")
+    return list(documents)
 
 
 def _mixed(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:

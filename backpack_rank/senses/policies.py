@@ -35,20 +35,34 @@ class PolicyContext:
 
     Attributes:
         ranker: any ranker; one without senses takes only policies that move tokens where it reads them.
-        tokenizer: the ranker's.
+        tokenizer: the ranker's; None for one behind a server.
         pairs: words that differ in the attribute alone, such as (she, he).
         swapped: gives sense vectors of texts and of their swapped wordings, for policies that are fitted.
     """
 
     ranker: Ranker
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | None
     pairs: Sequence[tuple[str, str]] = ()
     swapped: Callable[[], SwappedSenses] | None = None
+    _token_classes: dict[WordClasses, TokenClasses] = field(default_factory=dict, init=False, repr=False)
+
+    def token_classes(self, words: WordClasses) -> TokenClasses:
+        """The classes in the ranker's tokens; looking a vocabulary through takes a second, so it is done once.
+
+        Raises:
+            TypeError: the ranker's tokens cannot be reached.
+            ValueError: see :meth:`TokenClasses.of`.
+        """
+        if self.tokenizer is None:
+            raise TypeError(f"{self.ranker.label}: its word vectors are out of reach, so no token can be moved")
+        if words not in self._token_classes:
+            self._token_classes[words] = TokenClasses.of(self.tokenizer, words)
+        return self._token_classes[words]
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
         """s_l of the senses (eq. 4); None for a ranker without senses."""
-        if not isinstance(self.ranker, BackpackForRanking):
+        if not isinstance(self.ranker, BackpackForRanking) or self.tokenizer is None:
             return None
         return sensitivity(self.ranker.backpack, self.tokenizer, self.pairs)
 
@@ -416,7 +430,7 @@ class PairedTokens(Policy):
         return words
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        classes = TokenClasses.of(context.tokenizer, self.words())
+        classes = context.token_classes(self.words())
         return (View(token_shift=token_shift(context.ranker, classes, self.scope, alpha)),)
 
 

@@ -33,6 +33,9 @@ RECORD = json.loads((FOLDER / "scores.json").read_text(encoding="utf-8"))
 TEXTS, LISTS = RECORD["texts"], RECORD["lists"]
 RENAMED = {"policy.where": "policy.scope"}
 """Options of version 0.1 that are called otherwise now."""
+ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6}
+"""Where sums of large terms cancel: the recorded scores lie 5e-6, 7e-6 and 1e-6 from those in float64, so another
+processor may give others as good. All other rankers: 1e-6."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,12 +66,13 @@ def assert_close(found: Any, expected: list, what: object = None, tolerance: flo
     assert (np.abs(found - expected) <= tolerance * np.maximum(1, np.abs(expected))).all(), (what, found, expected)
 
 
-def assert_scores(reranker: PointwiseReranker, expected: list[list[float]], what: object = None) -> None:
+def assert_scores(name: str, reranker: PointwiseReranker, expected: list[list[float]], what: object = None) -> None:
     """The recorded scores of all texts, asked for in both ways."""
+    tolerance = ROUNDING.get(name, 1e-6)
     for one, scores in zip(TEXTS, expected, strict=True):
         query, documents = one["query"], one["documents"]
-        assert_close(reranker.scorer.score(query, documents, reranker.hook.view), scores, what)
-        assert_close(reranker.predict([(query, document) for document in documents]), scores, what)
+        assert_close(reranker.scorer.score(query, documents, reranker.hook.view), scores, what, tolerance)
+        assert_close(reranker.predict([(query, document) for document in documents]), scores, what, tolerance)
 
 
 @pytest.mark.parametrize("name", RECORD["rankers"])
@@ -81,7 +85,7 @@ def test_a_ranker_reads_the_same_tokens_and_gives_the_same_scores(name: str) -> 
     assert scorer.pair_tokenizer.max_length == recorded["max_length"]
     for one, ids in zip(TEXTS, recorded["token_ids"], strict=True):
         assert [found.tolist() for found in scorer.pair_tokenizer.pairs(one["query"], one["documents"])] == ids
-    assert_scores(reranker, recorded["scores"])
+    assert_scores(name, reranker, recorded["scores"])
 
 
 @pytest.mark.parametrize("name", RECORD["rankers"])
@@ -108,7 +112,7 @@ def test_a_ranker_gives_the_same_scores_under_every_policy_at_every_alpha(name: 
             assert (weights is None) == (at["weights"] is None), what
             if weights is not None:
                 assert_close(weights, at["weights"], what)
-            assert_scores(reranker, at["scores"], what)
+            assert_scores(name, reranker, at["scores"], what)
 
 
 def ids_of(count: int) -> tuple[str, ...]:

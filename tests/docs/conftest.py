@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from workplace import SMALL, Workplace
+from in_process import trained_in
+from workplace import SMALL, Workplace, built_once
 
 from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.sources.synthetic import load_synthetic
@@ -13,10 +14,13 @@ from backpack_rank.data.trec import write_run
 @pytest.fixture(scope="session")
 def documented(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     """A workplace with a trained small ranker, two runs of the small synthetic collection, and a word list."""
-    place = Workplace(tmp_path_factory.mktemp("documented"))
+    return built_once(tmp_path_factory, "documented", _build)
+
+
+def _build(place: Workplace) -> None:
     small = [option for option in SMALL if option.startswith(("+data.", "model."))]
-    place.run("train.py", "task=listwise", "model=listwise_tiny", "task.size=4", "task.epochs=1", *small)
-    place.run("train.py", *SMALL, "training.epochs=1")
+    trained_in(place, "listwise", "task=listwise", "model=listwise_tiny", "task.size=4", "task.epochs=1", *small)
+    trained_in(place, "pointwise", *SMALL, "training.epochs=1")
     collection = load_synthetic("test", test_queries=12, documents=80)
     run = Bm25(depth=20, cache=False).candidates(collection)
     turned = {query: {doc: -score for doc, score in scores.items()} for query, scores in run.items()}
@@ -24,4 +28,3 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     write_run(place.folder / "runs" / "mine.trec", turned, "mine")
     words = "word,group\nremote,remote\nhome,remote\noffice,onsite\nsite,onsite\n"
     (place.folder / "words.csv").write_text(words)
-    return place

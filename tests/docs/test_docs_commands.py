@@ -36,7 +36,7 @@ _OF_REAL_DATA = (
     *("experiment=answer_positions", "experiment=passage_rotation", "experiment=lists/capcal"),
     *("listwise=hugging_face", "listwise=openai"),
 )
-_OPTION = re.compile(r"`\+?([a-z][\w.]*)=([^`\s]*)`")
+_OPTION = re.compile(r"`\+?([a-z][\w.]*)=((?!\")[^`\s]*)`")  # an argument of Python has quotes
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def test_a_ranker_without_its_head_is_not_evaluated(trained: Workplace, tmp_path
     assert "Traceback" not in said
 
 
+@pytest.mark.processes
 def test_two_runs_of_one_second_have_folders_of_their_own(trained: Workplace) -> None:
     folder = f"hydra.run.dir='${{new_folder:{trained.output / 'same' / 'second'}}}'"
     options = [folder, "data=synthetic", "+data.test.test_queries=12"]

@@ -129,6 +129,7 @@ def test_gpt2_takes_the_same_path_and_refuses_alpha(gpt2: Workplace, tmp_path: P
         evaluated(gpt2, tmp_path, "alpha=0.5")
 
 
+@pytest.mark.processes
 def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
     options = [*SMALL, "training.epochs=4"]
     whole, halved = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
@@ -169,9 +170,8 @@ def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path
     ],
 )
 def test_other_loggers_need_no_account(tmp_path: Path, options: list[str], left_behind: str) -> None:
-    place = Workplace(tmp_path)
-    place.run("train.py", *SMALL, "pretraining.epochs=0", "training.epochs=1", *options)
-    assert list(place.newest("train").glob(left_behind))
+    run = trained_in(Workplace(tmp_path), "logged", *SMALL, "pretraining.epochs=0", "training.epochs=1", *options)
+    assert list(run.glob(left_behind))
 
 
 @pytest.mark.processes

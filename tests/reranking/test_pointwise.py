@@ -120,6 +120,103 @@ def test_a_sweep_is_one_row_per_alpha_under_the_papers_rule_or_the_own_policy(re
         )
 
 
+@pytest.mark.parametrize("policy", ["lowest_senses", "paired_tokens_senses", "paired_tokens", SwappedAverage()])
+def test_a_sweep_gives_the_scores_of_every_alpha_alone(reranker, policy):
+    alphas = [1.0, 0.6, 0.0]
+    found = reranker.sweep(QUERY, DOCUMENTS, alphas, policy)
+    for row, alpha in zip(found, alphas, strict=True):
+        alone = reranker.with_policy(policy, alpha).predict([(QUERY, text) for text in DOCUMENTS])
+        assert row.tolist() == pytest.approx(alone.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "texts_read"),
+    [("lowest_senses", [4]), ("paired_tokens_senses", [4, 4]), ("paired_tokens", [4, 2, 2])],
+)
+def test_a_sweep_reads_texts_as_rarely_as_the_policy_allows(reranker, policy, texts_read):
+    """Two of the four documents have a word that paired tokens move; the other two have one score at all alphas."""
+    read = []
+    reranker.scorer.ranker.register_forward_pre_hook(lambda _, args: read.append(len(args[0])))
+    reranker.sweep(QUERY, DOCUMENTS, [1.0, 0.5, 0.0], policy)
+    assert read == texts_read
+
+
+def test_alpha_and_policy_can_be_given_where_texts_are_ranked(reranker):
+    pairs = [(QUERY, text) for text in DOCUMENTS]
+    turned = reranker.with_policy("paired_tokens", 0.0)
+    assert reranker.predict(pairs, alpha=0.0, policy="paired_tokens").tolist() == turned.predict(pairs).tolist()
+    assert reranker.rank(QUERY, DOCUMENTS, alpha=0.0, policy="paired_tokens") == turned.rank(QUERY, DOCUMENTS)
+    assert (
+        turned.predict(pairs, alpha=0.5).tolist() == reranker.predict(pairs, alpha=0.5, policy="paired_tokens").tolist()
+    )
+    lowest = reranker.with_policy("lowest_senses", 0.5).predict(pairs)
+    assert reranker.predict(pairs, alpha=0.5).tolist() == lowest.tolist(), "the paper's rule, where none is named"
+    assert reranker.predict(pairs).tolist() == reranker.predict(pairs, alpha=1).tolist()
+
+
+def test_many_queries_are_ranked_as_each_alone(reranker):
+    queries, documents = [QUERY, "soup for guests"], [DOCUMENTS, DOCUMENTS[1:3]]
+    found = reranker.rank_many(queries, documents, top_k=3, return_documents=True, alpha=0.5)
+    for rows, query, own in zip(found, queries, documents, strict=True):
+        alone = reranker.rank(query, own, top_k=3, return_documents=True, alpha=0.5)
+        assert [(row["corpus_id"], row["text"]) for row in rows] == [(row["corpus_id"], row["text"]) for row in alone]
+        assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in alone], abs=1e-5)
+    assert reranker.rank_many([QUERY, QUERY], [[], ["a bridge"]])[0] == []
+    with pytest.raises(ValueError, match="1 lists of documents for 2 queries"):
+        reranker.rank_many([QUERY, QUERY], [DOCUMENTS])
+
+
+def test_a_sigmoid_is_taken_in_double_precision(reranker):
+    pairs = [(QUERY, text) for text in DOCUMENTS]
+    with torch.no_grad():
+        reranker.scorer.ranker.head.out.bias.add_(25.0)
+    logits, found = reranker.predict(pairs), reranker.predict(pairs, activation="sigmoid")
+    assert found.tolist() == pytest.approx([1 / (1 + math.exp(-float(logit))) for logit in logits], abs=1e-15)
+    assert len(set(found.tolist())) == 4, "in float32 all of them were 1"
+    with pytest.raises(ValueError, match="activation='softmax'"):
+        reranker.predict(pairs, activation="softmax")
+
+
+def test_long_documents_are_cut_and_counted_or_read_in_parts(reranker, caplog):
+    """48 tokens are read; the third document's end differs, and only in parts is that seen."""
+    tokenizer = reranker.scorer.pair_tokenizer
+    long = " ".join(["bread and fish"] * 40)
+    documents = ["a bridge", long, f"{long} she saw her mother"]
+    cut = reranker.predict([(QUERY, text) for text in documents])
+    assert "2 of 3 documents are longer than the 48 tokens" in caplog.text
+    assert cut[1] == pytest.approx(cut[2], abs=1e-5)
+    found = reranker.predict([(QUERY, text) for text in documents], long_documents="chunks")
+    query = tokenizer.encode_query(QUERY)
+    (ids,) = tokenizer.encode(documents[2:])
+    room = 48 - len(query) - 2
+    parts = [ids[start : start + room] for start in range(0, len(ids) - room, room)] + [ids[-room:]]
+    assert sum(map(len, parts[:-1])) < len(ids) <= sum(map(len, parts))
+    batch = PackedBatch.from_sequences([tokenizer.join(query, part) for part in parts])
+    with torch.no_grad():
+        expected = reranker.scorer.ranker(batch).scores.max().item()
+    assert found[2] == pytest.approx(expected, abs=1e-5)
+    assert abs(found[2] - cut[2]) > 1e-3
+    assert found[0] == pytest.approx(cut[0], abs=1e-5)
+    with pytest.raises(ValueError, match="long_documents='all'"):
+        reranker.predict([(QUERY, "a bridge")], long_documents="all")
+
+
+def test_policies_of_a_ranker_are_those_that_turn_it(reranker, without_senses):
+    assert without_senses.policies == ("paired_tokens_weights",)
+    assert {"lowest_senses", "uniform", "paired_tokens", "paired_tokens_weights"} <= set(reranker.policies)
+    assert not {"specialised", "counterfactual"} & set(reranker.policies), "they need training, or texts to fit to"
+
+
+def test_one_text_in_place_of_documents_is_refused(reranker):
+    for rank in (reranker.rank, reranker.scorer.score):
+        with pytest.raises(TypeError, match=r"documents must be a list of texts, not one text: give \['a bridge'\]"):
+            rank(QUERY, "a bridge")
+    with pytest.raises(ValueError, match="top_k=0 must be a whole number of at least 1"):
+        reranker.rank(QUERY, DOCUMENTS, top_k=0)
+    with pytest.raises(ValueError, match="pair 1: the query is empty"):
+        reranker.predict([(QUERY, "a bridge"), (" ", "a bridge")])
+
+
 def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(reranker):
     plain = reranker.explain(QUERY, DOCUMENTS[0])
     assert plain.score == pytest.approx(float(reranker.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -24,6 +29,23 @@ SMALL = [
     "pretraining.epochs=1",
     "training.epochs=2",
 ]
+
+
+def built_once(tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[Workplace], object]) -> Workplace:
+    """A workplace of a worker's own, copied from one that the first worker to ask for it has built."""
+    own = tmp_path_factory.mktemp(name)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        build(Workplace(own))
+        return Workplace(own)
+    shared = tmp_path_factory.getbasetemp().parent / f"shared-{name}"
+    with FileLock(f"{shared}.lock"):
+        if not shared.exists():
+            building = shared.with_suffix(".building")
+            shutil.rmtree(building, ignore_errors=True)
+            build(Workplace(building))
+            building.rename(shared)
+    shutil.copytree(shared, own, dirs_exist_ok=True)
+    return Workplace(own)
 
 
 @dataclass(frozen=True)

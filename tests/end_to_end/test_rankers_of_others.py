@@ -1,0 +1,61 @@
+"""``evaluate.py checkpoint=...`` of rankers that were trained elsewhere: a classifier's folder, and a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from foreign_rankers import bert, saved, score, served
+from in_process import configured, evaluated, inline
+from workplace import Workplace
+
+from backpack_rank.data.trec import read_run
+from backpack_rank.pipelines.train import train
+
+QUERIES = {"q1": "the nurse saw", "q2": "bread and fish"}
+DOCUMENTS = {"d1": "he saw the nurse", "d2": "she saw the nurse", "d3": "bread and fish"}
+DATA = inline(QUERIES, DOCUMENTS, qrels={"q1": {"d1": 1, "d2": 1}, "q2": {"d3": 1}})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+def test_a_classifier_is_audited_and_its_words_are_moved(place: Workplace) -> None:
+    folder = place.folder / "cross_encoder"
+    saved(bert, folder)
+    report = evaluated(
+        place, place.folder / "out", f"checkpoint={folder}", "alpha=0", "policy=paired_tokens_weights", data=DATA
+    )
+    assert report is not None
+    assert [row.label for row in report.rows][-1] == "alpha=0"
+    run = read_run(place.folder / "out" / "runs" / "alpha-0__inline.run")
+    assert run["q1"]["d1"] == pytest.approx(run["q1"]["d2"], abs=1e-5), "he and she are one word"
+    plain = evaluated(place, place.folder / "plain", f"checkpoint={folder}", data=DATA)
+    assert plain is not None
+    assert [row.label for row in plain.rows][-1] == "BertForSequenceClassification"
+    run = read_run(next((place.folder / "plain" / "runs").glob("Bert*")))
+    assert abs(run["q1"]["d1"] - run["q1"]["d2"]) > 1e-3
+
+
+def test_a_server_is_audited(place: Workplace) -> None:
+    with served("jina") as (url, _):
+        report = evaluated(place, place.folder / "out", f"checkpoint={url}", data=DATA)
+        assert report is not None
+        run = read_run(
+            next(path for path in (place.folder / "out" / "runs").glob("*inline.run") if "http" in path.name)
+        )
+        expected = {doc_id: score(QUERIES["q1"], text) for doc_id, text in DOCUMENTS.items()}
+        assert run["q1"] == pytest.approx(expected, abs=1e-5)
+        with pytest.raises(ValueError, match="out of reach"):
+            evaluated(
+                place, place.folder / "b", f"checkpoint={url}", "alpha=0", "policy=paired_tokens_weights", data=DATA
+            )
+
+
+def test_a_classifier_is_not_trained_further(place: Workplace) -> None:
+    folder = place.folder / "cross_encoder"
+    saved(bert, folder)
+    with pytest.raises(ValueError, match="was trained elsewhere; start from its weights with model"):
+        train(configured("train", f"checkpoint={folder}", f"output={place.output}"), place.folder / "run", [])

@@ -1,0 +1,84 @@
+"""Cross-encoders trained elsewhere: their scores are those of transformers, their words can be moved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from foreign_rankers import bert, xlm_roberta
+from foreign_rankers import saved as save
+from transformers import BertForSequenceClassification
+
+from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
+from backpack_rank.reranking.load import load
+
+QUERY = "the doctor saw"
+DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "he " * 30]
+
+
+@pytest.fixture(params=[bert, xlm_roberta])
+def saved(request, tmp_path):
+    """A classifier with one label as its own libraries save it; the model, its tokenizer, and the folder."""
+    model, tokenizer = save(request.param, tmp_path / "ranker")
+    return model, tokenizer, tmp_path / "ranker"
+
+
+def expected(model, tokenizer, pairs):
+    """As ``CrossEncoder.predict`` does it, without its sigmoid."""
+    queries, documents = zip(*pairs, strict=True)
+    inputs = tokenizer(list(queries), list(documents), truncation=True, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        return model(**inputs).logits[:, 0].tolist()
+
+
+def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
+    model, tokenizer, folder = saved
+    pairs = [(query, text) for query in (QUERY, "the doctor saw a nurse " * 6) for text in DOCUMENTS]
+    found = load(folder).predict(pairs)
+    assert found.tolist() == pytest.approx(expected(model, tokenizer, pairs), abs=1e-5)
+    assert np.ptp(found) > 0.05
+
+
+def test_moved_words_make_he_and_she_one(saved):
+    _, _, folder = saved
+    reranker = load(folder)
+    assert reranker.alpha is None
+    assert reranker.policies == ("paired_tokens_weights",)
+    plain, turned = (
+        reranker.predict([(QUERY, text) for text in DOCUMENTS[:3]], **options)
+        for options in ({}, {"alpha": 0, "policy": "paired_tokens_weights"})
+    )
+    assert abs(plain[0] - plain[1]) > 1e-3
+    assert turned[0] == pytest.approx(turned[1], abs=1e-6)
+    assert turned[2] == pytest.approx(plain[2], abs=1e-6), "no word of it is moved"
+    with pytest.raises(ValueError, match="has no sense vectors; policy=paired_tokens_weights"):
+        reranker.rank(QUERY, DOCUMENTS, alpha=0, policy="paired_tokens")
+
+
+def test_joined_texts_are_those_of_the_tokenizer(saved):
+    _, tokenizer, folder = saved
+    _, joined = load_ranker(folder)
+    for query in (QUERY, "a nurse " * 9, "a nurse " * 30):
+        given = tokenizer([query] * len(DOCUMENTS), DOCUMENTS, truncation=True)["input_ids"]
+        assert [ids.tolist() for ids in joined.pairs(query, DOCUMENTS)] == given
+
+
+def test_what_is_no_ranker_is_refused(tmp_path):
+    model, tokenizer = bert()
+    model.config.num_labels = 3
+    BertForSequenceClassification(model.config).save_pretrained(tmp_path / "three")
+    tokenizer.save_pretrained(tmp_path / "three")
+    with pytest.raises(ValueError, match="a classifier with 3 labels; a ranker has one"):
+        load(tmp_path / "three")
+    headless = model.bert
+    headless.config.architectures = ["BertForSequenceClassification"]
+    headless.config.num_labels = 1
+    headless.save_pretrained(tmp_path / "headless")
+    tokenizer.save_pretrained(tmp_path / "headless")
+    config = (tmp_path / "headless" / "config.json").read_text()
+    (tmp_path / "headless" / "config.json").write_text(config.replace("BertModel", "BertForSequenceClassification"))
+    with pytest.raises(ValueError, match="lacks weights of BertForSequenceClassification: classifier"):
+        load(tmp_path / "headless")
+    with pytest.raises(ValueError, match="the query is empty"):
+        TemplatePairTokenizer.of(tokenizer, 24).encode_query(" ")

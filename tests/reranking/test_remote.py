@@ -1,0 +1,54 @@
+"""A ranker behind an HTTP endpoint: the forms of answer, mistakes, and what can be done without its weights."""
+
+from __future__ import annotations
+
+import pytest
+from foreign_rankers import score, served
+
+from backpack_rank.reranking.load import load
+
+QUERY, DOCUMENTS = "bread", ["bread", "bread and fish", "he bakes bread", "she bakes bread"]
+
+
+@pytest.mark.parametrize("form", ["jina", "tei"])
+def test_scores_are_those_of_the_server(form, tiny_collection):
+    pairs = [(query, text) for query in (QUERY, "fish he") for text in DOCUMENTS * 30]
+    with served(form, busy=1) as (url, requests):
+        reranker = load(url)
+        assert reranker.predict(pairs).tolist() == pytest.approx([score(*pair) for pair in pairs])
+        assert [row["corpus_id"] for row in reranker.rank(QUERY, DOCUMENTS)] == [0, 1, 2, 3]
+        run = {"q3": {"d6": 1.0, "d0": 0.5}}
+        texts = dict(tiny_collection.documents)
+        expected = {doc_id: score("soup for guests", texts[doc_id]) for doc_id in ("d6", "d0")}
+        assert reranker.rerank(run, tiny_collection)["q3"] == pytest.approx(expected)
+    assert all(body["raw_scores"] for body in requests)
+    assert max(len(body.get("documents" if form == "jina" else "texts", ())) for body in requests) == (
+        100 if form == "jina" else 32
+    )
+
+
+def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
+    with served("jina") as (url, _):
+        reranker = load(f"{url}/v1/rerank")
+        assert (reranker.alpha, reranker.policies, reranker.sensitivity) == (None, (), None)
+        for policy, why in (("paired_tokens_weights", "out of reach"), ("lowest_senses", "has no sense vectors")):
+            with pytest.raises(ValueError, match=f"{url}/v1/rerank.*{why}"):
+                reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=policy)
+        with pytest.raises(ValueError, match="is behind a server"):
+            reranker.explain(QUERY, DOCUMENTS[0])
+        with pytest.raises(ValueError, match="cuts its texts itself"):
+            reranker.predict([(QUERY, "bread")], long_documents="chunks")
+
+
+def test_a_server_that_refuses_or_is_not_there_is_named(monkeypatch):
+    with served("jina", key="secret") as (url, _):
+        with pytest.raises(ValueError, match=r"answers 401 \(a key goes into BACKPACK_RANK_API_KEY\)"):
+            load(url).rank(QUERY, DOCUMENTS)
+        monkeypatch.setenv("BACKPACK_RANK_API_KEY", "secret")
+        assert len(load(url).rank(QUERY, DOCUMENTS)) == 4
+    with pytest.raises(ConnectionError, match="does not answer"):
+        load(url).rank(QUERY, DOCUMENTS)
+    with served("neither") as (url, _), pytest.raises(ValueError, match="answers 422"):
+        load(url).predict([(QUERY, "bread")] * 40 + [(QUERY, text) for text in DOCUMENTS])
+    with served("short") as (url, _), pytest.raises(ValueError, match="gives no score for 1 of 4"):
+        load(url).rank(QUERY, DOCUMENTS)
