@@ -21,6 +21,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.words import count_groups
 from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.gender_slots import GENDERS
 from backpack_rank.data.trec import ranking
 from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
@@ -74,14 +75,14 @@ def page() -> str:
 
 @cache
 def synthetic_examples() -> list[dict[str, Any]]:
-    """Queries of the synthetic test split with BM25's first documents: those where the groups are most even."""
+    """Queries of the synthetic test split with BM25's first documents: those with the most even mix of wordings."""
     collection = load_synthetic("test")
     candidates = Bm25(depth=EXAMPLE_DOCUMENTS, cache=False).candidates(collection)
     groups = collection.groups or {}
 
     def fewest(query_id: str) -> int:
         found = [groups[doc_id] for doc_id in candidates[query_id]]
-        return min(found.count("female"), found.count("male"))
+        return min(map(found.count, GENDERS))
 
     chosen = sorted(candidates, key=lambda query_id: (-fewest(query_id), query_id))[:EXAMPLES]
     return [
