@@ -109,12 +109,13 @@ class _Explainer(Served):
     def __init__(self, ranker: ServedPointwise) -> None:
         self.name, self._ranker = ranker.name, ranker
 
-    def explain_job(self, body: RerankBody) -> _ExplainJob:
-        (document,) = body.passages
-        alpha = 1.0 if body.alpha is None else body.alpha
+    def job(
+        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+    ) -> _ExplainJob:
+        ((document,), (alpha,)) = documents, alphas
         nothing = np.zeros((1, 1), dtype=np.float32)
-        job = _ExplainJob(self, body.query, [document], [[(1.0, 0)]], nothing, alpha=alpha, policy=body.policy)
-        tokens = min(self._ranker.max_length or 512, len(body.query) + len(document))
+        job = _ExplainJob(self, query, documents, [[(1.0, 0)]], nothing, alpha=alpha, policy=policy)
+        tokens = min(self._ranker.max_length or 512, len(query) + len(document))
         job.slices.append(Slice(job, None, np.arange(1), tokens, None))
         job.seal()
         return job
@@ -167,7 +168,8 @@ class _Demo:
                 raise RequestError(400, f"send one document, of at most {_LONGEST:,} characters")
             if not isinstance(ranker, ServedPointwise) or not ranker.explains:
                 raise RequestError(400, f"{ranker.name} has no sense vectors, so its score does not split into words")
-            job = _Explainer(ranker).explain_job(body)
+            alpha = 1.0 if body.alpha is None else body.alpha
+            job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
             self._batcher.submit(job)
             try:
                 await asyncio.wait_for(asyncio.wrap_future(job.future), self._settings.timeout)
