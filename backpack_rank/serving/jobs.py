@@ -186,7 +186,7 @@ class ServedPointwise(Served):
 
     def __init__(self, name: str, reranker: PointwiseReranker) -> None:
         self.name = name
-        self._reranker, self._scorer = reranker, reranker.scorer
+        self._reranker, self._scorer = reranker, reranker.local_scorer
         self.tokens_per_batch = self._scorer.tokens_per_batch
         self.max_length = self._scorer.pair_tokenizer.max_length
         self._threads = threading.local()

@@ -20,6 +20,8 @@ from backpack_rank.data.collection import MemoryStore
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes
 from backpack_rank.evaluation.measure_names import parse_measures
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.jobs import served
 
 pytestmark = pytest.mark.browser
@@ -61,7 +63,7 @@ def browser() -> str:
 def look(browser: str, server, tmp_path: Path):
     """Open the page with a permalink and give what a script says that acts on it, and messages of the console."""
 
-    def act(script: str, width: int = 1300, light: bool = True, to=server, file: Path | None = None, **where):
+    def act(script: str, width=1300, light=True, to=server, file=None, calm=False, **where):
         page = file.name if file is not None else f"/#{urlencode(where, doseq=True)}" if where else "/"
         text = FRAME.replace("PAGE", page).replace("WIDTH", str(width)).replace("SCRIPT", script)
         text = text.replace("SERVER", to.url)
@@ -75,7 +77,8 @@ def look(browser: str, server, tmp_path: Path):
             APIRoute("/frame", lambda: HTMLResponse(text)),
         ]
         if file is None:
-            found, console = visited(browser, f"{to.url}/frame", answers, tmp_path, light)
+            motion = ["--force-prefers-reduced-motion"] if calm else []
+            found, console = visited(browser, f"{to.url}/frame", answers, tmp_path, light, *motion)
         else:
             frame = file.with_name("frame.html")
             frame.write_text(text, encoding="utf-8")
@@ -251,3 +254,41 @@ def test_a_server_with_a_key_is_asked_once_it_is_given(look, pointwise):
 def test_what_the_server_refuses_is_said(look):
     said, _ = look("return {wrong: $('wrong').textContent};", q="long " * 60, d=["a"])
     assert "query" in said["wrong"]
+
+
+@pytest.mark.parametrize("calm", [False, True])
+def test_documents_move_on_their_way_unless_the_system_asks_for_reduced_motion(look, sentences, calm):
+    script = """$("slider").value = 0; $("slider").dispatchEvent(new page.Event("input"));
+      return {moving: page.document.getAnimations().length};"""
+    said, console = look(script, calm=calm, q=QUERY, d=list(sentences), policy="paired_tokens")
+    assert console == []
+    assert (said["moving"] == 0) == calm
+
+
+def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(look, reranker, make_gpt2, pair_tokenizer, sentences):
+    def load():
+        found = served("plain", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer)))
+        found.policies = ()
+        return found
+
+    script = """return {list: list(), disabled: $("slider").disabled, about: $("about").textContent,
+        why: $("list").querySelectorAll("summary").length};"""
+    with running({"plain": load}) as server:
+        said, console = look(script, to=server, q=QUERY, d=list(sentences), alpha=0.5)
+        results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
+    assert console == []
+    assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
+    assert (said["disabled"], said["why"]) == (True, 0)
+    assert said["about"].startswith("This ranker has no dial")
+
+
+def test_several_rankers_are_a_choice(look, pointwise, sentences):
+    script = """const before = [$("models").hidden, page.location.hash]; await set("model", "second", "input");
+      await until(() => page.location.hash.includes("model=second")); return {before, list: list()};"""
+    loaders = {"first": lambda: served("first", pointwise()), "second": lambda: served("second", pointwise(1))}
+    with running(loaders) as server:
+        said, console = look(script, to=server, q=QUERY, d=list(sentences))
+        results = server.rerank(query=QUERY, documents=list(sentences), model="second").json()["results"]
+    assert console == []
+    assert said["before"][0] is False
+    assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
