@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from urllib.request import urlopen
 
 from PIL import Image
 
@@ -21,6 +22,7 @@ SIZE = (1240, 860)
 
 def main(url: str, shown: str = SHOWN) -> None:
     """Take the picture, in 256 colours."""
+    urlopen(f"{url}/demo/examples", timeout=60).close()
     browser = shutil.which("chromium") or shutil.which("google-chrome") or sys.exit("put chromium on the PATH")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.png"
