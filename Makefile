@@ -47,3 +47,10 @@ $(INTEGRATIONS): $(STAMP)
 
 clean:
 	rm -rf $(VENV) outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# make demo: set up, serve the ranker of make run, open its page.
+.PHONY: demo
+demo: $(STAMP)
+	@(for second in $$(seq 60); do sleep 1; $(BIN)/python -c 'import urllib.request as web; web.urlopen("http://127.0.0.1:8000/", timeout=5)' \
+	  2>/dev/null && exec $(BIN)/python -m webbrowser http://127.0.0.1:8000/; done) &
+	$(BIN)/backpack-rank serve --port 8000

@@ -46,6 +46,10 @@ def test_the_command_works_outside_a_checkout(installed: Path, tmp_path: Path) -
     assert "policy=paired_tokens" in shown
     where = run(installed / "python", "-c", "import backpack_rank; print(backpack_rank.__file__)", folder=tmp_path)
     assert str(installed.parent) in where
+    page = run(
+        installed / "python", "-c", "from backpack_rank.serving.demo import page; print(page())", folder=tmp_path
+    )
+    assert page.startswith("<!DOCTYPE html>")
 
 
 def test_it_trains_and_evaluates(installed: Path, tmp_path: Path) -> None:

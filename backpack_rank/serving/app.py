@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backpack_rank import __version__
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, answer, error_body, read_body
+from backpack_rank.serving.demo import add_demo
 from backpack_rank.serving.jobs import Job, NotFiniteError, Served
 from backpack_rank.serving.metrics import Metrics
 from backpack_rank.serving.settings import ServerSettings
@@ -70,6 +71,7 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
     app.get("/ready", summary="200 while requests are accepted")(service.ready)
     app.get("/metrics", dependencies=guarded, summary="For Prometheus")(service.metrics_text)
     app.get("/v1/models", dependencies=guarded, summary="Rankers and their policies")(service.models)
+    add_demo(app, batcher, settings, guarded, service._read)
     app.add_exception_handler(RequestError, _error_response)
     app.add_exception_handler(HTTPException, _http_error_response)
     app.add_middleware(_Envelope, settings=settings, metrics=metrics)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backpack import TokenStateCache
@@ -24,6 +25,7 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policies import POLICIES, PairedTokens, Policy, named_policy
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
@@ -228,6 +230,35 @@ class ServedPointwise(Served):
         self._scorer.score("a", ["a"])
         full = max(1, self.tokens_per_batch // self.max_length) if self.max_length else 1
         self._scorer.score("a", ["a " * (self.max_length or 1)] * full)
+
+    @property
+    def attribute(self) -> Attribute:
+        """Whose words policies are about."""
+        return self._reranker.attribute
+
+    @property
+    def explains(self) -> bool:
+        """Whether scores split into contributions of words."""
+        return self._reranker.sensitivity is not None
+
+    def reads_once(self, policy: str) -> bool:
+        """Whether all alphas take the same passes over the texts, so that a fine grid costs no more than one alpha."""
+        with self._lock:
+            ways = [
+                {(None if view.token_shift is None else view.token_shift.key, view.rewrite) for view in views}
+                for views in (self._cached_views(policy, alpha) for alpha in (0.25, 0.5))
+            ]
+        return ways[0] == ways[1]
+
+    def explain(self, query: str, document: str, policy: str | None, alpha: float) -> Explanation:
+        """Contributions of words to a score; called in the thread of the model.
+
+        Raises:
+            ValueError: the ranker has no senses, the policy does not fit or reads several texts, or the query does not.
+        """
+        with self._lock:  # the ranker's own tokenizer is not for several threads
+            turned = self._reranker if alpha == 1 else self._reranker.at(alpha, policy)
+            return turned.explain(query, document)
 
     def _score_curves(self, parts: Sequence[tuple[Slice, Pass]], batch: PackedBatch, options: dict[str, Any]) -> None:
         """One pass for all alphas: weights per sense come after the sense vectors."""

@@ -1,0 +1,228 @@
+"""The demo page at ``/``: what the dial does to one ranking. Its scores come from ``/v1/rerank``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.params import Depends
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.words import count_groups
+from backpack_rank.data.first_stage import Bm25
+from backpack_rank.data.sources.synthetic import load_synthetic
+from backpack_rank.data.synthetic.gender_slots import GENDERS
+from backpack_rank.data.trec import ranking
+from backpack_rank.files import resource_folder
+from backpack_rank.reporting.page.text import mark_words
+from backpack_rank.senses.attribution import Explanation
+from backpack_rank.serving.batcher import Batcher
+from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
+from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
+from backpack_rank.serving.settings import ServerSettings
+
+FINE, COARSE = 21, 11
+"""Positions of the slider: where one reading of the texts serves every alpha, and where each alpha is a pass."""
+EXAMPLES, EXAMPLE_DOCUMENTS = 8, 20
+_LONGEST = 100_000
+"""Characters of a document that is explained."""
+
+
+def add_demo(
+    app: FastAPI,
+    batcher: Batcher,
+    settings: ServerSettings,
+    guarded: list[Depends],
+    read: Callable[[Request], Awaitable[bytes]],
+) -> None:
+    """Give the application the page and what it asks for beside scores.
+
+    Args:
+        app: the application.
+        batcher: its queue.
+        settings: limits.
+        guarded: what checks the key.
+        read: gives the body of a request, within the limits.
+    """
+    demo = _Demo(batcher, settings, read)
+    app.get("/", include_in_schema=False)(demo.page)
+    for path, method, act in (
+        ("/demo/examples", "GET", demo.examples),
+        ("/demo/words", "POST", demo.words),
+        ("/demo/explain", "POST", demo.explain),
+    ):
+        app.add_api_route(path, act, methods=[method], dependencies=guarded, include_in_schema=False)
+
+
+@cache
+def page() -> str:
+    """The page: one file that asks for nothing but this server, and runs no script but its own."""
+    text = resources.files("backpack_rank.serving").joinpath("demo.html").read_text(encoding="utf-8")
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return text.replace("SCRIPT-DIGEST", digest)
+
+
+@cache
+def synthetic_examples() -> list[dict[str, Any]]:
+    """Queries of the synthetic test split with BM25's first documents: those with the most even mix of wordings."""
+    collection = load_synthetic("test")
+    candidates = Bm25(depth=EXAMPLE_DOCUMENTS, cache=False).candidates(collection)
+    groups = collection.groups or {}
+
+    def fewest(query_id: str) -> int:
+        found = [groups[doc_id] for doc_id in candidates[query_id]]
+        return min(map(found.count, GENDERS))
+
+    chosen = sorted(candidates, key=lambda query_id: (-fewest(query_id), query_id))[:EXAMPLES]
+    return [
+        {
+            "query": collection.queries[query_id],
+            "documents": list(collection.documents.get_many(ranking(candidates[query_id])).values()),
+        }
+        for query_id in chosen
+    ]
+
+
+@dataclass(eq=False)
+class _ExplainJob(Job):
+    """A score to explain, in the queue of the model like any other request."""
+
+    alpha: float = 1.0
+    policy: str | None = None
+    found: Explanation | None = None
+
+
+class _Explainer(Served):
+    """What the model's thread does with such a job."""
+
+    def __init__(self, ranker: ServedPointwise) -> None:
+        self.name, self._ranker = ranker.name, ranker
+
+    def job(
+        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+    ) -> _ExplainJob:
+        ((document,), (alpha,)) = documents, alphas
+        nothing = np.zeros((1, 1), dtype=np.float32)
+        job = _ExplainJob(self, query, documents, [[(1.0, 0)]], nothing, alpha=alpha, policy=policy)
+        tokens = min(self._ranker.max_length or 512, len(query) + len(document))
+        job.slices.append(Slice(job, None, np.arange(1), tokens, None))
+        job.seal()
+        return job
+
+    def score(self, slices: Sequence[Slice]) -> None:
+        for one in slices:
+            job = one.job
+            assert isinstance(job, _ExplainJob)
+            try:
+                job.found = self._ranker.explain(job.query, job.documents[0], job.policy, job.alpha)
+            except ValueError as error:
+                job.fail(RequestError(400, str(error)))
+
+
+class _Demo:
+    """What the routes do."""
+
+    def __init__(self, batcher: Batcher, settings: ServerSettings, read: Callable[[Request], Awaitable[bytes]]) -> None:
+        self._batcher, self._settings, self._read = batcher, settings, read
+        self._active = 0
+
+    async def page(self) -> Response:
+        headers = {
+            "Content-Security-Policy": "frame-ancestors 'self'",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-cache",
+        }
+        return HTMLResponse(page(), headers=headers)
+
+    async def examples(self) -> Response:
+        """The served rankers with their policies, and queries to begin with."""
+        if not self._batcher.ready:
+            raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        rankers, examples = await asyncio.to_thread(
+            lambda: ([_about(one) for one in self._batcher.rankers.values()], synthetic_examples())
+        )
+        return JSONResponse({"models": rankers, "examples": examples})
+
+    async def words(self, request: Request) -> Response:
+        """The words of the groups in every document: counts as the measures take them, and the text in pieces."""
+        async with self._body(request) as body:
+            return JSONResponse(await asyncio.to_thread(lambda: _words(self._ranker(body), body.passages)))
+
+    async def explain(self, request: Request) -> Response:
+        """How much every word of the query and of one document contributes to the score."""
+        async with self._body(request) as body:
+            ranker = self._ranker(body)
+            if len(body.passages) != 1 or len(body.passages[0]) > _LONGEST:
+                raise RequestError(400, f"send one document, of at most {_LONGEST:,} characters")
+            if not isinstance(ranker, ServedPointwise) or not ranker.explains:
+                raise RequestError(400, f"{ranker.name} has no sense vectors, so its score does not split into words")
+            alpha = 1.0 if body.alpha is None else body.alpha
+            job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
+            self._batcher.submit(job)
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(job.future), self._settings.timeout)
+            except asyncio.TimeoutError:
+                raise RequestError(504, "the deadline passed before the score was explained") from None
+            assert job.found is not None
+            return JSONResponse({**asdict(job.found), "senses": None})
+
+    @asynccontextmanager
+    async def _body(self, request: Request) -> AsyncIterator[RerankBody]:
+        """What a request asks, which counts as one of those at work meanwhile."""
+        if not self._batcher.ready:
+            raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        if self._active >= self._settings.max_requests:
+            raise RequestError(429, "too many requests at a time", Retry_After="1")
+        self._active += 1
+        try:
+            yield await asyncio.to_thread(read_body, await self._read(request), self._settings)
+        finally:
+            self._active -= 1
+
+    def _ranker(self, body: RerankBody) -> Served:
+        rankers = self._batcher.rankers
+        name = next(iter(rankers)) if body.model is None else body.model
+        if name not in rankers:
+            raise RequestError(404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}")
+        return rankers[name]
+
+
+def _about(ranker: Served) -> dict[str, Any]:
+    if not isinstance(ranker, ServedPointwise):
+        return {"id": ranker.name, "policies": [], "explains": False}
+    policies = [
+        {"name": name, "points": FINE if ranker.reads_once(name) else COARSE, "about": _description(name)}
+        for name in ranker.policies
+    ]
+    return {"id": ranker.name, "policies": policies, "explains": ranker.explains}
+
+
+def _description(policy: str) -> str:
+    """The comment at the head of a policy's file."""
+    text = (resource_folder("conf") / "policy" / f"{policy}.yaml").read_text(encoding="utf-8")
+    return f"{text.partition(chr(10))[0].removeprefix('# ').partition(';')[0].rstrip('.')}."
+
+
+def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
+    """Counts per document in the order of ``groups``, and pieces (text, group)."""
+    attribute = ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")
+    lexicon = attribute.lexicon()
+    return {
+        "attribute": attribute.name,
+        "groups": lexicon.group_names,
+        "sign": attribute.sign,
+        "counts": count_groups(documents, lexicon).tolist(),
+        "pieces": [[(span.text, span.group) for span in mark_words(text, lexicon)] for text in documents],
+    }

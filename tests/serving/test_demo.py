@@ -1,0 +1,123 @@
+"""The demo page and what it asks for, without a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+
+import httpx
+import numpy as np
+import pytest
+from backpack_rank.attributes.words import count_groups
+from rerank_servers import running
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.serving.demo import COARSE, FINE, page, synthetic_examples
+from backpack_rank.serving.jobs import served
+
+QUERY = "doctor in the ward"
+
+
+def asked(server, path, **body):
+    return server.client.post(f"/demo/{path}", json={"query": QUERY, **body})
+
+
+def test_the_page_runs_its_own_script_alone_and_asks_for_nothing_from_elsewhere(server):
+    answer = server.client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    text = answer.text
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{digest}';" in text
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert re.findall(r'(?:src|href)="([^"#]*)"', text) == ["data:,", "docs"]
+
+
+def test_no_text_is_ever_read_as_html():
+    assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", page())
+
+
+def test_examples_are_of_the_synthetic_test_split_and_mixed():
+    examples = synthetic_examples()
+    assert len({one["query"] for one in examples}) == 8
+    lexicon = Attribute.named("gender").lexicon()
+    for one in examples:
+        assert len(one["documents"]) == 20
+        female, male = (count_groups(one["documents"], lexicon) > 0).sum(axis=0)
+        assert min(female, male) >= 5
+
+
+def test_policies_come_with_a_grid_as_fine_as_their_passes_allow(server):
+    (model,) = server.client.get("/demo/examples").json()["models"]
+    points = {one["name"]: one["points"] for one in model["policies"]}
+    assert (model["id"], model["explains"]) == ("tiny", True)
+    assert (points["lowest_senses"], points["uniform"], points["soft"]) == (FINE, FINE, FINE)
+    assert (points["paired_tokens"], points["paired_tokens_weights"]) == (COARSE, COARSE)
+    assert all(one["about"].endswith(".") and len(one["about"]) > 20 for one in model["policies"])
+
+
+def test_words_are_counted_and_marked_as_the_measures_count_them(server, sentences):
+    documents = [*sentences, "<b>HE</b> & her-self", ""]
+    found = asked(server, "words", documents=documents).json()
+    assert (found["attribute"], found["groups"], found["sign"]) == ("gender", ["female", "male"], ["male", "female"])
+    assert found["counts"][0] == [0, 2]
+    assert found["counts"][8] == [1, 1]
+    assert ["".join(text for text, _ in pieces) for pieces in found["pieces"]] == documents
+    for counts, pieces in zip(found["counts"], found["pieces"], strict=True):
+        assert [sum(group == name for _, group in pieces) for name in ("female", "male")] == counts
+
+
+@pytest.mark.parametrize(("policy", "alpha"), [(None, 1.0), ("lowest_senses", 0.3), ("paired_tokens", 0.0)])
+def test_a_score_is_explained_by_the_thread_of_the_model(server, reranker, sentences, policy, alpha):
+    dial = {} if policy is None else {"policy": policy, "alpha": alpha}
+    found = asked(server, "explain", documents=[sentences[0]], **dial).json()
+    expected = (reranker if policy is None else reranker.with_policy(policy, alpha)).explain(QUERY, sentences[0])
+    assert [(word["text"], word["group"]) for word in found["words"]] == [
+        (word.text, word.group) for word in expected.words
+    ]
+    assert np.allclose(
+        [word["contribution"] for word in found["words"]], [word.contribution for word in expected.words], atol=1e-9
+    )
+    assert found["score"] == pytest.approx(expected.score, abs=1e-9)
+    assert (found["score_before"] is None) == (policy is None)
+    total = sum(word["contribution"] for word in found["words"])
+    assert found["empty_score"] + total == pytest.approx(found["score"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("words", {"documents": []}, 400, "documents is empty"),
+        ("words", {"documents": ["a"], "model": "other"}, 404, "'other' is not served; use one of tiny"),
+        ("words", {"documents": ["\ud800"]}, 422, "surrogate"),
+        ("explain", {"documents": ["a", "b"]}, 400, "send one document"),
+        ("explain", {"documents": ["a" * 100_001]}, 400, "at most 100,000 characters"),
+        ("explain", {"documents": ["a"], "alpha": 2.0}, 400, "this server takes alpha in"),
+        ("explain", {"documents": ["a"], "alpha": 0.5, "policy": "specialised"}, 400, "trained with"),
+        ("explain", {"documents": ["a"], "query": "long " * 60}, 400, "query"),
+    ],
+)
+def test_what_cannot_be_done_is_said(server, path, body, status, said):
+    content = json.dumps({"query": QUERY, **body})
+    answer = server.client.post(f"/demo/{path}", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["message"]
+
+
+def test_forms_of_other_pages_are_refused(server):
+    answer = server.client.post("/demo/words", content=b"query=a", headers={"Content-Type": "text/plain"})
+    assert answer.status_code == 415
+    assert server.client.get("/", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_with_a_key_the_page_comes_and_nothing_else(pointwise):
+    with running({"tiny": lambda: served("tiny", pointwise())}, api_key="secret") as locked:
+        assert locked.client.get("/").status_code == 200
+        for path in ("examples", "words", "explain"):
+            method = "GET" if path == "examples" else "POST"
+            assert locked.client.request(method, f"/demo/{path}").status_code == 401
+        allowed = httpx.Headers({"Authorization": "Bearer secret"})
+        assert locked.client.get("/demo/examples", headers=allowed).status_code == 200

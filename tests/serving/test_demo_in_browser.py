@@ -1,0 +1,294 @@
+"""The demo page in a real browser, over HTTP: what it shows is what the API and the package say."""
+
+from __future__ import annotations
+
+import json
+import queue
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from browsers import found_browser, visited
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from rerank_servers import running
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.collection import MemoryStore
+from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes
+from backpack_rank.evaluation.measure_names import parse_measures
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.serving.jobs import served
+
+pytestmark = pytest.mark.browser
+QUERY = "doctor in the ward"
+# A window is at least 500 pixels wide, so the page stands in a frame of the same origin, and a script acts on it there.
+FRAME = """<!DOCTYPE html><link rel="icon" href="data:,"><body style="margin:0">
+<iframe id="frame" src="PAGE" style="width:WIDTHpx;height:900px;border:0"></iframe><script>
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+addEventListener("load", async () => {
+  const page = document.getElementById("frame").contentWindow, $ = (id) => page.document.getElementById(id);
+  const until = async (condition) => { for (let n = 0; n < 400 && !condition(); n++) await wait(25); await wait(25); };
+  const set = async (id, value, kind) => {
+    $(id).value = value;
+    for (const type of [kind, "change"]) $(id).dispatchEvent(new page.Event(type, {bubbles: true}));
+    await wait(25);
+  };
+  const list = () => [...$("list").children].map((row) => ({
+    text: row.querySelector(".text").textContent, rank: row.querySelector(".rank").textContent,
+    move: row.querySelector(".move").textContent, cls: row.className,
+    marks: [...row.querySelectorAll(".text mark")].map((mark) => [mark.textContent, mark.className]),
+  }));
+  const measures = () => Object.fromEntries([...page.document.querySelectorAll("[data-measure]")].map((tile) =>
+    [tile.querySelector("p").textContent, Number(tile.querySelector("data").value)]));
+  const wide = () => [page.document.documentElement.scrollWidth, page.innerWidth];
+  await until(() => $("list").children.length || !$("wrong").hidden || $("locked").open);
+  let said;
+  try { said = await (async () => { SCRIPT })(); } catch (error) { said = {failed: String(error.stack)}; }
+  await wait(100);
+  fetch("SERVER/said", {method: "POST", mode: "no-cors", body: JSON.stringify(said)});
+});</script>"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> str:
+    return found_browser()
+
+
+@pytest.fixture
+def look(browser: str, server, tmp_path: Path):
+    """Open the page with a permalink and give what a script says that acts on it, and messages of the console."""
+
+    def act(script: str, width=1300, light=True, to=server, file=None, calm=False, **where):
+        page = file.name if file is not None else f"/#{urlencode(where, doseq=True)}" if where else "/"
+        text = FRAME.replace("PAGE", page).replace("WIDTH", str(width)).replace("SCRIPT", script)
+        text = text.replace("SERVER", to.url)
+        answers: queue.Queue[Any] = queue.Queue()
+
+        async def said(request: Request) -> None:
+            answers.put(json.loads(await request.body()))
+
+        to.server.config.app.router.routes[:0] = [  # before those of an earlier test
+            APIRoute("/said", said, methods=["POST"]),
+            APIRoute("/frame", lambda: HTMLResponse(text)),
+        ]
+        if file is None:
+            motion = ["--force-prefers-reduced-motion"] if calm else []
+            found, console = visited(browser, f"{to.url}/frame", answers, tmp_path, light, *motion)
+        else:
+            frame = file.with_name("frame.html")
+            frame.write_text(text, encoding="utf-8")
+            found, console = visited(
+                browser, frame.as_uri(), answers, file.parent, light, "--allow-file-access-from-files"
+            )
+        assert "failed" not in found, found
+        return found, console
+
+    return act
+
+
+def ranked(server, documents, alpha, policy):
+    """The order of the API."""
+    results = server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy).json()["results"]
+    return [row["index"] for row in results]
+
+
+def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package(server, look, sentences):
+    documents = list(sentences)
+    policy, cutoff = "paired_tokens", 5
+    script = """const seen = {}; seen.max = $("slider").max;
+      for (const at of [10, 5, 0]) { await set("slider", at, "input"); seen[at] = {list: list(), measures: measures(),
+        alpha: $("alpha").textContent, link: page.location.hash}; }
+      return seen;"""
+    said, console = look(script, q=QUERY, d=documents, policy=policy, k=cutoff)
+    assert console == []
+    assert said["max"] == "10"
+    first = ranked(server, documents, 1.0, policy)
+    orders = set()
+    for at, alpha in (("10", 1.0), ("5", 0.5), ("0", 0.0)):
+        order = ranked(server, documents, alpha, policy)
+        orders.add(tuple(order))
+        shown = said[at]["list"]
+        assert float(said[at]["alpha"]) == alpha
+        assert f"alpha={alpha:g}&" in said[at]["link"]
+        assert [row["text"] for row in shown] == [documents[doc] for doc in order]
+        assert [row["rank"] for row in shown] == [str(place) for place in range(1, len(order) + 1)]
+        gained = [first.index(doc) - place for place, doc in enumerate(order)]
+        assert [row["move"] for row in shown] == [f"{n:+d}".replace("-", "\u2212") if n else "=" for n in gained]
+        expected = package_measures(documents, order, cutoff)
+        assert said[at]["measures"] == pytest.approx(expected, abs=1e-12)
+    assert len(orders) > 1
+
+
+def package_measures(documents, order, cutoff):
+    """RaB, ARaB and NFaiRR of a list by the package, the documents being the background."""
+    run = {"q": {f"d{doc:02d}": -float(place) for place, doc in enumerate(order)}}
+    store = MemoryStore({f"d{doc:02d}": text for doc, text in enumerate(documents)})
+    magnitudes = GroupMagnitudes.of(run["q"], store, Attribute.named("gender").lexicon())
+    names = [f"RaB(tf)@{cutoff}", f"ARaB(tf)@{cutoff}", f"NFaiRR@{cutoff}"]
+    found = FairnessContext(magnitudes, background=run).measure(run, parse_measures(names)).values
+    return {name.replace("(tf)", ""): found[name]["q"] for name in names}
+
+
+def test_policies_share_of_words_and_cutoff_change_with_a_choice(look, sentences):
+    script = """const before = [measures(), $("shares").textContent, $("about").textContent];
+      await set("policy", "uniform", "input"); await until(() => $("slider").max === "20");
+      await set("cutoff", "3", "input");
+      return {before, after: [measures(), $("shares").textContent, $("about").textContent],
+        hash: page.location.hash};"""
+    said, console = look(script, q=QUERY, d=list(sentences), alpha=0.5)
+    assert console == []
+    assert set(said["before"][0]) == {"RaB@10", "ARaB@10", "NFaiRR@10"}
+    assert set(said["after"][0]) == {"RaB@3", "ARaB@3", "NFaiRR@3"}
+    assert said["before"][1] == "female 55%male 45%"  # she, her, woman, Her, mother, she; he, his, man, father, his
+    assert "11 positions: under this policy each alpha is a pass" in said["before"][2]
+    assert "21 positions, all from one reading" in said["after"][2]
+    assert "alpha=0.5&policy=uniform&k=3" in said["hash"]
+
+
+def test_texts_are_shown_as_they_are_whatever_is_in_them(look):
+    documents = [
+        "<img src=x onerror=document.title=1> she said <b>no</b>",
+        "</script><script>top.hit=1</script> HE & co",
+    ]
+    script = """$("list").querySelectorAll("summary").forEach((one) => one.click());
+      await until(() => $("list").querySelectorAll(".why p").length === 6);
+      return {list: list(), why: [...$("list").querySelectorAll(".why")].map((one) => one.textContent),
+        elements: $("list").querySelectorAll("img, b, script").length, hit: [window.hit, page.document.title]};"""
+    said, console = look(script, q=QUERY, d=documents)
+    assert console == []
+    assert sorted(row["text"] for row in said["list"]) == sorted(documents)
+    assert sorted(tuple(mark) for row in said["list"] for mark in row["marks"]) == [("HE", "g1"), ("she", "g0")]
+    assert said["elements"] == 0
+    assert said["hit"] == [None, "backpack_rank: turn alpha, watch the ranking"]
+    assert all("score" in text and "Document:" in text for text in said["why"])
+
+
+def test_an_explanation_follows_alpha(look, reranker, sentences):
+    script = """$("list").querySelector("summary").click();
+      await until(() => $("list").querySelector(".why p"));
+      const text = $("list").querySelector("li .text").textContent;
+      const seen = [$("list").querySelector(".why p").textContent];
+      await set("slider", 0, "input");
+      await until(() => page.document.querySelector("details[open] .why p").textContent.includes("alpha 0:"));
+      const words = [...page.document.querySelectorAll("li details[open] .why p:last-child .word")];
+      return {text, seen, now: page.document.querySelector("li details[open] .why p").textContent,
+        words: words.map((one) => one.title)};"""
+    said, console = look(script, q=QUERY, d=list(sentences), policy="lowest_senses")
+    assert console == []
+    expected = reranker.with_policy("lowest_senses", 0.0).explain(QUERY, said["text"])
+    assert f"score {expected.score:+.3f} ".replace("-", "\u2212") in said["now"]
+    assert "Alpha has changed it" in said["now"]
+    assert "Alpha has changed it" not in said["seen"][0]
+    own = [f"{word.contribution:+.3f}".replace("-", "\u2212") for word in expected.words if word.segment == "document"]
+    assert said["words"] == own
+
+
+@pytest.mark.parametrize(("width", "light"), [(1300, True), (1300, False), (400, True), (400, False)])
+def test_examples_come_up_and_nothing_is_wider_than_the_window(look, width, light):
+    script = """const seen = [wide()];
+      await set("slider", 0, "input"); seen.push(wide());
+      $("ask").querySelector("summary").click(); $("list").querySelector("summary").click();
+      await until(() => $("list").querySelector(".why p")); seen.push(wide());
+      await set("example", "3", "input"); await until(() => page.location.hash.includes("example=4"));
+      seen.push(wide());
+      return {seen, rows: list().length, hash: page.location.hash,
+        paper: page.getComputedStyle(page.document.body).backgroundColor};"""
+    said, console = look(script, width, light)
+    assert console == []
+    assert said["seen"] == [[width, width]] * 4
+    assert said["rows"] == 20
+    assert "example=4" in said["hash"]
+    assert "&d=" not in said["hash"]
+    assert said["paper"] == ("rgb(255, 255, 255)" if light else "rgb(20, 23, 28)")
+
+
+def test_the_saved_file_works_without_the_server(look, server, reranker, sentences, tmp_path):
+    documents = [*sentences, "</script><b>she</b> $& $1"]
+    script = """let blob; page.URL.createObjectURL = (given) => { blob = given; return "#"; };
+      page.HTMLAnchorElement.prototype.click = () => {};
+      $("list").querySelector("summary").click(); await until(() => $("list").querySelector(".why p"));
+      $("save").click(); await until(() => blob); return {text: await blob.text(), told: $("said").textContent};"""
+    said, console = look(script, q=QUERY, d=documents, alpha=0.5, policy="lowest_senses")
+    assert console == []
+    assert said["told"].startswith("Saved")
+    file = tmp_path / "saved" / "ranking.html"
+    file.parent.mkdir()
+    file.write_text(said["text"], "utf-8")
+    script = """const seen = {list: list(), max: $("slider").max, alpha: $("alpha").textContent};
+      seen.policies = $("policy").length;
+      await set("policy", "paired_tokens", "input"); await set("slider", 0, "input");
+      return {...seen, turned: list(), query: $("query").value, wrong: $("wrong").textContent,
+        asked: page.performance.getEntriesByType("resource").length};"""
+    opened, console = look(script, file=file)
+    assert console == []
+    assert opened["asked"] == 0
+    assert (opened["alpha"], opened["max"], opened["query"], opened["wrong"]) == ("0.5", "20", QUERY, "")
+    assert opened["policies"] == len(reranker.policies)
+    assert [row["text"] for row in opened["list"]] == [
+        documents[doc] for doc in ranked(server, documents, 0.5, "lowest_senses")
+    ]
+    assert [row["text"] for row in opened["turned"]] == [
+        documents[doc] for doc in ranked(server, documents, 0.0, "paired_tokens")
+    ]
+
+
+def test_a_server_with_a_key_is_asked_once_it_is_given(look, pointwise):
+    script = """const open = $("locked").open; $("key").value = "secret";
+      $("locked").querySelector("form").requestSubmit(); await until(() => $("list").children.length);
+      return {open, rows: list().length, hash: page.location.href,
+        storage: page.localStorage.length + page.sessionStorage.length};"""
+    with running({"tiny": lambda: served("tiny", pointwise())}, api_key="secret") as locked:
+        said, console = look(script, to=locked)
+    assert said["open"] is True
+    assert said["rows"] == 20
+    assert "secret" not in said["hash"]
+    assert said["storage"] == 0
+    assert len(console) <= 1  # the browser's own line about the answer 401
+
+
+def test_what_the_server_refuses_is_said(look):
+    said, _ = look("return {wrong: $('wrong').textContent};", q="long " * 60, d=["a"])
+    assert "query" in said["wrong"]
+
+
+@pytest.mark.parametrize("calm", [False, True])
+def test_documents_move_on_their_way_unless_the_system_asks_for_reduced_motion(look, sentences, calm):
+    script = """$("slider").value = 0; $("slider").dispatchEvent(new page.Event("input"));
+      return {moving: page.document.getAnimations().length};"""
+    said, console = look(script, calm=calm, q=QUERY, d=list(sentences), policy="paired_tokens")
+    assert console == []
+    assert (said["moving"] == 0) == calm
+
+
+def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(look, reranker, make_gpt2, pair_tokenizer, sentences):
+    def load():
+        found = served("plain", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer)))
+        found.policies = ()
+        return found
+
+    script = """return {list: list(), disabled: $("slider").disabled, about: $("about").textContent,
+        why: $("list").querySelectorAll("summary").length};"""
+    with running({"plain": load}) as server:
+        said, console = look(script, to=server, q=QUERY, d=list(sentences), alpha=0.5)
+        results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
+    assert console == []
+    assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
+    assert (said["disabled"], said["why"]) == (True, 0)
+    assert said["about"].startswith("This ranker has no dial")
+
+
+def test_several_rankers_are_a_choice(look, pointwise, sentences):
+    script = """const before = [$("models").hidden, page.location.hash]; await set("model", "second", "input");
+      await until(() => page.location.hash.includes("model=second")); return {before, list: list()};"""
+    loaders = {"first": lambda: served("first", pointwise()), "second": lambda: served("second", pointwise(1))}
+    with running(loaders) as server:
+        said, console = look(script, to=server, q=QUERY, d=list(sentences))
+        results = server.rerank(query=QUERY, documents=list(sentences), model="second").json()["results"]
+    assert console == []
+    assert said["before"][0] is False
+    assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
