@@ -18,10 +18,10 @@ from fastapi.params import Depends
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.attributes.words import count_groups
+from backpack_rank.attributes.lexicon import count_groups
 from backpack_rank.data.first_stage import Bm25
-from backpack_rank.data.sources.synthetic import load_synthetic
-from backpack_rank.data.synthetic.gender_slots import GENDERS
+from backpack_rank.data.synthetic.generator import load_synthetic
+from backpack_rank.data.synthetic.templates import GENDERS
 from backpack_rank.data.trec import ranking
 from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words

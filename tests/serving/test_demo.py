@@ -10,10 +10,10 @@ import re
 import httpx
 import numpy as np
 import pytest
-from backpack_rank.attributes.words import count_groups
 from rerank_servers import running
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.lexicon import count_groups
 from backpack_rank.serving.demo import COARSE, FINE, page, synthetic_examples
 from backpack_rank.serving.jobs import served
 
