@@ -58,6 +58,8 @@ from backpack_rank.integrations.pyterrier import BackpackReranker
 
 pipeline = first_stage >> BackpackReranker("{name}"{turned})
 ```
+
+Over HTTP, for clients of Cohere, Jina, vLLM and text-embeddings-inference: `backpack-rank serve {name}`.
 {alpha}{measured}
 ## Limits
 
