@@ -248,7 +248,8 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
     names = config.get("architectures") or ["(none named)"]
     classes = {ranker.__name__: ranker for ranker in RANKERS}
     # What sentence-transformers saves again is of a class of backpack_rank.integrations, with the same weights.
-    classes |= {name.replace("ForRanking", "ForSequenceClassification"): own for name, own in classes.items()}
+    for own in (BackpackForRanking, CrossEncoderForRanking):
+        classes[own.__name__.replace("ForRanking", "ForSequenceClassification")] = own
     if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
         return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from foreign_rankers import bert, xlm_roberta
 from foreign_rankers import saved as save
-from transformers import BertForSequenceClassification
+from transformers import BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
 
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
@@ -82,3 +82,14 @@ def test_what_is_no_ranker_is_refused(tmp_path):
         load(tmp_path / "headless")
     with pytest.raises(ValueError, match="the query is empty"):
         TemplatePairTokenizer.of(tokenizer, 24).encode_query(" ")
+
+
+def test_a_gpt2_of_transformers_is_a_classifier_and_not_a_ranker_of_train_py(tmp_path):
+    _, tokenizer = bert()
+    torch.manual_seed(0)
+    shape = {"n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2, "num_labels": 1, "pad_token_id": 0}
+    model = GPT2ForSequenceClassification(GPT2Config(vocab_size=len(tokenizer), **shape)).eval()
+    model.save_pretrained(tmp_path / "gpt2")
+    tokenizer.save_pretrained(tmp_path / "gpt2")
+    wanted = expected(model, tokenizer, [(QUERY, DOCUMENTS[0])])
+    assert load(tmp_path / "gpt2").predict([(QUERY, DOCUMENTS[0])]).tolist() == pytest.approx(wanted, abs=1e-5)
