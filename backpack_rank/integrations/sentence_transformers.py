@@ -41,7 +41,7 @@ class RerankerModule(InputModule):
         self.ranker = reranker.local_scorer.ranker  # a module, so that the library finds the device and can move it
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:  # type: ignore[override]
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         """The ranker's."""
         return self.reranker.local_scorer.pair_tokenizer.tokenizer
 
@@ -74,10 +74,10 @@ class RerankerModule(InputModule):
             shutil.copytree(folder, output_path, dirs_exist_ok=True)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> RerankerModule:  # type: ignore[override]
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> RerankerModule:
         """Read what :meth:`save` wrote."""
         names = ("token", "cache_folder", "revision", "local_files_only")
         own = {name: options[name] for name in names if name in options}
-        reranker = load(cls.load_dir_path(model_name_or_path, subfolder, **own), device="cpu")  # type: ignore[arg-type]
+        reranker = load(cls.load_dir_path(model_name_or_path, subfolder, **own), device="cpu")
         assert isinstance(reranker, PointwiseReranker)
         return cls(reranker)
