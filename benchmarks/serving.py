@@ -259,14 +259,16 @@ def _load(
     before = _alone(reranker, texts, options.seconds / 2)
     ours, *others = _in_turns(clients, servers, folder, options.seconds)
     alone = (before + _alone(reranker, texts, options.seconds / 2)) / 2
-    return {
+    row = {
         "clients": clients,
         **ours,
         "alone": alone,
         "share": ours["requests_per_second"] * options.documents / alone,
         "resident_mb": servers[0].process.memory_info().rss / 1e6,
-        **({"litserve": others[0], "ratio": _ratio(ours, others[0])} if others else {}),
     }
+    if others:
+        row |= {"litserve": others[0], "ratio": row["requests_per_second"] / others[0]["requests_per_second"]}
+    return row
 
 
 def _in_turns(clients: int, servers: list[Server], folder: Path, seconds: float) -> list[dict]:
@@ -286,7 +288,7 @@ def _in_turns(clients: int, servers: list[Server], folder: Path, seconds: float)
 
 
 def _figures(parts: list[dict]) -> dict:
-    """Of requests that were answered with 200; how many had which status; seconds until a refusal."""
+    """Rate, also of each turn, and milliseconds of answers with 200; how many had which status; ms until a refusal."""
     took: dict[str, list[float]] = {}
     for part in parts:
         for status, seconds in part["took"].items():
@@ -295,14 +297,11 @@ def _figures(parts: list[dict]) -> dict:
     refused = {"refused_p99": 1000 * float(np.percentile(took["429"], 99))} if "429" in took else {}
     return {
         "requests_per_second": len(took.get("200", [])) / sum(part["seconds"] for part in parts),
+        "turns": [len(part["took"].get("200", [])) / part["seconds"] for part in parts],
         **{f"p{p}": float(np.percentile(answered, p)) for p in (50, 95, 99)},
         "statuses": {status: len(seconds) for status, seconds in sorted(took.items())},
         **refused,
     }
-
-
-def _ratio(ours: dict, theirs: dict) -> float:
-    return ours["requests_per_second"] / theirs["requests_per_second"]
 
 
 def _difference(servers: list[Server], folder: Path) -> float:
