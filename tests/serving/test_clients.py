@@ -89,6 +89,18 @@ def test_coheres_client(server, sentences, expected, dial, version):
 
 
 @pytest.mark.packaging
+def test_haystacks_ranker(server, sentences, expected, dial, monkeypatch):
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    vllm = pytest.importorskip("haystack_integrations.components.rankers.vllm")
+    from haystack import Document
+
+    ranker = vllm.VLLMRanker(model="tiny", api_base_url=f"{server.url}/v1", extra_parameters=dial, top_k=4)
+    found = ranker.run(query=QUERY, documents=[Document(content=text) for text in sentences])["documents"]
+    assert [one.content for one in found] == [sentences[place] for place in expected[0][:4]]
+    assert [one.score for one in found] == pytest.approx(expected[1][:4], abs=1e-6)
+
+
+@pytest.mark.packaging
 def test_coheres_client_understands_a_full_queue(pointwise, sentences):
     import cohere
 
