@@ -121,6 +121,8 @@ def serve(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
+    parser.add_argument("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
+    parser.add_argument("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
     parser.add_argument("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")
     parser.add_argument("--no-key", action="store_true", help="no key, though other machines reach the server")
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="name in the Host header")

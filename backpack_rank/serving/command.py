@@ -18,8 +18,9 @@ from backpack_rank.files import RANKER
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.reranking.load import load
 from backpack_rank.serving.app import create_app
+from backpack_rank.serving.demo import examples_of_run
 from backpack_rank.serving.jobs import Served, served
-from backpack_rank.serving.settings import KEY_VARIABLE, ServerSettings, read_api_key
+from backpack_rank.serving.settings import KEY_VARIABLE, Example, ServerSettings, read_api_key
 
 DRAIN = 30
 """Seconds that requests on their way have when the server is told to stop."""
@@ -101,6 +102,7 @@ def settings_of(options: Namespace) -> ServerSettings:
         max_queue_tokens=options.max_queue_tokens,
         max_requests=options.max_requests,
         timeout=options.timeout,
+        examples=_examples(options.examples_run, options.examples_data),
     )
     if not settings.is_local and settings.api_key is None and not options.no_key:
         raise ValueError(
@@ -108,6 +110,14 @@ def settings_of(options: Namespace) -> ServerSettings:
             "--no-key"
         )
     return settings
+
+
+def _examples(run: str | None, folder: str | None) -> tuple[Example, ...]:
+    if run is None and folder is None:
+        return ()
+    if run is None or folder is None:
+        raise ValueError("--examples-run and --examples-data go together: a TREC run, and the collection it ranks")
+    return examples_of_run(run, folder)
 
 
 def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import count_groups
+from backpack_rank.data.collection import Collection
 from backpack_rank.data.first_stage import Bm25
+from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.synthetic.templates import GENDERS
 from backpack_rank.data.trec import ranking
@@ -29,11 +32,11 @@ from backpack_rank.senses.attribution import Explanation
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
 from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
-from backpack_rank.serving.settings import ServerSettings
+from backpack_rank.serving.settings import Example, ServerSettings
 
 FINE, COARSE = 21, 11
 """Positions of the slider: where one reading of the texts serves every alpha, and where each alpha is a pass."""
-EXAMPLES, EXAMPLE_DOCUMENTS = 8, 20
+EXAMPLES, RUN_EXAMPLES, EXAMPLE_DOCUMENTS = 8, 50, 20
 _LONGEST = 100_000
 """Characters of a document that is explained."""
 
@@ -74,7 +77,7 @@ def page() -> str:
 
 
 @cache
-def synthetic_examples() -> list[dict[str, Any]]:
+def synthetic_examples() -> tuple[Example, ...]:
     """Queries of the synthetic test split with BM25's first documents: those with the most even mix of wordings."""
     collection = load_synthetic("test")
     candidates = Bm25(depth=EXAMPLE_DOCUMENTS, cache=False).candidates(collection)
@@ -85,13 +88,27 @@ def synthetic_examples() -> list[dict[str, Any]]:
         return min(map(found.count, GENDERS))
 
     chosen = sorted(candidates, key=lambda query_id: (-fewest(query_id), query_id))[:EXAMPLES]
-    return [
-        {
-            "query": collection.queries[query_id],
-            "documents": list(collection.documents.get_many(ranking(candidates[query_id])).values()),
-        }
-        for query_id in chosen
-    ]
+    return tuple(_example(collection, query_id, candidates[query_id]) for query_id in chosen)
+
+
+def examples_of_run(run: str | Path, folder: str | Path) -> tuple[Example, ...]:
+    """The first queries of a TREC run with its first documents, texts from a folder in BEIR's layout.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is malformed (the line is named), or the run has documents that the collection has not.
+    """
+    collection = load_beir(folder, "test", candidates=str(Path(run).expanduser().resolve()), depth=EXAMPLE_DOCUMENTS)
+    found = [(query_id, documents) for query_id, documents in (collection.candidates or {}).items() if documents]
+    if not found:
+        raise ValueError(f"{run} ranks no document for a test query of {folder}")
+    return tuple(_example(collection, query_id, documents) for query_id, documents in found[:RUN_EXAMPLES])
+
+
+def _example(collection: Collection, query_id: str, documents: Mapping[str, float]) -> Example:
+    texts = collection.documents.get_many(ranking(documents))
+    # The page has a document on each line.
+    return Example(collection.queries[query_id], tuple(" ".join(text.split()) for text in texts.values()))
 
 
 @dataclass(eq=False)
@@ -150,10 +167,11 @@ class _Demo:
         """The served rankers with their policies, and queries to begin with."""
         if not self._batcher.ready:
             raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        own = self._settings.examples
         rankers, examples = await asyncio.to_thread(
-            lambda: ([_about(one) for one in self._batcher.rankers.values()], synthetic_examples())
+            lambda: ([_about(one) for one in self._batcher.rankers.values()], own or synthetic_examples())
         )
-        return JSONResponse({"models": rankers, "examples": examples})
+        return JSONResponse({"models": rankers, "examples": [asdict(one) for one in examples]})
 
     async def words(self, request: Request) -> Response:
         """The words of the groups in every document: counts as the measures take them, and the text in pieces."""

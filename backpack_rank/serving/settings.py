@@ -13,6 +13,14 @@ MAX_ALPHAS = 201
 
 
 @dataclass(frozen=True)
+class Example:
+    """A query with documents, in the order of a first stage."""
+
+    query: str
+    documents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ServerSettings:
     """Limits and access; the defaults are safe on a machine with other users.
 
@@ -28,6 +36,7 @@ class ServerSettings:
         max_requests: requests that are read, wait or are scored at a time.
         timeout: seconds after which a request is given up; a request may ask for less.
         tokenizer_threads: threads that read and tokenise requests.
+        examples: queries with documents that the page at ``/`` offers; none: some of the synthetic collection.
 
     Raises:
         ValueError: a limit is not positive.
@@ -45,6 +54,7 @@ class ServerSettings:
     max_requests: int = 256
     timeout: float = 60.0
     tokenizer_threads: int = 2
+    examples: tuple[Example, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_documents", "max_queue_tokens", "max_requests", "timeout", "tokenizer_threads"):

@@ -193,6 +193,8 @@ def test_the_command_binds_to_this_machine_and_asks_for_a_key_beyond_it(monkeypa
     assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0", "--no-key")).api_key is None
     monkeypatch.setenv(KEY_VARIABLE, "kitten")
     assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0")).api_key == "kitten"
+    with pytest.raises(ValueError, match="--examples-run and --examples-data go together"):
+        settings_of(options(monkeypatch, "folder", "--examples-run", "run.trec"))
     with pytest.raises(ValueError, match="max_documents=0 must be above 0"):
         settings_of(options(monkeypatch, "folder", "--max-documents", "0"))
 

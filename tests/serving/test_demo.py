@@ -14,7 +14,7 @@ from rerank_servers import running
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import count_groups
-from backpack_rank.serving.demo import COARSE, FINE, page, synthetic_examples
+from backpack_rank.serving.demo import COARSE, FINE, examples_of_run, page, synthetic_examples
 from backpack_rank.serving.jobs import served
 
 QUERY = "doctor in the ward"
@@ -42,12 +42,37 @@ def test_no_text_is_ever_read_as_html():
 
 def test_examples_are_of_the_synthetic_test_split_and_mixed():
     examples = synthetic_examples()
-    assert len({one["query"] for one in examples}) == 8
+    assert len({one.query for one in examples}) == 8
     lexicon = Attribute.named("gender").lexicon()
     for one in examples:
-        assert len(one["documents"]) == 20
-        female, male = (count_groups(one["documents"], lexicon) > 0).sum(axis=0)
+        assert len(one.documents) == 20
+        female, male = (count_groups(one.documents, lexicon) > 0).sum(axis=0)
         assert min(female, male) >= 5
+
+
+def test_examples_can_be_the_queries_of_a_run(pointwise, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
+    (tmp_path / "queries.jsonl").write_text(
+        '{"_id": "q1", "text": "a nurse"}\n{"_id": "q2", "text": "a bridge"}\n{"_id": "q3", "text": "left out"}\n'
+    )
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"_id": "d1", "title": "", "text": "one\\nline"}\n{"_id": "d2", "title": "T", "text": "two"}\n'
+    )
+    run = tmp_path / "run.trec"
+    run.write_text("q1 Q0 d2 1 2.0 x\nq1 Q0 d1 2 1.0 x\nq2 Q0 d1 1 1.0 x\n")
+    found = examples_of_run(run, tmp_path)
+    assert [(one.query, one.documents) for one in found] == [
+        ("a nurse", ("T two", "one line")),
+        ("a bridge", ("one line",)),
+    ]
+    with running({"tiny": lambda: served("tiny", pointwise())}, examples=found) as server:
+        assert server.client.get("/demo/examples").json()["examples"] == [
+            {"query": one.query, "documents": list(one.documents)} for one in found
+        ]
+    run.write_text("q9 Q0 d2 1 2.0 x\n")
+    with pytest.raises(ValueError, match="q9"):
+        examples_of_run(run, tmp_path)
 
 
 def test_policies_come_with_a_grid_as_fine_as_their_passes_allow(server):
