@@ -16,7 +16,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from benchmarks.published import PublishedRanker, pad_right
-from benchmarks.workload import SEED, Size, as_text, pair_tokenizer
+from benchmarks.workload import SEED, Size, pair_tokenizer
 
 Sequences: TypeAlias = Sequence[np.ndarray]
 Forward: TypeAlias = Callable[[Sequences], Tensor]
@@ -80,7 +80,7 @@ def scoring(name: str, bench: Workbench) -> Callable[[Sequences], np.ndarray]:
     if name == "ranker":
         settings = ScoringSettings(device=str(bench.device), dtype=bench.dtype)
         scorer = Scorer(bench.ranker, pair_tokenizer(bench.size), settings)
-        return lambda texts: scorer.score("", [as_text(text) for text in texts])
+        return lambda texts: scorer.score_tokens(list(texts))
     forward = forward_of(name, bench)
 
     def score(texts: Sequences) -> np.ndarray:

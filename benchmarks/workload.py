@@ -111,10 +111,6 @@ class IdEncoder(PairTokenizer):
         """Token ids of each text."""
         return [np.array(text.split(), dtype=np.int32) for text in texts]
 
-    def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
-        """The documents alone: all variants are to score the very same token ids."""
-        return self.encode(documents)
-
 
 def pair_tokenizer(size: Size) -> IdEncoder:
     """An encoder for the size's limit of positions."""
