@@ -82,6 +82,8 @@ class PointwiseReranker(Reranker):
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
         """The same ranker under a policy at an alpha; weights, sensitivities and the cache are shared.
 
+        >>> fair = reranker.with_policy("paired_tokens", alpha=0.0)  # doctest: +SKIP
+
         Args:
             policy: a policy, or the name of one (:data:`backpack_rank.senses.policies.POLICIES`).
             alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do.
@@ -237,7 +239,11 @@ class PointwiseReranker(Reranker):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policies.POLICIES`."""
+        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policies.POLICIES`.
+
+        >>> backpack_rank.load("cross-encoder/ms-marco-MiniLM-L6-v2").policies  # doctest: +SKIP
+        ('paired_tokens_weights',)
+        """
         fitting = []
         for name in POLICIES:
             try:
@@ -249,6 +255,8 @@ class PointwiseReranker(Reranker):
 
     def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
         """The contributions of senses and words to a score; under alpha also what it changes.
+
+        >>> [(word.text, word.contribution) for word in reranker.explain(query, document).words]  # doctest: +SKIP
 
         Raises:
             ValueError: the ranker has no senses, the policy reads several texts, or the query is empty or too long.

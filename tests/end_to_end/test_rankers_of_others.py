@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from foreign_rankers import bert, saved, score, served
 from in_process import configured, evaluated, inline
+from rerank_servers import running
 from workplace import Workplace
 
 from backpack_rank.data.trec import read_run
 from backpack_rank.pipelines.train import train
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.serving.jobs import served as ranker_served
 
 QUERIES = {"q1": "the nurse saw", "q2": "bread and fish"}
 DOCUMENTS = {"d1": "he saw the nurse", "d2": "she saw the nurse", "d3": "bread and fish"}
@@ -52,6 +56,17 @@ def test_a_server_is_audited(place: Workplace) -> None:
             evaluated(
                 place, place.folder / "b", f"checkpoint={url}", "alpha=0", "policy=paired_tokens_weights", data=DATA
             )
+
+
+def test_the_projects_own_server_is_audited_as_the_ranker_behind_it(
+    place: Workplace, make_backpack, pair_tokenizer
+) -> None:
+    reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
+    with running({"mine": lambda: ranker_served("mine", reranker)}) as server:
+        assert evaluated(place, place.folder / "out", f"checkpoint={server.url}", data=DATA) is not None
+    (file,) = (place.folder / "out" / "runs").glob("*http*inline.run")
+    scores = reranker.predict([(QUERIES["q2"], text) for text in DOCUMENTS.values()])
+    assert read_run(file)["q2"] == pytest.approx(dict(zip(DOCUMENTS, scores.tolist(), strict=True)), abs=1e-5)
 
 
 def test_a_classifier_is_not_trained_further(place: Workplace) -> None:
