@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ CPU_TOKENS = 1500
 """Tokens per packed batch that keep a CPU's caches warm."""
 GPU_TOKENS = 65_536
 """Tokens per packed batch that keep a GPU busy."""
+ROWS = 512
+"""Pairs that are tokenised, and sorted by length, together."""
 
 
 def start_worker(_worker: int) -> None:
@@ -88,11 +91,64 @@ class Pairs:
             )
 
 
+@dataclass(frozen=True)
+class JoinedPairs:
+    """What a ranker reads of pairs of texts.
+
+    Attributes:
+        sequences: token ids of the joined texts, several for a pair that is read in parts.
+        starts: where the sequences of each pair begin. [N]
+        cut: how many documents are read in part.
+    """
+
+    sequences: list[np.ndarray]
+    starts: list[int]
+    cut: int
+
+
+def join_pairs(
+    pair_tokenizer: PairTokenizer,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    chunks: bool = False,
+    max_document: int | None = None,
+    names: Sequence[str] | None = None,
+) -> JoinedPairs:
+    """Tokenise pairs of texts and join them; a text that several pairs have is tokenised once.
+
+    Args:
+        pair_tokenizer: the ranker's.
+        pairs: (query, document) texts. [N]
+        chunks: read a document that does not fit behind its query in parts, in place of its beginning alone.
+        max_document: tokens of a document at most, beside what fits.
+        names: of the pairs, for errors; None: there is one query, and errors are about it.
+
+    Raises:
+        ValueError: a query is empty or too long.
+    """
+    texts = list(dict.fromkeys(document for _, document in pairs))
+    documents = dict(zip(texts, pair_tokenizer.encode(texts), strict=True))
+    queries: dict[str, np.ndarray] = {}
+    sequences: list[np.ndarray] = []
+    starts, cut = [], 0
+    for number, (query, document) in enumerate(pairs):
+        if query not in queries:
+            with nullcontext() if names is None else located(names[number]):
+                queries[query] = pair_tokenizer.encode_query(query)
+        ids = documents[document][:max_document]
+        long = len(ids) > pair_tokenizer.room(queries[query])
+        parts = pair_tokenizer.chunks(queries[query], ids) if long and chunks else [ids]
+        cut += len(ids) < len(documents[document]) or (long and not chunks)
+        starts.append(len(sequences))
+        sequences += [pair_tokenizer.join(queries[query], part) for part in parts]
+    return JoinedPairs(sequences, starts, cut)
+
+
 class PairChunks(Dataset):
     """Chunks of rows, each a list of (row numbers, packed batch) with texts of similar length together."""
 
     def __init__(
-        self, pairs: Pairs, pair_tokenizer: PairTokenizer, tokens_per_batch: int = CPU_TOKENS, rows: int = 512
+        self, pairs: Pairs, pair_tokenizer: PairTokenizer, tokens_per_batch: int = CPU_TOKENS, rows: int = ROWS
     ) -> None:
         self.pairs = pairs
         self.pair_tokenizer = pair_tokenizer
@@ -111,34 +167,34 @@ class PairChunks(Dataset):
 
     def _encode(self, rows: np.ndarray) -> list[np.ndarray]:
         pairs = self.pairs
-        doc_ids = list(dict.fromkeys(pairs.doc_ids[row] for row in rows))
-        texts = pairs.collection.documents.get_many(doc_ids)
-        documents = dict(zip(doc_ids, self.pair_tokenizer.encode([texts[i] for i in doc_ids]), strict=True))
-        queries = {}
-        for query_id in dict.fromkeys(pairs.query_ids[row] for row in rows):
-            with located(f"query {query_id} of {pairs.collection.name}"):
-                queries[query_id] = self.pair_tokenizer.encode_query(pairs.collection.queries[query_id])
-        return [self.pair_tokenizer.join(queries[pairs.query_ids[r]], documents[pairs.doc_ids[r]]) for r in rows]
+        documents = pairs.collection.documents.get_many(dict.fromkeys(pairs.doc_ids[row] for row in rows))
+        texts = [(pairs.collection.queries[pairs.query_ids[row]], documents[pairs.doc_ids[row]]) for row in rows]
+        names = [f"query {pairs.query_ids[row]} of {pairs.collection.name}" for row in rows]
+        return join_pairs(self.pair_tokenizer, texts, names=names).sequences
 
 
 def pack_by_length(
     rows: np.ndarray, sequences: list[np.ndarray], tokens_per_batch: int
 ) -> list[tuple[np.ndarray, PackedBatch]]:
     """Sort texts by length and pack neighbours until a batch holds ``tokens_per_batch`` tokens."""
-    lengths = np.array([len(sequence) for sequence in sequences])
-    order = np.argsort(lengths, kind="stable")
-    # A text longer than the budget is a batch of its own.
-    batches: list[list[int]] = []
-    current: list[int] = []
-    tokens = 0
-    for position in order:
-        if current and tokens + lengths[position] > tokens_per_batch:
-            batches.append(current)
-            current, tokens = [], 0
-        current.append(position)
-        tokens += lengths[position]
-    batches.append(current)
+    batches = group_by_length([len(sequence) for sequence in sequences], tokens_per_batch)
     return [(rows[batch], PackedBatch.from_sequences([sequences[p] for p in batch])) for batch in batches]
+
+
+def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
+    """Positions of texts, by length, in groups of ``tokens_per_batch`` tokens at most.
+
+    A text longer than that is a group of its own.
+    """
+    groups: list[list[int]] = []
+    tokens = 0
+    for position in np.argsort(np.asarray(lengths), kind="stable").tolist():
+        if not groups or tokens + lengths[position] > tokens_per_batch:
+            groups.append([])
+            tokens = 0
+        groups[-1].append(position)
+        tokens += lengths[position]
+    return [np.array(group) for group in groups]
 
 
 def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int) -> list[np.ndarray]:

@@ -18,7 +18,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook
-from backpack_rank.senses.policies import Policy, PolicyContext, named_policy
+from backpack_rank.senses.policies import DEFAULT_POLICY, Policy, PolicyContext, named_policy
 from backpack_rank.senses.views import IDENTITY, View
 
 
@@ -82,7 +82,7 @@ class _PaddedRanker:
         if alpha is None and policy is None:
             return IDENTITY
         if self._turned[:2] != (policy, alpha):
-            given = policy or "lowest_senses"
+            given = policy or DEFAULT_POLICY
             chosen = named_policy(given, self._attribute) if isinstance(given, str) else given
             views = InferenceHook(self._context, chosen, 1.0 if alpha is None else alpha).views
             if any(view.rewrite is not None for view in views):

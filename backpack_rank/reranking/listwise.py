@@ -19,7 +19,7 @@ from backpack_rank.listwise.permutation import PermutationSelfConsistency, shuff
 from backpack_rank.reranking.pointwise import ranked_rows
 from backpack_rank.reranking.ranking_cache import CachedRanker, RankingCache
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.reranking.scorer import texts_of
+from backpack_rank.reranking.scorer import checked_documents
 
 RANKINGS_FILE = "rankings.jsonl"
 ORDERS = ("first_stage", "reversed", "shuffled")
@@ -105,7 +105,7 @@ class ListwiseReranker(Reranker):
             raise ValueError(f"alpha={alpha} turns the senses of a Backpack; {self.name}, a listwise ranker, has none")
         if not query.strip():
             raise ValueError("the query is empty: a ranker needs at least one word of query text")
-        texts = texts_of(documents)
+        texts = checked_documents(documents)
         scores = np.empty(len(texts))
         if texts:
             (ranked,) = self.ranker.rank([PassageList(query, tuple(texts))])

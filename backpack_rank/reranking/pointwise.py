@@ -16,12 +16,12 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.reranking.scorer import Scorer, TextScorer, texts_of
+from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents, weighted_sum
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.counterfactual import SwappedSenses
 from backpack_rank.senses.hook import InferenceHook, linear_components
-from backpack_rank.senses.policies import POLICIES, Policy, PolicyContext, named_policy
+from backpack_rank.senses.policies import DEFAULT_POLICY, POLICIES, Policy, PolicyContext, named_policy
 from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import View
 
@@ -109,7 +109,7 @@ class PointwiseReranker(Reranker):
         """
         if alpha is None and policy is None:
             return self
-        policy = policy or self.hook.policy or "lowest_senses"
+        policy = policy or self.hook.policy or DEFAULT_POLICY
         return self.with_policy(policy, self.hook.alpha if alpha is None else alpha)
 
     def rerank(self, run: Run, collection: Collection) -> Run:
@@ -199,7 +199,7 @@ class PointwiseReranker(Reranker):
         """
         if isinstance(queries, str) or len(queries) != len(documents):
             raise ValueError(f"{len(documents)} lists of documents for {len(queries)} queries: give one for each")
-        texts = [texts_of(one) for one in documents]
+        texts = [checked_documents(one) for one in documents]
         scores = self.predict(
             [(query, text) for query, own in zip(queries, texts, strict=True) for text in own], **options
         )
@@ -225,7 +225,7 @@ class PointwiseReranker(Reranker):
             alphas: A positions of the dial.
             policy: see :meth:`at`.
         """
-        texts = texts_of(documents)
+        texts = checked_documents(documents)
         pairs = [(query, text) for text in texts]
         hooks = [self.at(alpha, policy).hook for alpha in alphas]
         if not texts or not hooks:
@@ -233,8 +233,7 @@ class PointwiseReranker(Reranker):
         rewrites = any(view.rewrite is not None for hook in hooks for view in hook.views)
         if rewrites or not isinstance(self.scorer, Scorer):
             return np.stack([_summed(hook.views, lambda view: self.scorer.score_texts(pairs, view)) for hook in hooks])
-        sequences, _, _ = self.local_scorer.tokens(pairs)
-        known = KnownScores(self.local_scorer, sequences)
+        known = SweepScores(self.scorer, self.scorer.join(query, texts))
         return np.stack([_summed(hook.views, known.scores) for hook in hooks])
 
     @property
@@ -282,7 +281,7 @@ class PointwiseReranker(Reranker):
         return _summed(self.hook.views, lambda view: self.scorer.scores(pairs, view, self.cache))
 
 
-class KnownScores:
+class SweepScores:
     """Scores of the same joined texts under many views, from as few passes as the views allow."""
 
     def __init__(self, scorer: Scorer, sequences: list[np.ndarray]) -> None:
@@ -342,10 +341,4 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 def _summed(views: Sequence[View], score: Callable[[View], np.ndarray]) -> np.ndarray:
     """Sum over views of coefficient times score."""
-    (first, *others) = views
-    scores = score(first)
-    if first.coefficient != 1:
-        scores = first.coefficient * scores
-    for view in others:
-        scores = scores + view.coefficient * score(view)
-    return scores
+    return weighted_sum([(view.coefficient, score(view)) for view in views])

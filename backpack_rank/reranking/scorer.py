@@ -15,7 +15,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, PairChunks, Pairs, pack_by_length, start_worker
+from backpack_rank.data.batching import (
+    CPU_TOKENS,
+    GPU_TOKENS,
+    ROWS,
+    PairChunks,
+    Pairs,
+    join_pairs,
+    pack_by_length,
+    start_worker,
+)
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -32,8 +41,6 @@ log = logging.getLogger(__name__)
 _MIXED_ROWS = 1024
 SHOWN = 1000
 """Pairs from which on progress is shown."""
-ROWS = 512
-"""Pairs that are tokenised together."""
 LONG_DOCUMENTS = ("cut", "chunks")
 PLAIN = View()
 
@@ -105,7 +112,7 @@ class Scorer(TextScorer):
         Raises:
             ValueError: the query is empty or too long, or a score is not finite.
         """
-        return self.score_texts([(query, document) for document in texts_of(documents)], view)
+        return self.score_texts([(query, document) for document in checked_documents(documents)], view)
 
     def score_texts(
         self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
@@ -129,18 +136,15 @@ class Scorer(TextScorer):
         cut = 0
         with Progress(total=len(pairs), desc="scoring", unit="pair", disable=len(pairs) < SHOWN) as bar:
             for start in range(0, len(pairs), ROWS):
-                sequences, starts, left_out = self.tokens(pairs[start : start + ROWS], long_documents, start)
-                scores[start : start + ROWS] = np.maximum.reduceat(self.score_tokens(sequences, view), starts)
-                cut += left_out
-                bar.update(len(starts))
-        if cut:
-            log.warning(
-                "%d of %d documents are longer than the %d tokens that the ranker reads, query included, and were cut; "
-                "long_documents='chunks' reads all of them",
-                cut,
-                len(pairs),
-                self.pair_tokenizer.max_length,
-            )
+                part = pairs[start : start + ROWS]
+                names = [f"pair {number}" for number in range(start, start + len(part))]
+                chunks = long_documents == "chunks"
+                joined = join_pairs(self.pair_tokenizer, part, chunks=chunks, names=names)
+                parts = self.score_tokens(joined.sequences, view)
+                scores[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
+                cut += joined.cut
+                bar.update(len(joined.starts))
+        self._warn(cut, len(pairs))
         if (bad := np.flatnonzero(~np.isfinite(scores))).size:
             query, document = pairs[int(bad[0])]
             raise ValueError(
@@ -150,45 +154,16 @@ class Scorer(TextScorer):
             )
         return scores
 
-    def tokens(
-        self, pairs: Sequence[tuple[str, str]], long_documents: str = "cut", first: int = 0
-    ) -> tuple[list[np.ndarray], list[int], int]:
-        """What the ranker reads of pairs of texts.
-
-        Args:
-            pairs: the texts.
-            long_documents: see :meth:`score_texts`.
-            first: number of the first pair, for errors.
-
-        Returns:
-            Token ids of the joined texts, several for a pair that is read in parts; where each pair's begin; how many
-            documents are cut.
-        """
-        tokenizer = self.pair_tokenizer
-        texts = list(dict.fromkeys(document for _, document in pairs))
-        documents = dict(zip(texts, tokenizer.encode(texts), strict=True))
-        queries: dict[str, np.ndarray] = {}
-        sequences: list[np.ndarray] = []
-        starts, cut = [], 0
-        for number, (query, document) in enumerate(pairs, start=first):
-            if query not in queries:
-                try:
-                    queries[query] = tokenizer.encode_query(query)
-                except ValueError as error:
-                    raise ValueError(f"pair {number}: {error}") from error
-            ids, long = documents[document], len(documents[document]) > tokenizer.room(queries[query])
-            parts = tokenizer.chunks(queries[query], ids) if long and long_documents == "chunks" else [ids]
-            cut += long and long_documents == "cut"
-            starts.append(len(sequences))
-            sequences += [tokenizer.join(queries[query], part) for part in parts]
-        return sequences, starts, cut
+    def join(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of one query with each of its documents; says how many documents are cut. [m]"""
+        joined = join_pairs(self.pair_tokenizer, [(query, document) for document in documents])
+        self._warn(joined.cut, len(documents))
+        return joined.sequences
 
     def score_tokens(self, sequences: list[np.ndarray], view: View = PLAIN) -> np.ndarray:
         """Raw logits of joined texts. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
-        if sequences:
-            batches = pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
-            self._run(iter(batches), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
+        self._run(self._packed(sequences), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
         return scores
 
     def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
@@ -213,32 +188,43 @@ class Scorer(TextScorer):
 
     def fill_senses(self, pairs: Pairs, out: np.ndarray, token_shift: TokenShift | None = None) -> None:
         """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per sense."""
-        self._backpack()
-        view = View(token_shift=token_shift)
-
-        def put(rows: np.ndarray, batch: PackedBatch) -> None:
-            _put(out, rows, self._forward(batch, view, return_senses=True).senses)
-
-        self._run(self._batches(pairs), put)
+        self._fill_senses(self._batches(pairs), out, token_shift)
 
     def senses(self, pairs: Pairs) -> np.ndarray:
         """The sense vectors of all rows. float32 [N, k, d]"""
-        config = self._backpack().config
-        out = np.empty((len(pairs), config.num_senses, config.hidden_size), dtype=np.float32)
+        out = self._empty_senses(len(pairs))
         self.fill_senses(pairs, out)
         return out
 
     def token_senses(self, sequences: list[np.ndarray], token_shift: TokenShift | None = None) -> np.ndarray:
         """The sense vectors of joined texts, before any weights per sense. float32 [N, k, d]"""
-        config = self._backpack().config
-        out = np.empty((len(sequences), config.num_senses, config.hidden_size), dtype=np.float32)
-        view = View(token_shift=token_shift)
-        batches = pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
-        self._run(
-            iter(batches),
-            lambda rows, batch: _put(out, rows, self._forward(batch, view, return_senses=True).senses),
-        )
+        out = self._empty_senses(len(sequences))
+        self._fill_senses(self._packed(sequences), out, token_shift)
         return out
+
+    def _empty_senses(self, number: int) -> np.ndarray:
+        config = self._backpack().config
+        return np.empty((number, config.num_senses, config.hidden_size), dtype=np.float32)
+
+    def _fill_senses(
+        self, batches: Iterator[tuple[np.ndarray, PackedBatch]], out: np.ndarray, token_shift: TokenShift | None
+    ) -> None:
+        self._backpack()
+        view = View(token_shift=token_shift)
+        self._run(batches, lambda rows, batch: _put(out, rows, self._forward(batch, view, return_senses=True).senses))
+
+    def _packed(self, sequences: list[np.ndarray]) -> Iterator[tuple[np.ndarray, PackedBatch]]:
+        return iter(pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch))
+
+    def _warn(self, cut: int, documents: int) -> None:
+        if cut:
+            log.warning(
+                "%d of %d documents are longer than the %d tokens that the ranker reads, query included, and were cut; "
+                "long_documents='chunks' reads all of them",
+                cut,
+                documents,
+                self.pair_tokenizer.max_length,
+            )
 
     def score_senses(self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None) -> np.ndarray:
         """Scores from sense vectors under weights per sense [k] (None: as they are). [N] float32
@@ -254,7 +240,7 @@ class Scorer(TextScorer):
         with torch.inference_mode():
             for start in range(0, len(scores), _MIXED_ROWS):
                 rows = slice(start, start + _MIXED_ROWS)
-                mixed = torch.from_numpy(_mixed([(factor, senses[rows]) for factor, senses in parts]))
+                mixed = torch.from_numpy(weighted_sum([(factor, senses[rows]) for factor, senses in parts]))
                 scores[rows] = ranker.score_senses(mixed.to(self.device, dtype), weights).float().cpu().numpy()
         return scores
 
@@ -297,7 +283,7 @@ class Scorer(TextScorer):
         """Texts that a rewriting leaves alone keep the score (and the cached sense vectors) of the pair."""
         assert view.rewrite is not None
         plain = replace(view, rewrite=None)
-        texts = {row: view.rewrite(*pair) for row, pair in enumerate(pairs.texts()) if view.rewrite(*pair) != pair}
+        texts = {row: own for row, pair in enumerate(pairs.texts()) if (own := view.rewrite(*pair)) != pair}
         scores = np.empty(len(pairs), dtype=np.float32)
         if len(texts) < len(pairs):
             scores = self.scores(pairs, plain, cache)
@@ -330,14 +316,14 @@ class Scorer(TextScorer):
         return self.ranker
 
 
-def texts_of(documents: Sequence[str]) -> list[str]:
+def checked_documents(documents: Sequence[str]) -> list[str]:
     """The documents as a list. Raises ``TypeError`` for one text in their place, whose letters would be scored."""
     if isinstance(documents, str):
         raise TypeError(f"documents must be a list of texts, not one text: give [{documents[:40]!r}]")
     return list(documents)
 
 
-def _mixed(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
+def weighted_sum(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
     """Sum of factor times array, as a new array (mapped files are read-only)."""
     ((factor, first), *others) = parts
     if not others and factor == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from backpack_rank.attributes.lexicon import load_lexicon
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.checks import above, at_least, finite, fraction, one_of
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
-from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
+from backpack_rank.models.token_shift import SCOPES, TokenClasses, TokenShift, token_shift
 from backpack_rank.senses.counterfactual import CounterfactualFit, SwappedSenses, check_strength, fit_weights
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
 from backpack_rank.senses.specialised import KEY, specialised_senses
@@ -46,6 +46,7 @@ class PolicyContext:
     pairs: Sequence[tuple[str, str]] = ()
     swapped: Callable[[], SwappedSenses] | None = None
     _token_classes: dict[WordClasses, TokenClasses] = field(default_factory=dict, init=False, repr=False)
+    _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(default_factory=dict, init=False, repr=False)
 
     def token_classes(self, words: WordClasses) -> TokenClasses:
         """The classes in the ranker's tokens; looking a vocabulary through takes a second, so it is done once.
@@ -59,6 +60,16 @@ class PolicyContext:
         if words not in self._token_classes:
             self._token_classes[words] = TokenClasses.of(self.tokenizer, words)
         return self._token_classes[words]
+
+    def token_shift(self, words: WordClasses, scope: str, alpha: float) -> TokenShift:
+        """The classes' tokens moved; the class means are the same for every alpha, so they are taken once.
+
+        Raises:
+            TypeError, ValueError: see :meth:`token_classes` and :func:`backpack_rank.models.token_shift.token_shift`.
+        """
+        if (words, scope) not in self._token_shifts:
+            self._token_shifts[words, scope] = token_shift(self.ranker, self.token_classes(words), scope, alpha)
+        return replace(self._token_shifts[words, scope], alpha=alpha)
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
@@ -430,8 +441,7 @@ class PairedTokens(Policy):
         return words
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        classes = context.token_classes(self.words())
-        return (View(token_shift=token_shift(context.ranker, classes, self.scope, alpha)),)
+        return (View(token_shift=context.token_shift(self.words(), self.scope, alpha)),)
 
 
 def check_alpha(alpha: float | str) -> float:
@@ -471,6 +481,8 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "paired_tokens_wide": lambda attribute: PairedTokens.of(attribute, wide=True),
 }
 """Policies by name, with the options of ``conf/policy/``."""
+DEFAULT_POLICY = "lowest_senses"
+"""The paper's rule, where an alpha is given without a policy."""
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:

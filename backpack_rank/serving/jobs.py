@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.batching import ROWS, group_by_length, join_pairs
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backpack import TokenStateCache
@@ -25,14 +26,11 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import weighted_sum
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.senses.policies import POLICIES, PairedTokens, Policy, named_policy
+from backpack_rank.senses.policies import DEFAULT_POLICY, POLICIES
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
-
-DEFAULT_POLICY = "lowest_senses"
-_ROWS = 512
-"""Documents of a request that are sorted by length together, as a reranker does it."""
 
 
 class NotFiniteError(ValueError):
@@ -125,11 +123,7 @@ class Job:
             return
         scores = np.empty((len(self.terms), self.columns.shape[1]), dtype=np.float32)
         for row, terms in enumerate(self.terms):
-            (factor, column), *others = terms
-            total = self.columns[column] if factor == 1 else factor * self.columns[column]
-            for factor, column in others:
-                total = total + factor * self.columns[column]
-            scores[row] = total
+            scores[row] = weighted_sum([(factor, self.columns[column]) for factor, column in terms])
         self._settle(lambda: self.future.set_result(scores))
 
     def fail(self, error: Exception) -> None:
@@ -191,10 +185,8 @@ class ServedPointwise(Served):
         self.max_length = self._scorer.pair_tokenizer.max_length
         self._threads = threading.local()
         self._lock = threading.Lock()
-        self._policies: dict[str, Policy] = {}
-        self._moved: dict[str, View] = {}
         self._cached_views = lru_cache(maxsize=1024)(self._views)
-        self.policies = tuple(name for name in POLICIES if self._fits(name))
+        self.policies = reranker.policies
 
     def job(
         self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
@@ -285,21 +277,7 @@ class ServedPointwise(Served):
             raise ValueError(f"policy={policy[:80]}: use one of {', '.join(self.policies)}")
         if alpha == 1:
             return IDENTITY
-        name = policy or DEFAULT_POLICY
-        if name not in self._policies:
-            self._policies[name] = named_policy(name, self._reranker.attribute)
-        if isinstance(self._policies[name], PairedTokens):  # class means are the same for every alpha
-            if name not in self._moved:
-                (self._moved[name],) = self._reranker.with_policy(self._policies[name], 0.0).hook.views
-            return (_at(self._moved[name], alpha),)
-        return self._reranker.with_policy(self._policies[name], alpha).hook.views
-
-    def _fits(self, policy: str) -> bool:
-        try:
-            self._cached_views(policy, 0.0)
-        except ValueError:
-            return False
-        return True
+        return self._reranker.with_policy(policy or DEFAULT_POLICY, alpha).hook.views
 
 
 class ServedListwise(Served):
@@ -347,12 +325,8 @@ class _Reading:
     ) -> None:
         self._ranker, self._tokenizer, self._max_tokens = ranker, tokenizer, max_tokens
         self._texts = [(query, document) for document in documents]
-        self._query = tokenizer.encode_query(query)
-        encoded = tokenizer.encode(documents)
-        self._sequences = [tokenizer.join(self._query, ids[:max_tokens]) for ids in encoded]
-        bare = len(tokenizer.join(self._query, self._query[:0]))
-        self._cut = sum(len(one) < bare + len(ids) for one, ids in zip(self._sequences, encoded, strict=True))
-        self._views = views
+        joined = join_pairs(tokenizer, self._texts, max_document=max_tokens)
+        self._sequences, self._cut, self._views = joined.sequences, joined.cut, views
 
     def job(self) -> Job:
         terms: list[list[tuple[float, int]]] = []
@@ -407,26 +381,18 @@ class _Reading:
         query, document = view.rewrite(*self._texts[row])
         if (query, document) == self._texts[row]:
             return self._sequences[row]
-        (ids,) = self._tokenizer.encode([document])
-        return self._tokenizer.join(self._tokenizer.encode_query(query), ids[: self._max_tokens])
+        (own,) = join_pairs(self._tokenizer, [(query, document)], max_document=self._max_tokens).sequences
+        return own
 
     def _slices(self, job: Job, part: Pass) -> list[Slice]:
         """The batches that a reranker would make of these texts, so that a request alone gets its very scores."""
         key = (self._ranker.name, None if part.shift is None else part.shift.key)
         lengths = np.array([len(sequence) for sequence in part.sequences])
-        found: list[Slice] = []
-        for start in range(0, len(lengths), _ROWS):
-            chunk = lengths[start : start + _ROWS]
-            current: list[int] = []
-            tokens = 0
-            for place in (start + np.argsort(chunk, kind="stable")).tolist():
-                if current and tokens + lengths[place] > self._ranker.tokens_per_batch:
-                    found.append(Slice(job, part, np.array(current), tokens, key))
-                    current, tokens = [], 0
-                current.append(place)
-                tokens += int(lengths[place])
-            found.append(Slice(job, part, np.array(current), tokens, key))
-        return found
+        return [
+            Slice(job, part, start + places, int(lengths[start + places].sum()), key)
+            for start in range(0, len(lengths), ROWS)
+            for places in group_by_length(lengths[start : start + ROWS], self._ranker.tokens_per_batch)
+        ]
 
 
 def _put(one: Slice, part: Pass, found: np.ndarray) -> None:
@@ -445,8 +411,3 @@ def _weights_of(parts: Sequence[tuple[Slice, Pass]]) -> Tensor | None:
     ones = torch.ones_like(given[0])
     each = [(ones if part.weights is None else part.weights).expand(len(one.places), -1) for one, part in parts]
     return torch.cat(each)
-
-
-def _at(view: View, alpha: float) -> View:
-    assert view.token_shift is not None
-    return replace(view, token_shift=replace(view.token_shift, alpha=alpha))
