@@ -20,7 +20,7 @@ SHOWN = "#example=3&alpha=0&policy=paired_tokens"
 SIZE = (1240, 860)
 
 
-def main(url: str, shown: str = SHOWN) -> None:
+def main(url: str, shown: str = SHOWN, target: str | Path = TARGET) -> None:
     """Take the picture, in 256 colours."""
     urlopen(f"{url}/demo/examples", timeout=60).close()
     browser = shutil.which("chromium") or shutil.which("google-chrome") or sys.exit("put chromium on the PATH")
@@ -33,8 +33,8 @@ def main(url: str, shown: str = SHOWN) -> None:
         picture = io.BytesIO()
         with Image.open(file) as image:
             image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(picture, "PNG", optimize=True)
-    TARGET.write_bytes(picture.getvalue())
-    print(f"{TARGET}: {TARGET.stat().st_size / 1000:.0f} kB")
+    Path(target).write_bytes(picture.getvalue())
+    print(f"{target}: {Path(target).stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

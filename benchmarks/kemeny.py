@@ -24,9 +24,8 @@ from scipy.sparse import coo_array
 
 from backpack_rank.aggregation.kemeny import Kemeny, components
 from backpack_rank.aggregation.rankings import Rankings
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, machine, print_table, record_file, write_record
 
-OUTPUT = Path(__file__).resolve().parent / "results" / "kemeny.json"
 VOTERS = 20
 PHIS = (0.7, 0.9, 0.97, 1.0)
 SIZES = (20, 50, 100)
@@ -102,8 +101,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="rounds of both programmes; one above 20 items")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one exact aggregation, wall clock")
     parser.add_argument("--quick", action="store_true", help="20 items only")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    return parser.parse_args()
+    parser.add_argument("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
+    options = parser.parse_args()
+    options.output = options.output or record_file("kemeny.json", options.quick)
+    return options
 
 
 def measured(items: int, phi: float, seed: int, options: argparse.Namespace) -> Instance:

@@ -20,10 +20,9 @@ from backpack_rank.data.collection import MemoryStore, Run
 from backpack_rank.evaluation.fairness_measures import FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import MAGNITUDES, GroupMagnitudes
 from backpack_rank.evaluation.results import PerQuery
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, machine, print_table, record_file, write_record
 from benchmarks.timing import Times, in_turns
 
-OUTPUT = Path(__file__).resolve().parent / "results" / "measures.json"
 CUTOFFS = (5, 10, 20, 30, 40, 50)
 BACKGROUND = 200
 FIRST, LATER, LOOPS = "first run", "further run", "nested loops"
@@ -86,8 +85,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--passages", type=int, default=50_000, help="of the collection")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tenth of the queries and passages")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
+    options.output = options.output or record_file("measures.json", options.quick)
     if options.quick:
         options.queries, options.passages = options.queries // 10, options.passages // 10
     return options

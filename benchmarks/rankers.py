@@ -33,7 +33,7 @@ from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 from backpack_rank.training.module import OptimizerConfig
-from benchmarks.report import machine, print_table, write_record
+from benchmarks.report import machine, print_table, record_file, write_record
 from benchmarks.timing import Times, in_turns
 from benchmarks.workload import word_pieces
 
@@ -94,8 +94,9 @@ def _options() -> argparse.Namespace:
     add("--list", type=int, default=10, help="documents of a list")
     add("--repeats", type=int, default=None, help="rounds; medians are reported (5; quick 1)")
     add("--threads", type=int, default=torch.get_num_threads())
-    add("--output", type=Path, default=ROOT / "benchmarks" / "results" / "rankers-cpu.json")
+    add("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
+    options.output = options.output or record_file("rankers-cpu.json", options.quick)
     options.models = options.models or (["knrm", "backpack_tiny", "bert_cat"] if options.quick else list(MODELS))
     options.documents = options.documents or (10 if options.quick else 500)
     options.repeats = options.repeats or (1 if options.quick else 5)

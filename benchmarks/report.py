@@ -84,6 +84,12 @@ def print_table(console: Console, title: str, columns: list[str], rows: list[lis
     console.print(table)
 
 
+def record_file(name: str, quick: bool) -> Path:
+    """Where a record goes that is not told: into benchmarks/results, of a quick run into build/."""
+    root = Path(__file__).resolve().parents[1]
+    return (root / "build" if quick else root / "benchmarks" / "results") / name
+
+
 def write_record(path: Path, record: dict[str, object]) -> None:
     """Write the JSON file, whole or not at all."""
     write_text(path, json.dumps(record, indent=2) + "\n")

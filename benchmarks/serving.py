@@ -37,7 +37,7 @@ from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.models.factory import new_backpack, save_ranker
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, machine, print_table, record_file, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUESTS = 64
@@ -156,10 +156,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.litserve and importlib.util.find_spec("litserve") is None:
         parser.error("--litserve needs a package that this project does not depend on: pip install litserve")
-    folder = ROOT / "build" if options.quick else ROOT / "benchmarks" / "results"
-    options.output = options.output or folder / (
-        "serving-litserve-cpu.json" if options.litserve else "serving-cpu.json"
-    )
+    name = "serving-litserve-cpu.json" if options.litserve else "serving-cpu.json"
+    options.output = options.output or record_file(name, options.quick)
     options.clients = options.clients or ([1, 4] if options.quick else [1, 8, 32])
     options.documents = options.documents or (10 if options.quick else 100)
     options.seconds = options.seconds or (1.0 if options.quick else 20.0)

@@ -6,18 +6,19 @@ import logging
 from collections.abc import Collection as Sized
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from backpack_rank.data.collection import Collection, select_queries
+from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run
 from backpack_rank.evaluation.results import Estimate, Report, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.pipelines.evaluate import evaluation_loader, run_tag
-from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
+from backpack_rank.pipelines.evaluation_data import load_evaluation_data
+from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.report import RankingPair, write_with_texts
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
@@ -28,23 +29,76 @@ from backpack_rank.reporting.page.data import Answer, Missing, Policies, PolicyR
 from backpack_rank.reporting.page.figures import AS_IT_IS
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
+from backpack_rank.reranking.pointwise import PointwiseReranker
 
 log = logging.getLogger(__name__)
 DRAWN = ("|gap|/std", "swap change/std (swapped)", "ARaB(tf)@10", "nDCG@10", "NFaiRR@10")
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A job of the sweep: its folder, what it was asked for, and its system."""
+class Jobs:
+    """What the jobs of a sweep were asked for; a ranker that several of them share is loaded once."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.settings = cache(self._settings)
+        self._loaded: dict[str, LoadedJob] = {}
+
+    def loaded(self, entry: SweepEntry) -> LoadedJob:
+        """Ranker and data of a job, the same for jobs that differ in policy and alpha alone."""
+        return self._loaded.setdefault(Setting.of(entry.setting).rest, LoadedJob(self.settings(entry.job)))
+
+    def run(self, entry: SweepEntry, name: str) -> Run:
+        """The run file of a job's system for a query set."""
+        return read_run(self._folder / entry.job / "runs" / f"{run_tag(entry.row.label)}__{name}.run")
+
+    def ranks(self, entry: SweepEntry) -> bool:
+        """Whether a job's scores tell documents apart; without run files it is taken to."""
+        files = sorted((self._folder / entry.job / "runs").glob(f"{run_tag(entry.row.label)}__*.run"))
+        return not files or any(_differ(scores.values()) for file in files for scores in read_run(file).values())
+
+    def policy(self, entry: SweepEntry) -> str:
+        """The policy that a job's measures name."""
+        return read_json(self._folder / entry.job / MEASURES_FILE).about.policy
+
+    def _settings(self, job: str) -> EvaluationSettings:
+        config = OmegaConf.load(self._folder / job / CONFIG)
+        assert isinstance(config, DictConfig)
+        return EvaluationSettings.of(config)
+
+
+@dataclass(frozen=True)
+class LoadedJob:
+    """A job's ranker and data, each loaded when it is asked for.
+
+    Attributes:
+        settings: of the job.
+    """
+
     settings: EvaluationSettings
-    entry: SweepEntry
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return self.settings.dataset(self._checkpoint)
+
+    @cached_property
+    def metrics(self) -> MetricSuite:
+        return self.settings.metrics(self.dataset)
+
+    @cached_property
+    def reranker(self) -> PointwiseReranker:
+        """The ranker, with what is asked of its senses; policies that are fitted see the dev split."""
+        dev = cache(lambda: evaluation_loader(self.settings, self.dataset, self.metrics)("dev"))
+        return self.settings.reranker(self._checkpoint, fit_on=dev)
+
+    @cached_property
+    def _checkpoint(self) -> Path | str:
+        return self.settings.find_ranker()
 
 
 def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     """``report.html`` of a multirun, with its figures as PNG and SVG in ``figures/``."""
-    choice = Choice.of(sweep, folder)
+    jobs = Jobs(folder)
+    choice = Choice.of(sweep, jobs)
     shown = choice.shown()
     names = dict.fromkeys([*(entry.setting for entry in shown), *(sweep.settings or ("",))])
     page = page_of_rows(
@@ -55,26 +109,17 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     )
     report = Report(tuple(entry.row for entry in sweep.entries), sweep.about)
     in_order = replace(sweep, entries=tuple(sorted(sweep.entries, key=lambda entry: _place(entry, list(names)))))
-    page = replace(page, policies=policies_of(in_order, folder), answer=choice.answer())
+    page = replace(page, policies=policies_of(in_order, jobs), answer=choice.answer())
     if not shown:
         why = "The sweep has no position of the dial that ranks, beside alpha=1 of the same ranker."
-        last = _job(folder, sweep.entries[-1])
-        return write_with_texts(folder, replace(page, changes=Missing(why)), last.settings, report, [], None)
-    first = _job(folder, shown[0])
-    settings = first.settings
-    checkpoint = settings.find_ranker()
-    dataset = settings.dataset(checkpoint)
-
-    @cache
-    def dev() -> EvaluationData:
-        return evaluation_loader(settings, dataset, settings.metrics(dataset))("dev")
-
-    reranker = settings.reranker(checkpoint, fit_on=dev)
-    controlled = reranker.with_policy(settings.policy, first.entry.row.alpha or 0.0)
-    same = [entry for entry in shown if Setting.of(entry.setting).rest == Setting.of(shown[0].setting).rest]
-    bias, name = _bias_queries(settings, dataset)
-    turns = [_turn(_job(folder, choice.base(entry)), _job(folder, entry), bias, name) for entry in same]
-    return write_with_texts(folder, page, settings, report, turns, controlled)
+        last = jobs.settings(sweep.entries[-1].job)
+        return write_with_texts(folder, replace(page, changes=Missing(why)), last, report, [], None)
+    settings, loaded = jobs.settings(shown[0].job), jobs.loaded(shown[0])
+    controlled = loaded.reranker.with_policy(settings.policy, shown[0].row.alpha or 0.0)
+    same = [entry for entry in shown if jobs.loaded(entry) is loaded]
+    bias, name = _bias_queries(loaded)
+    pairs = [_ranking_pair(jobs, choice.base(entry), entry, bias, name) for entry in same]
+    return write_with_texts(folder, page, settings, report, pairs, controlled)
 
 
 @dataclass(frozen=True)
@@ -96,16 +141,16 @@ class Choice:
     on_dev: bool
 
     @classmethod
-    def of(cls, sweep: Sweep, folder: Path) -> Choice:
+    def of(cls, sweep: Sweep, jobs: Jobs) -> Choice:
         """From the sweep and the runs of its jobs."""
         ranks = [
             entry
             for entry in sweep.entries
-            if entry.row.alpha not in (None, 1) and sweep.base(entry.setting) and _ranks(folder, entry)
+            if entry.row.alpha not in (None, 1) and sweep.base(entry.setting) and jobs.ranks(entry)
         ]
-        chosen = bool(ranks) and all(_job(folder, entry).settings.alpha == AUTO for entry in ranks)
+        chosen = bool(ranks) and all(jobs.settings(entry.job).alpha == AUTO for entry in ranks)
         asked = [] if chosen else [entry for entry in ranks if not Setting.of(entry.setting).is_control]
-        dev = _measured_on_dev(folder, sweep, asked)
+        dev = _measured_on_dev(jobs, sweep, asked)
         found = cls(sweep, tuple(ranks), (), dev, chosen or bool(dev))
         own = [
             [entry for entry in ranks if entry.setting == setting]
@@ -183,26 +228,20 @@ def _significant(entry: SweepEntry | None, measure: str) -> bool | None:
     return None if test is None else test.p_holm < SIGNIFICANCE
 
 
-def _ranks(folder: Path, entry: SweepEntry) -> bool:
-    """Whether a job's scores tell documents apart; without run files it is taken to."""
-    files = sorted((folder / entry.job / "runs").glob(f"{run_tag(entry.row.label)}__*.run"))
-    return not files or any(_differ(scores.values()) for file in files for scores in read_run(file).values())
-
-
 def _differ(scores: Sized[float]) -> bool:
     """Whether scores differ by more than the smallest steps in which a run file keeps the order of equal ones."""
     low, high = min(scores, default=0.0), max(scores, default=0.0)
     return high - low > 1e-6 * len(scores) * max(abs(low), abs(high))
 
 
-def policies_of(sweep: Sweep, folder: Path) -> Policies | None:
+def policies_of(sweep: Sweep, jobs: Jobs) -> Policies | None:
     """Every policy at every alpha, with the scale-free measures; None where they were not taken."""
     results = []
     for entry in sweep.entries:
         if entry.row.alpha is None or not entry.row.further:
             continue
         figures = {name: figure for block in entry.row.blocks.values() for name, figure in block.figures.items()}
-        policy = Setting.of(entry.setting).title or read_json(folder / entry.job / MEASURES_FILE).about.policy
+        policy = Setting.of(entry.setting).title or jobs.policy(entry)
         wordings = entry.row.further.get("wordings")
         results.append(
             PolicyResult(policy, entry.row.alpha, _shown(figures), _shares(wordings.figures) if wordings else None)
@@ -223,14 +262,8 @@ def _shares(figures) -> Shares | None:
     return Shares(*shares) if len(shares) == 3 else None
 
 
-def _job(folder: Path, entry: SweepEntry) -> _Job:
-    config = OmegaConf.load(folder / entry.job / CONFIG)
-    assert isinstance(config, DictConfig)
-    return _Job(folder / entry.job, EvaluationSettings.of(config), entry)
-
-
 def _measured_on_dev(
-    folder: Path, sweep: Sweep, entries: Sequence[SweepEntry]
+    jobs: Jobs, sweep: Sweep, entries: Sequence[SweepEntry]
 ) -> dict[tuple[str, float | None], SystemResult]:
     """Measures on dev of settings and of the ranker as it is, by setting and alpha.
 
@@ -239,38 +272,31 @@ def _measured_on_dev(
     """
     if len({Setting.of(entry.setting).rest for entry in entries}) != 1:
         return {}
-    settings = _job(folder, entries[0]).settings
-    checkpoint = settings.find_ranker()
-    dataset = settings.dataset(checkpoint)
+    loaded = jobs.loaded(entries[0])
+    dataset, lexicon = loaded.dataset, loaded.metrics.fairness.lexicon
     if not dataset.has("dev") or len(dataset.split("dev").queries) > len(dataset.split("test").queries):
         return {}
-    metrics = settings.metrics(dataset)
     try:
-        data = load_evaluation_data(dataset, settings.attribute, metrics.fairness.lexicon, "dev", swap=False)
+        data = load_evaluation_data(dataset, loaded.settings.attribute, lexicon, "dev", swap=False)
     except ValueError as error:  # no neutral query, for example
         log.info("the dev split cannot say which setting to show: %s", error)
         return {}
-    plain = settings.reranker(checkpoint, fit_on=lambda: evaluation_loader(settings, dataset, metrics)("dev"))
     bases = {base.setting: base for entry in entries if (base := sweep.base(entry.setting)) is not None}
     found: dict[tuple[str, float | None], SystemResult] = {}
     for entry in [*bases.values(), *entries]:
-        policy = _job(folder, entry).settings.policy
-        table = metrics.evaluate([plain.with_policy(policy, entry.row.alpha or 0.0)], data)
+        policy = jobs.settings(entry.job).policy
+        table = loaded.metrics.evaluate([loaded.reranker.with_policy(policy, entry.row.alpha or 0.0)], data)
         (found[entry.setting, entry.row.alpha],) = table.report().rows
     return found
 
 
-def _bias_queries(settings: EvaluationSettings, dataset: Dataset) -> tuple[Collection, str]:
+def _bias_queries(loaded: LoadedJob) -> tuple[Collection, str]:
     """The queries of the bias set, and what their run files are called."""
-    lexicon = settings.metrics(dataset).fairness.lexicon
-    data = load_evaluation_data(dataset, settings.attribute, lexicon, swap=False, needs_candidates=False)
+    lexicon, attribute = loaded.metrics.fairness.lexicon, loaded.settings.attribute
+    data = load_evaluation_data(loaded.dataset, attribute, lexicon, swap=False, needs_candidates=False)
     return data.bias, slugify((data.bias if data.separate else data.test).name)
 
 
-def _turn(one: _Job, other: _Job, bias: Collection, name: str) -> RankingPair:
-    runs = [
-        select_queries(read_run(job.folder / "runs" / f"{run_tag(job.entry.row.label)}__{name}.run"), bias)
-        for job in (one, other)
-    ]
-    after = f"{Setting.of(other.entry.setting).title} {other.entry.row.label}".strip()
-    return RankingPair(AS_IT_IS, after, (runs[0], runs[1]), bias)
+def _ranking_pair(jobs: Jobs, before: SweepEntry, after: SweepEntry, bias: Collection, name: str) -> RankingPair:
+    runs = (select_queries(jobs.run(before, name), bias), select_queries(jobs.run(after, name), bias))
+    return RankingPair(AS_IT_IS, f"{Setting.of(after.setting).title} {after.row.label}".strip(), runs, bias)

@@ -11,7 +11,6 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import yaml
 from backpack_rank.data.collection import Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.files import write_text
-from backpack_rank.reporting.page.provenance import git_commit
+from backpack_rank.reporting.page.provenance import git_commit, installed_version
 
 TEAM = "BACKPACK_RANK_TEAM"
 """The variable with the name of the team, which only its members know."""
@@ -53,7 +52,9 @@ def write_submission(
         "platform": {
             "hardware": {"cpu": {"architecture": platform.machine(), "number of cores": os.cpu_count()}},
             "operating system": {"kernel": platform.release(), "distribution": platform.system()},
-            "software": {"libraries": [f"{name}=={metadata.version(name)}" for name in _LIBRARIES if _installed(name)]},
+            "software": {
+                "libraries": [f"{name}=={version}" for name in _LIBRARIES if (version := installed_version(name))]
+            },
         },
         "research goal": {"description": _GOAL},
         "implementation": {
@@ -80,11 +81,3 @@ def write_submission(
     }
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
     write_text(folder / FILE, f"# ir_metadata.start\n{text}# ir_metadata.end\n")
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

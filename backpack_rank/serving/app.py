@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backpack_rank import __version__
+from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, answer, error_body, read_body
 from backpack_rank.serving.demo import add_demo
@@ -46,7 +47,8 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
     settings = settings or ServerSettings()
     metrics = Metrics()
     batcher = Batcher(loaders, settings.max_queue_tokens, metrics)
-    service = _Service(settings, batcher, metrics)
+    admission = Admission(batcher, settings.max_requests)
+    service = _Service(settings, batcher, admission, metrics)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +73,7 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
     app.get("/ready", summary="200 while requests are accepted")(service.ready)
     app.get("/metrics", dependencies=guarded, summary="For Prometheus")(service.metrics_text)
     app.get("/v1/models", dependencies=guarded, summary="Rankers and their policies")(service.models)
-    add_demo(app, batcher, settings, guarded, service._read)
+    add_demo(app, batcher, settings, admission, guarded, service._read)
     app.add_exception_handler(RequestError, _error_response)
     app.add_exception_handler(HTTPException, _http_error_response)
     app.add_middleware(_Envelope, settings=settings, metrics=metrics)
@@ -89,22 +91,20 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
 class _Service:
     """What the routes do."""
 
-    def __init__(self, settings: ServerSettings, batcher: Batcher, metrics: Metrics) -> None:
-        self._settings, self._batcher, self._metrics = settings, batcher, metrics
+    def __init__(self, settings: ServerSettings, batcher: Batcher, admission: Admission, metrics: Metrics) -> None:
+        self._settings, self._batcher, self._admission, self._metrics = settings, batcher, admission, metrics
         self._readers = ThreadPoolExecutor(settings.tokenizer_threads, thread_name_prefix="tokenizer")
-        self._active = 0
 
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._batcher.stop()
 
     async def health(self) -> Response:
-        if not self._batcher.ready:
-            raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        self._admission.check_ready()
         return JSONResponse({"status": "ok"})
 
     async def ready(self) -> Response:
-        if not self._batcher.ready or self._batcher.full or self._active >= self._settings.max_requests:
+        if not self._admission.is_open:
             raise RequestError(503, "no requests are accepted now", Retry_After="1")
         return JSONResponse({"status": "ready"})
 
@@ -131,17 +131,11 @@ class _Service:
         429 queue full (with Retry-After), 503 not ready, 504 deadline.
         """
         started = time.monotonic()
-        if not self._batcher.ready:
-            raise RequestError(503, "rankers are being loaded", Retry_After="1")
-        if self._active >= self._settings.max_requests:
-            raise RequestError(429, "too many requests at a time", Retry_After="1")
-        self._active += 1
         try:
-            return await self._rerank(request, started)
+            with self._admission.request():
+                return await self._rerank(request, started)
         except ClientDisconnect:
             return Response(status_code=_GONE)
-        finally:
-            self._active -= 1
 
     async def _rerank(self, request: Request, started: float) -> Response:
         deadline = started + self._settings.timeout

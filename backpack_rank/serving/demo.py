@@ -29,6 +29,7 @@ from backpack_rank.data.trec import ranking
 from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.senses.attribution import Explanation
+from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
 from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
@@ -45,6 +46,7 @@ def add_demo(
     app: FastAPI,
     batcher: Batcher,
     settings: ServerSettings,
+    admission: Admission,
     guarded: list[Depends],
     read: Callable[[Request], Awaitable[bytes]],
 ) -> None:
@@ -54,10 +56,11 @@ def add_demo(
         app: the application.
         batcher: its queue.
         settings: limits.
+        admission: counts its requests with those of the other routes.
         guarded: what checks the key.
         read: gives the body of a request, within the limits.
     """
-    demo = _Demo(batcher, settings, read)
+    demo = _Demo(batcher, settings, admission, read)
     app.get("/", include_in_schema=False)(demo.page)
     for path, method, act in (
         ("/demo/examples", "GET", demo.examples),
@@ -150,9 +153,14 @@ class _Explainer(Served):
 class _Demo:
     """What the routes do."""
 
-    def __init__(self, batcher: Batcher, settings: ServerSettings, read: Callable[[Request], Awaitable[bytes]]) -> None:
-        self._batcher, self._settings, self._read = batcher, settings, read
-        self._active = 0
+    def __init__(
+        self,
+        batcher: Batcher,
+        settings: ServerSettings,
+        admission: Admission,
+        read: Callable[[Request], Awaitable[bytes]],
+    ) -> None:
+        self._batcher, self._settings, self._admission, self._read = batcher, settings, admission, read
 
     async def page(self) -> Response:
         headers = {
@@ -165,8 +173,7 @@ class _Demo:
 
     async def examples(self) -> Response:
         """The served rankers with their policies, and queries to begin with."""
-        if not self._batcher.ready:
-            raise RequestError(503, "rankers are being loaded", Retry_After="1")
+        self._admission.check_ready()
         own = self._settings.examples
         rankers, examples = await asyncio.to_thread(
             lambda: ([_about(one) for one in self._batcher.rankers.values()], own or synthetic_examples())
@@ -199,15 +206,8 @@ class _Demo:
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[RerankBody]:
         """What a request asks, which counts as one of those at work meanwhile."""
-        if not self._batcher.ready:
-            raise RequestError(503, "rankers are being loaded", Retry_After="1")
-        if self._active >= self._settings.max_requests:
-            raise RequestError(429, "too many requests at a time", Retry_After="1")
-        self._active += 1
-        try:
+        with self._admission.request():
             yield await asyncio.to_thread(read_body, await self._read(request), self._settings)
-        finally:
-            self._active -= 1
 
     def _ranker(self, body: RerankBody) -> Served:
         rankers = self._batcher.rankers

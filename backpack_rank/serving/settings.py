@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from backpack_rank.checks import above
+
 KEY_VARIABLE = "BACKPACK_RANK_API_KEY"
 MAX_ALPHAS = 201
 """Positions of the dial in one request."""
@@ -58,8 +60,7 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_documents", "max_queue_tokens", "max_requests", "timeout", "tokenizer_threads"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+            above(name, getattr(self, name), 0)
 
     @property
     def is_local(self) -> bool:

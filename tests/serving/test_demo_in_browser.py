@@ -23,6 +23,7 @@ from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.jobs import served
+from benchmarks import demo_picture
 
 pytestmark = pytest.mark.browser
 QUERY = "doctor in the ward"
@@ -186,6 +187,14 @@ def test_an_explanation_follows_alpha(look, reranker, sentences):
     assert "Alpha has changed it" not in said["seen"][0]
     own = [f"{word.contribution:+.3f}".replace("-", "\u2212") for word in expected.words if word.segment == "document"]
     assert said["words"] == own
+
+
+def test_the_picture_of_readme_is_taken_from_the_page(browser, server, tmp_path):
+    images = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    demo_picture.main(server.url, target=tmp_path / "demo.png")
+    with images.open(tmp_path / "demo.png") as image:
+        assert image.size == demo_picture.SIZE
+        assert len(image.getcolors()) > 20  # not an empty page
 
 
 @pytest.mark.parametrize(("width", "light"), [(1300, True), (1300, False), (400, True), (400, False)])

@@ -36,14 +36,14 @@ def load_inline(
     asked = {str(key): str(text) for key, text in queries.items()}
     texts = {str(key): str(text) for key, text in documents.items()}
     judged = {str(key): {str(d): int(label) for d, label in labels.items()} for key, labels in (qrels or {}).items()}
-    groups_of = {str(key): str(group) for key, group in (groups or {}).items()}
+    document_groups = {str(key): str(group) for key, group in (groups or {}).items()}
     _check(name, "qrels", judged, asked)
     for labels in judged.values():
         _check(name, "qrels", labels, texts)
-    _check(name, "groups", groups_of, texts)
+    _check(name, "groups", document_groups, texts)
     # Candidates in the order of the configuration.
     order = {doc_id: float(len(texts) - place) for place, doc_id in enumerate(texts)}
-    return Collection(name, MemoryStore(texts), asked, judged, {key: dict(order) for key in asked}, groups_of)
+    return Collection(name, MemoryStore(texts), asked, judged, {key: dict(order) for key in asked}, document_groups)
 
 
 def _check(name: str, where: str, given: Iterable[str], known: Container[str]) -> None:

@@ -40,7 +40,7 @@ def provenance(
         ("word list", about.lexicon),
         ("tokenizer of bias measures", about.tokenizer),
         ("sign", about.sign_in_words or about.sign),
-        *((package, _version(package)) for package in _PACKAGES),
+        *((package, installed_version(package)) for package in _PACKAGES),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("git commit", git_commit(Path(__file__).parent)),
     ]
@@ -68,7 +68,8 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """The version of an installed package; empty where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
