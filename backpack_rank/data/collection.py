@@ -16,6 +16,10 @@ Run: TypeAlias = dict[str, dict[str, float]]
 """``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending document id."""
 
 
+class MissingSplitError(FileNotFoundError):
+    """A folder or a collection has no such split."""
+
+
 class DocumentStore(Protocol):
     """Documents by id. Large stores read from disk and hold no text in memory."""
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from backpack_rank.checks import one_of
-from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.collection import Collection, MissingSplitError, Run
 from backpack_rank.data.first_stage import Bm25, FirstStage, GivenCandidates
 from backpack_rank.data.rotation import Rotation, original_collection, rotated_collection
 
@@ -78,8 +78,14 @@ class Dataset:
         return cls(name or test.name, {"test": lambda: test}, {"": lambda: stage}, **options)
 
     def has(self, split: str) -> bool:
-        """Whether the dataset has that split."""
-        return split in self.splits
+        """Whether the dataset has that split; a folder is looked at."""
+        if split not in self.splits:
+            return False
+        try:
+            self.splits[split]()
+        except MissingSplitError:
+            return False
+        return True
 
     def split(self, name: str) -> Collection:
         """One split, with its passages rotated where they are to be.

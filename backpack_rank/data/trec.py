@@ -18,8 +18,9 @@ from typing import IO, Any, NoReturn, TextIO, TypeVar, cast
 
 import numpy as np
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import at_least, one_of
 from backpack_rank.data.collection import Qrels, Queries, Run
+from backpack_rank.data.run_order import TIES, in_order, warn_of_order
 from backpack_rank.files import atomic_path
 
 Row = TypeVar("Row")
@@ -30,7 +31,7 @@ QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
     """Document ids from best to worst: by score, equal scores by ascending document id."""
-    return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
+    return in_order(scores)
 
 
 def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
@@ -45,25 +46,30 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
     }
 
 
-def read_run(path: str | Path, *, depth: int | None = None) -> Run:
+def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False) -> Run:
     """Read a TREC run: six columns separated by any white space.
 
-    The rank column and the order of the lines are ignored, as ``trec_eval`` does; documents are ordered by score.
+    The rank column is ignored, as ``trec_eval`` does; documents are ordered by score.
 
     Args:
         path: the run file.
         depth: keep only this many documents per query, the best ones.
+        ties: order of equal scores, one of :data:`backpack_rank.data.run_order.TIES`.
+        warn: log when most scores are tied, or when the rank column contradicts them.
 
     Raises:
         ValueError: wrong number of columns, a score that is no finite number, the same document twice for a
             query (file, line and ids are named), or ``depth`` below 1.
     """
+    one_of("ties", ties, TIES)
+    at_least("depth", depth, 1, null="for all documents")
     run: Run = {}
+    ranks: dict[str, list[str]] = {}
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 6:
             fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
-        query_id, _, doc_id, _, text, _ = fields
+        query_id, _, doc_id, rank, text, _ = fields
         score = _score(text)
         if score is None:
             fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
@@ -71,7 +77,14 @@ def read_run(path: str | Path, *, depth: int | None = None) -> Run:
         if doc_id in scores:
             fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
         scores[doc_id] = score
-    return sorted_run(run, depth=depth)
+        if warn:
+            ranks.setdefault(query_id, []).append(rank)
+    if warn:
+        warn_of_order(path, run, ranks, ties)
+    return {
+        query_id: {doc_id: scores[doc_id] for doc_id in in_order(scores, ties)[:depth]}
+        for query_id, scores in run.items()
+    }
 
 
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:

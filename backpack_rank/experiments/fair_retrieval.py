@@ -50,7 +50,7 @@ class FairRetrievalTable:
         work = evaluation_loader(settings, dataset, metrics)("test")
         rerankers: list[Reranker] = [FirstStageOrder(work.stage)]
         for name, path in self.runs.items():
-            (saved,) = read_runs([path], work)
+            (saved,) = read_runs([path], work, settings.ties)
             rerankers.append(SavedRun(name, saved.run))
         if self.gpt2 is not None:
             rerankers.append(settings.reranker(find_ranker(self.gpt2, settings.output)))

@@ -153,10 +153,10 @@ def _rank_by_runs(settings: EvaluationSettings, paths: Sequence[str], folder: Pa
         # Candidates are only the background of NFaiRR.
         needs_candidates=metrics.fairness.needs_background,
     )
-    saved = read_runs(paths, data)
+    saved = read_runs(paths, data, settings.ties)
     systems, notes = [rank_all(run, data) for run in saved], list[str]()
     if settings.aggregator is not None:
-        fused = AggregatedRuns(saved, settings.aggregator, settings.aggregate_depth)
+        fused = AggregatedRuns([one.with_ties() for one in saved], settings.aggregator, settings.aggregate_depth)
         if fused.name in [run.name for run in saved]:
             raise ValueError(
                 f"a run is called {fused.name!r}, which is the name of the aggregate: give that file another name"
@@ -211,7 +211,7 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     if settings.recalibration is not None:
         if controlled.hook.alpha == 1:
             raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
-        (saved,) = read_runs([settings.recalibration.run], data)
+        (saved,) = read_runs([settings.recalibration.run], data, settings.ties)
         rerankers += [saved, RecalibratedRun(saved, plain, controlled, settings.recalibration.weight)]
     systems = [rank_all(reranker, data) for reranker in [*rerankers, *rankers]]
     write_senses(folder / "sensitivity.json", controlled)
@@ -239,7 +239,7 @@ def evaluation_loader(
     return load
 
 
-def read_runs(paths: Sequence[str], data: EvaluationData) -> list[SavedRun]:
+def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[SavedRun]:
     """One system for each file, labelled by the shortest end of its path that tells it from the others.
 
     Raises:
@@ -253,7 +253,7 @@ def read_runs(paths: Sequence[str], data: EvaluationData) -> list[SavedRun]:
         if file.resolve() in [other.resolve() for other in files[:index]]:
             raise ValueError(f"run={file} is given twice; a system compared with itself shows nothing")
     labels = distinct_labels([file.resolve() for file in files])
-    runs = [SavedRun.read(file, label) for file, label in zip(files, labels, strict=True)]
+    runs = [SavedRun.read(file, label, ties) for file, label in zip(files, labels, strict=True)]
     for file, run in zip(files, runs, strict=True):
         check_known(run.run, data, str(file))
     return runs

@@ -9,15 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.data.collection import Collection
+from backpack_rank.checks import one_of
+from backpack_rank.data.collection import Collection, MissingSplitError
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.rotation import Rotation
+from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.measure_names import split_measures
 from backpack_rank.files import RANKER, cache_dir, write_text
@@ -58,6 +61,7 @@ class EvaluationSettings:
         budget: what ``alpha=auto`` has to keep within.
         checkpoint, output: where the ranker is.
         runs: TREC runs to measure in place of a ranker.
+        ties: order of their equal scores.
         aggregator, aggregate_depth: makes one run of them.
         recalibration: another system's run to move.
         explain: (query, document), either of which may be missing, or None.
@@ -75,6 +79,7 @@ class EvaluationSettings:
     checkpoint: str | None
     output: str
     runs: tuple[str, ...] | None
+    ties: str
     aggregator: Aggregator | None
     aggregate_depth: int | None
     recalibration: Recalibration | None
@@ -94,6 +99,7 @@ class EvaluationSettings:
         folder = Path(config.cache.folder).expanduser() if config.cache.folder else cache_dir() / "senses"
         runs = config.run if config.run is None or not isinstance(config.run, str) else [config.run]
         recalibrate = config.recalibrate
+        one_of("ties", config.ties, TIES)
         return cls(
             attribute=Attribute(**plain(config.attribute)),
             policy=instantiate(config.policy, _convert_="all"),
@@ -102,6 +108,7 @@ class EvaluationSettings:
             checkpoint=config.checkpoint,
             output=str(config.output),
             runs=None if runs is None else tuple(str(run) for run in runs),
+            ties=str(config.ties),
             aggregator=instantiate(config.get("aggregate"), _convert_="all"),
             aggregate_depth=config.aggregate_depth,
             recalibration=None if recalibrate.run is None else Recalibration(str(recalibrate.run), recalibrate.weight),
@@ -241,7 +248,15 @@ def dataset_of(node: Mapping[str, Any] | DictConfig, first_stage: DictConfig | N
     data = node if isinstance(node, DictConfig) else OmegaConf.create(dict(node))
 
     def loader(name: str) -> Any:
-        return lambda: instantiate(data[name], _convert_="all")
+        def load() -> Any:
+            try:
+                return instantiate(data[name], _convert_="all")
+            except InstantiationException as error:
+                if isinstance(error.__cause__, MissingSplitError):
+                    raise error.__cause__ from None
+                raise
+
+        return load
 
     stages: dict[str, Any] = {"": lambda: _made(first_stage)} if first_stage is not None else {}
     if first_stage is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.aggregation.runs import FusedQuery, fuse
 from backpack_rank.data.collection import Collection, Run, select_queries
+from backpack_rank.data.run_order import untied
 from backpack_rank.data.trec import read_run
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 
@@ -49,12 +50,19 @@ class FirstStageOrder(Reranker):
 class SavedRun(Reranker):
     """A finished run, whatever the candidates are."""
 
-    def __init__(self, name: str, run: Run) -> None:
+    def __init__(self, name: str, run: Run, tied: Run | None = None) -> None:
+        """``tied``: the run with equal scores still equal, where ``run`` has them set apart."""
         self.name, self.run = name, run
+        self._tied = tied
 
     @classmethod
-    def read(cls, path: str | Path, name: str | None = None) -> SavedRun:
-        """From a TREC run file, named after it.
+    def read(cls, path: str | Path, name: str | None = None, ties: str = "trec_eval") -> SavedRun:
+        """From a TREC run file, named after it; what is odd about its order is logged.
+
+        Args:
+            path: the file.
+            name: None takes the file's.
+            ties: order of equal scores, one of :data:`backpack_rank.data.run_order.TIES`.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -62,9 +70,13 @@ class SavedRun(Reranker):
         """
         if not Path(path).is_file():
             raise FileNotFoundError(f"run={path}: there is no such file")
-        if not (run := read_run(path)):
+        if not (run := read_run(path, ties=ties, warn=True)):
             raise ValueError(f"{path} is empty: it ranks nothing")
-        return cls(name or Path(path).name, run)
+        return cls(name or Path(path).name, untied(run), run)
+
+    def with_ties(self) -> SavedRun:
+        """The run with the scores of its file, for what knows of ties."""
+        return SavedRun(self.name, self.run if self._tied is None else self._tied)
 
     def rerank(self, run: Run, collection: Collection) -> Run:
         return select_queries(self.run, collection)

@@ -10,10 +10,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from in_process import configured
 
 from backpack_rank.data import documents as stores
+from backpack_rank.data.collection import MissingSplitError
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.sources.trec import load_trec
+from backpack_rank.pipelines.settings import dataset_of
 
 CORPUS = [
     {"_id": "d1", "title": "Nurse", "text": "how to become one"},
@@ -118,6 +121,50 @@ def test_complete_labels_that_lack_a_query_of_the_split_are_refused(folder: Path
         load_beir(str(folder), "test", qrels=str(complete))
 
 
+def test_a_folder_without_dev_judgements_holds_out_training_queries(folder: Path, caplog) -> None:
+    queries = "".join(json.dumps({"_id": f"t{number}", "text": f"query {number}"}) + "\n" for number in range(300))
+    with open(folder / "queries.jsonl", "a") as handle:
+        handle.write(queries)
+    with open(folder / "qrels" / "train.tsv", "a") as handle:
+        handle.writelines(f"t{number}\td1\t1\n" for number in range(300))
+    with caplog.at_level("INFO"):
+        train, dev = (load_beir(folder, split, dev_fraction=0.2) for split in ("train", "dev"))
+    assert not set(train.queries) & set(dev.queries)
+    assert len(train.queries) + len(dev.queries) == 301
+    assert 40 <= len(dev.queries) <= 80
+    assert f"{folder} has no qrels/dev.tsv: data.dev_fraction=0.2 of the training queries" in caplog.text
+    assert list(load_beir(folder, "dev", dev_fraction=0.2).queries) == list(dev.queries)
+    # Who is held out does not depend on who else is there.
+    shorter = "".join((folder / "qrels" / "train.tsv").read_text().splitlines(keepends=True)[:-100])
+    (folder / "qrels" / "train.tsv").write_text(shorter)
+    again = load_beir(folder, "dev", dev_fraction=0.2)
+    assert list(again.queries) == [query_id for query_id in dev.queries if query_id in again.qrels]
+    # With judgements of its own, the dev split is what they say.
+    (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td3\t1\n")
+    assert list(load_beir(folder, "dev", dev_fraction=0.2).queries) == ["q2"]
+    assert len(load_beir(folder, "train", dev_fraction=0.2).queries) == 201
+
+
+def test_a_folder_without_judgements_has_all_queries_in_its_test_split_and_no_other(folder: Path, caplog) -> None:
+    shutil.rmtree(folder / "qrels")
+    with caplog.at_level("INFO"):
+        test = load_beir(folder, "test")
+    assert (list(test.queries), test.qrels) == (["q1", "q2", "q3", "q4"], {})
+    assert f"{folder} has no judgements: effectiveness is not measured" in caplog.text
+    with pytest.raises(MissingSplitError, match="splits there: none"):
+        load_beir(folder, "train", dev_fraction=0.1)
+
+
+def test_a_dataset_knows_which_splits_a_folder_has(folder: Path) -> None:
+    data = dataset_of(configured("evaluate", "data=beir", f"data.folder={folder}").data)
+    assert [split for split in ("train", "dev", "test", "bias") if data.has(split)] == ["train", "test"]
+    with pytest.raises(MissingSplitError, match="leaves none of its 1 training queries to dev"):
+        data.split("dev")
+    (folder / "qrels" / "train.tsv").unlink()
+    data = dataset_of(configured("evaluate", "data=beir", f"data.folder={folder}").data)
+    assert [split for split in ("train", "dev", "test") if data.has(split)] == ["test"]
+
+
 # bad input
 
 
@@ -128,6 +175,8 @@ def test_missing_folder_and_files_are_named(folder: Path, tmp_path: Path) -> Non
         load_beir(str(tmp_path / "gone"), "dev")
     with pytest.raises(FileNotFoundError, match=r"dev\.tsv \(nor \.gz\); splits there: test, train"):
         load_beir(str(folder), "dev")
+    with pytest.raises(ValueError, match=r"data.dev_fraction=1.5 must lie in \(0, 1\)"):
+        load_beir(str(folder), "dev", dev_fraction=1.5)
     with pytest.raises(FileNotFoundError, match=r"runs/none\.trec"):
         load_beir(str(folder), "test", candidates="runs/none.trec")
     (folder / "corpus.jsonl").unlink()

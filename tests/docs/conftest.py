@@ -8,7 +8,7 @@ from workplace import SMALL, Workplace, built_once
 
 from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.synthetic.generator import load_synthetic
-from backpack_rank.data.trec import write_run
+from backpack_rank.data.trec import write_jsonl, write_run
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +26,9 @@ def _build(place: Workplace) -> None:
     turned = {query: {doc: -score for doc, score in scores.items()} for query, scores in run.items()}
     write_run(place.folder / "runs" / "bm25.trec", run, "bm25")
     write_run(place.folder / "runs" / "mine.trec", turned, "mine")
+    audit = place.folder / "audit"
+    write_run(audit / "mine.trec", turned, "mine")
+    for name, texts in (("corpus", collection.documents), ("queries", collection.queries.items())):
+        write_jsonl(audit / f"{name}.jsonl", ({"_id": key, "text": text} for key, text in texts))
     words = "word,group\nremote,remote\nhome,remote\noffice,onsite\nsite,onsite\n"
     (place.folder / "words.csv").write_text(words)

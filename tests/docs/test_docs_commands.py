@@ -63,7 +63,8 @@ class Command:
         """Whether the small ranker and the synthetic collection are all that it needs."""
         named = re.findall(r"(?<!\S)(?:data|checkpoint)=(\S+)", self.line)
         real = any(option in self.line for option in _OF_REAL_DATA)
-        return self.script == "evaluate.py" and set(named) <= {"synthetic"} and not real
+        own = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
+        return self.script == "evaluate.py" and own and not real
 
 
 def blocks(page: Path, *kinds: str) -> list[tuple[str, str]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 
-from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
+from backpack_rank.checks import fraction
+from backpack_rank.data.collection import Collection, DocumentStore, MissingSplitError, Qrels, Queries, Run
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates, require_known
 from backpack_rank.data.trec import read_qrels, read_queries_jsonl, sorted_run
 
 JUDGED = "judged"
+log = logging.getLogger(__name__)
 
 
 def load_beir(
@@ -21,6 +24,7 @@ def load_beir(
     qrels: str | None = None,
     title: bool = True,
     judged_queries_only: bool = True,
+    dev_fraction: float | None = None,
     answerable_only: bool = False,
     depth: int | None = None,
     max_queries: int | None = None,
@@ -31,7 +35,8 @@ def load_beir(
 
     Args:
         folder: holds ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
-        split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it.
+        split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it. In a folder without any
+            judgements ``test`` has all queries, and effectiveness cannot be measured.
         candidates: a TREC run to re-rank, relative to the folder or absolute. It may hold queries of other splits.
             ``judged`` takes the judged documents of each query that are in the corpus, in an order by a hash of their
             ids, which says nothing about relevance.
@@ -40,6 +45,8 @@ def load_beir(
             count for the ideal ranking. Without a qrels file of the split they also say which queries belong to it.
         title: put the title before the text.
         judged_queries_only: False takes every query of ``queries.jsonl``.
+        dev_fraction: where there is no ``qrels/dev.tsv``, this share of the training queries is the dev split and no
+            longer of the training split, chosen by a hash of the query id; None: there is no dev split then.
         answerable_only: keep queries with at least one relevant document (above 0).
         depth: keep this many candidates per query.
         max_queries: a random sample of this many of the queries that are left, in their order.
@@ -48,6 +55,7 @@ def load_beir(
 
     Raises:
         FileNotFoundError: the folder or a file is missing; the sentence says which was expected.
+        MissingSplitError: there are judgements, but none of this split.
         ValueError: a malformed file, or an id that its file refers to and that does not exist.
     """
     root = Path(folder).expanduser()
@@ -57,7 +65,7 @@ def load_beir(
         )
     queries_path = existing_file(root / "queries.jsonl")
     queries = read_queries_jsonl(queries_path)
-    labels, own = _labels(root, split, qrels, queries, queries_path)
+    labels, own = _labels(root, split, qrels, queries, queries_path, dev_fraction)
     documents = open_documents(existing_file(root / "corpus.jsonl"), title=title)
     run = None
     if candidates == JUDGED:
@@ -79,16 +87,30 @@ def load_beir(
 
 
 def _labels(
-    root: Path, split: str, override: str | None, queries: Queries, queries_path: Path
+    root: Path,
+    split: str,
+    override: str | None,
+    queries: Queries,
+    queries_path: Path,
+    dev_fraction: float | None,
 ) -> tuple[Qrels, set[str]]:
     """Judgements and the ids of the split's queries."""
     split_path = optional_file(root / "qrels" / f"{split}.tsv")
     if override is None:
+        splits = _splits(root)
+        held_out = split in ("train", "dev") and dev_fraction is not None and "dev" not in splits
+        if held_out:
+            split_path = optional_file(root / "qrels" / "train.tsv")
+        if split_path is None and not splits and split == "test":
+            log.info("%s has no judgements: effectiveness is not measured, bias and scores are", root)
+            return {}, set(queries)
         if split_path is None:
-            splits = ", ".join(_splits(root)) or "none"
-            raise FileNotFoundError(f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {splits}")
+            found = ", ".join(splits) or "none"
+            raise MissingSplitError(f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {found}")
         labels = read_qrels(split_path)
         require_known(split_path, labels, queries, queries_path)
+        if held_out and dev_fraction is not None:
+            labels = _held_out(labels, split, dev_fraction, root)
         return labels, set(labels)
     override_path = existing_file(root / Path(override).expanduser())
     labels = read_qrels(override_path)
@@ -101,6 +123,30 @@ def _labels(
         if query_id not in labels:
             raise ValueError(f"{override_path} has no judgement of query {query_id!r}, which is in {split_path}")
     return labels, set(own)
+
+
+def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qrels:
+    """The training or the dev part of the training queries."""
+    fraction("data.dev_fraction", dev_fraction, ends="()")
+    kept = {
+        query_id: documents
+        for query_id, documents in labels.items()
+        if (_hash_score("dev", query_id) < dev_fraction) == (split == "dev")
+    }
+    if not kept:
+        raise MissingSplitError(
+            f"{root} has no qrels/dev.tsv, and data.dev_fraction={dev_fraction:g} leaves none of its {len(labels)} "
+            f"training queries to {split}"
+        )
+    log.info(
+        "%s has no qrels/dev.tsv: data.dev_fraction=%g of the training queries are the dev split; %s: %d of %d",
+        root,
+        dev_fraction,
+        split,
+        len(kept),
+        len(labels),
+    )
+    return kept
 
 
 def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:

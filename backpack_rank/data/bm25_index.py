@@ -1,0 +1,333 @@
+"""A BM25 index of any number of documents in bounded memory, in the files of bm25s.
+
+bm25s takes the tokens of all documents at once, which needs 2.5 kB of memory for each. Here documents are read in
+blocks, whose postings (document, frequency) go to disk sorted by word; then one range of words after the other is
+gathered from all blocks and scored with the frequencies and the mean length of the whole collection. The index is the
+same as that of bm25s, which reads it memory-mapped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import bm25s
+import numpy as np
+import Stemmer
+from filelock import FileLock
+
+from backpack_rank.checks import finite, fraction, one_of
+from backpack_rank.data.collection import DocumentStore, Queries, Run
+from backpack_rank.files import atomic_path, cache_dir
+from backpack_rank.progress import Progress
+
+# bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a match.
+METHODS = ("lucene", "robertson", "atire")
+SHOW_PROGRESS_FROM = 20_000
+_FORMAT = 2
+_IDS_FILE = "doc_ids.npy"
+_SETTINGS_FILE = "settings.json"
+_BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
+"""What reading a block, and scoring a range of words, needs at most; measured with room to spare."""
+
+
+@dataclass(frozen=True)
+class Bm25Settings:
+    """Everything that decides what an index holds; see :class:`backpack_rank.data.first_stage.Bm25`."""
+
+    k1: float
+    b: float
+    stemmer: str | None
+    stopwords: bool | str
+    token_pattern: str
+    method: str
+
+    def __post_init__(self) -> None:
+        finite("BM25: k1", self.k1, 0)
+        fraction("BM25: b", self.b)
+        one_of("BM25: method", self.method, METHODS)
+        if self.stemmer is not None:
+            one_of("BM25: stemmer", self.stemmer, Stemmer.algorithms())
+        # An unknown list of stop words or a broken pattern must fail now, not after the corpus was read.
+        self.tokenize(["a"])
+
+    def tokenize(self, texts: Iterable[str]) -> bm25s.tokenization.Tokenized:
+        """Token ids of each text and the vocabulary, with bm25s's tokenizer."""
+        return bm25s.tokenize(
+            texts,
+            lower=True,
+            token_pattern=self.token_pattern,
+            stopwords=self.stopwords,
+            stemmer=Stemmer.Stemmer(self.stemmer) if self.stemmer else None,
+            show_progress=False,
+        )
+
+    def idf(self, holders: np.ndarray, documents: int) -> np.ndarray:
+        """Inverse document frequency of words (Kamphuis et al. 2020, Table 1). float32 [V]
+
+        Args:
+            holders: how many documents have each word. [V]
+            documents: of the collection.
+        """
+        of: dict[str, Callable[[int], float]] = {
+            "lucene": lambda df: 1 + (documents - df + 0.5) / (df + 0.5),
+            "robertson": lambda df: max(1.0, (documents - df + 0.5) / (df + 0.5)),
+            "atire": lambda df: documents / df,
+        }
+        # In Python's own logarithm, as bm25s takes it: numpy's may differ in the last bit.
+        distinct, where = np.unique(holders, return_inverse=True)
+        return np.array([math.log(of[self.method](df)) for df in distinct.tolist()], dtype=np.float32)[where]
+
+    def scores(self, idf: np.ndarray, frequencies: np.ndarray, relative_lengths: np.ndarray) -> np.ndarray:
+        """BM25 of words in documents, as bm25s computes it (Kamphuis et al. 2020, Table 1). float32 [N]
+
+        Args:
+            idf: of the word. [N]
+            frequencies: of the word in the document. [N]
+            relative_lengths: of the document, in lengths of a mean document; overwritten. [N]
+        """
+        norm = relative_lengths
+        norm *= self.b
+        norm += 1 - self.b
+        norm *= self.k1
+        norm += frequencies
+        weight = self.k1 + 1 if self.method == "atire" else 1
+        return (idf * (frequencies * weight / norm)).astype(np.float32)
+
+
+class Bm25Index:
+    """A searchable index. Documents are never held: only their ids and the scores of their words."""
+
+    def __init__(self, settings: Bm25Settings, folder: Path, *, mapped: bool) -> None:
+        """Read the index of a folder; ``mapped`` leaves it on disk."""
+        self._settings = settings
+        self._model = bm25s.BM25.load(folder, mmap=mapped)
+        self._doc_ids = np.load(folder / _IDS_FILE, mmap_mode="r" if mapped else None)
+
+    @classmethod
+    def of(cls, documents: DocumentStore, settings: Bm25Settings, *, cache: bool, max_gb: float = 2.0) -> Bm25Index:
+        """The index of these documents, from the cache if it is there.
+
+        With ``cache``, the index lies in ``bm25/`` of the cache folder under a key of documents, settings
+        and version of bm25s; jobs that need it at the same time wait for the one that builds it, and it is
+        read memory-mapped. ``max_gb`` is what building it may take of memory, beside the words themselves.
+
+        Raises:
+            ValueError: no document has a word.
+        """
+        if not cache:
+            with tempfile.TemporaryDirectory() as temporary:
+                _Builder(settings, max_gb).build(documents, Path(temporary))
+                return cls(settings, Path(temporary), mapped=False)
+        folder = cache_dir() / "bm25" / _key(documents, settings)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                with atomic_path(folder) as temporary_folder:
+                    temporary_folder.mkdir()
+                    _Builder(settings, max_gb).build(documents, temporary_folder)
+        return cls(settings, folder, mapped=True)
+
+    def search(self, queries: Queries, depth: int, threads: int = 1) -> Run:
+        """Each query's ``depth`` best documents with a score above zero, ties by ascending document id."""
+        if not queries:
+            return {}
+        tokens = self._settings.tokenize(queries.values())
+        words = {token_id: word for word, token_id in tokens.vocab.items()}
+        known = self._model.vocab_dict
+        ids = [[known[words[token]] for token in query if words[token] in known] for query in tokens.ids]
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            found = pool.map(lambda query_ids: self._best(query_ids, depth), ids)
+            few = max(len(self._doc_ids), len(ids)) < SHOW_PROGRESS_FROM
+            shown = Progress(found, desc="BM25", total=len(ids), unit="query", disable=few)
+            return dict(zip(queries, shown, strict=True))
+
+    def _best(self, query_ids: list[int], depth: int) -> dict[str, float]:
+        if not query_ids:
+            return {}
+        scores = self._model.get_scores_from_ids(query_ids)
+        matches = np.flatnonzero(scores > 0)
+        if len(matches) > depth:
+            # Everything that ties with the last place takes part, so that ids and not chance decide about it.
+            values = scores[matches]
+            last = np.partition(values, len(values) - depth)[len(values) - depth]
+            matches = matches[values >= last]
+        found = [(-float(scores[match]), self._doc_ids[match].decode("utf-8")) for match in matches]
+        return {doc_id: -negative for negative, doc_id in sorted(found)[:depth]}
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Postings of neighbouring documents, sorted by word and document; arrays on disk.
+
+    Attributes:
+        folder: holds the postings: ``documents`` and ``frequencies``. [P]
+        words: that the block has, ascending. [W]
+        starts: where the postings of each word begin, and P. [W + 1]
+    """
+
+    folder: Path
+    words: np.ndarray
+    starts: np.ndarray
+
+    @classmethod
+    def write(cls, folder: Path, token_ids: np.ndarray, lengths: np.ndarray, first: int) -> _Block:
+        """A block of documents from ``first`` on; ``token_ids`` are those of all of them. [sum of lengths]"""
+        folder.mkdir()
+        keys = token_ids.astype(np.int64) * len(lengths) + np.repeat(np.arange(len(lengths)), lengths)
+        keys, frequencies = np.unique(keys, return_counts=True)
+        word_of, document_of = np.divmod(keys, max(1, len(lengths)))
+        words, starts = np.unique(word_of.astype(np.int32), return_index=True)
+        np.save(folder / "documents.npy", (document_of + first).astype(np.int32))
+        np.save(folder / "frequencies.npy", frequencies.astype(np.int32))
+        np.save(folder / "words.npy", words)
+        np.save(folder / "starts.npy", np.append(starts, len(keys)))
+        return cls(folder, *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("words", "starts")))
+
+    def postings(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Words, documents and frequencies of all words from ``low`` to before ``high``."""
+        begin, end = np.searchsorted(self.words, (low, high))
+        starts = self.starts[begin : end + 1]
+        rows = slice(int(starts[0]), int(starts[-1]))
+        words = np.repeat(self.words[begin:end], np.diff(starts))
+        read = [np.load(self.folder / f"{name}.npy", mmap_mode="r")[rows] for name in ("documents", "frequencies")]
+        return words, np.array(read[0]), np.array(read[1])
+
+
+class _Builder:
+    """Writes the index of one collection."""
+
+    def __init__(self, settings: Bm25Settings, max_gb: float) -> None:
+        self._settings = settings
+        self._characters = max(1, int(max_gb * 1e9 / _BYTES_PER_CHARACTER))
+        self._postings = max(1, int(max_gb * 1e9 / _BYTES_PER_POSTING))
+        self._vocabulary: dict[str, int] = {}
+
+    def build(self, documents: DocumentStore, folder: Path) -> None:
+        """Write the files to an empty folder. Raises ``ValueError`` when no document has a word."""
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            blocks, lengths = self._blocks(documents, Path(temporary), folder / _IDS_FILE)
+            if not self._vocabulary:
+                raise ValueError(
+                    f"none of the {len(lengths)} documents has a word that BM25 could index; check their texts, "
+                    f"token_pattern ({self._settings.token_pattern}) and stopwords ({self._settings.stopwords})"
+                )
+            holders = np.zeros(len(self._vocabulary), dtype=np.int64)
+            for block in blocks:
+                holders[block.words] += np.diff(block.starts)
+            starts = np.append(0, np.cumsum(holders))
+            self._save_frame(folder, starts, len(lengths))
+            self._save_scores(folder, blocks, lengths, self._settings.idf(holders, len(lengths)), starts)
+        settings = json.dumps(asdict(self._settings), indent=2)
+        (folder / _SETTINGS_FILE).write_text(settings, encoding="utf-8")
+
+    def _blocks(self, documents: DocumentStore, temporary: Path, ids_file: Path) -> tuple[list[_Block], np.ndarray]:
+        blocks: list[_Block] = []
+        id_files: list[Path] = []
+        lengths = [np.zeros(0, dtype=np.int32)]
+        first = 0
+        few = len(documents) < SHOW_PROGRESS_FROM
+        with Progress(total=len(documents), desc="indexing for BM25", unit="doc", disable=few) as bar:
+            for ids, texts in _in_blocks(documents, self._characters, bar):
+                tokens = self._settings.tokenize(texts)
+                own = np.fromiter(map(len, tokens.ids), dtype=np.int32, count=len(ids))
+                flat = np.fromiter(chain.from_iterable(tokens.ids), dtype=np.int64, count=int(own.sum()))
+                shared = np.zeros(len(tokens.vocab), dtype=np.int64)
+                for word, token_id in tokens.vocab.items():
+                    shared[token_id] = self._vocabulary.setdefault(word, len(self._vocabulary))
+                blocks.append(_Block.write(temporary / str(len(blocks)), shared[flat], own, first))
+                id_files.append(temporary / f"ids-{len(id_files)}.npy")
+                np.save(id_files[-1], np.array([doc_id.encode("utf-8") for doc_id in ids], dtype=np.bytes_))
+                lengths.append(own)
+                first += len(ids)
+        _join_ids(id_files, ids_file, first)
+        return blocks, np.concatenate(lengths)
+
+    def _save_frame(self, folder: Path, starts: np.ndarray, documents: int) -> None:
+        """What bm25s keeps beside the scores: parameters, vocabulary, where the postings of every word begin."""
+        model = bm25s.BM25(k1=self._settings.k1, b=self._settings.b, method=self._settings.method)
+        model.scores = {
+            "data": np.zeros(0, dtype=np.float32),
+            "indices": np.zeros(0, dtype=np.int32),
+            "indptr": starts,
+            "num_docs": documents,
+        }
+        model.vocab_dict, model.nonoccurrence_array = self._vocabulary, None
+        model.save(folder, show_progress=False)
+
+    def _save_scores(
+        self, folder: Path, blocks: list[_Block], lengths: np.ndarray, idf: np.ndarray, starts: np.ndarray
+    ) -> None:
+        """In place of bm25s's empty files: documents and scores of all words, one range of words after the other."""
+        total, relative = int(starts[-1]), lengths / lengths.mean()
+        few = len(lengths) < SHOW_PROGRESS_FROM
+        with (
+            open(folder / "data.csc.index.npy", "wb") as data,
+            open(folder / "indices.csc.index.npy", "wb") as indices,
+            Progress(total=total, desc="BM25 scores", unit="posting", disable=few) as bar,
+        ):
+            _write_header(data, np.dtype(np.float32), total)
+            _write_header(indices, np.dtype(np.int32), total)
+            for low, high in _ranges(starts, self._postings):
+                parts = [block.postings(low, high) for block in blocks]
+                words, documents, frequencies = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+                del parts
+                order = np.argsort(words, kind="stable")  # within a word, blocks are in the order of documents
+                documents = documents[order]
+                documents.tofile(indices)
+                self._settings.scores(idf[words[order]], frequencies[order], relative[documents]).tofile(data)
+                bar.update(len(documents))
+
+
+def _in_blocks(documents: DocumentStore, characters: int, bar: Progress) -> Iterator[tuple[list[str], list[str]]]:
+    """Ids and texts of so many documents that together have ``characters`` characters."""
+    ids: list[str] = []
+    texts: list[str] = []
+    size = 0
+    for doc_id, text in documents:
+        ids.append(doc_id)
+        texts.append(text)
+        size += len(text) + 1
+        bar.update()
+        if size >= characters:
+            yield ids, texts
+            ids, texts, size = [], [], 0
+    if ids:
+        yield ids, texts
+
+
+def _ranges(starts: np.ndarray, postings: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring words with as many postings together; a word that has more is a range of its own."""
+    low, words = 0, len(starts) - 1
+    while low < words:
+        high = max(low + 1, int(np.searchsorted(starts, starts[low] + postings, side="right")) - 1)
+        yield low, high
+        low = high
+
+
+def _join_ids(files: list[Path], target: Path, total: int) -> None:
+    """One array of all ids, as wide as the longest."""
+    width = max((np.load(file, mmap_mode="r").dtype.itemsize for file in files), default=1)
+    with open(target, "wb") as handle:
+        _write_header(handle, np.dtype(f"S{width}"), total)
+        for file in files:
+            np.load(file).astype(f"S{width}").tofile(handle)
+
+
+def _write_header(handle: BinaryIO, dtype: np.dtype, length: int) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_2_0(handle, header)
+    handle.flush()  # what follows goes past Python's buffer
+
+
+def _key(documents: DocumentStore, settings: Bm25Settings) -> str:
+    parts = [_FORMAT, bm25s.__version__, documents.fingerprint, asdict(settings)]
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()

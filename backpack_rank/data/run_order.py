@@ -1,0 +1,88 @@
+"""The order of a run's documents: equal scores, and a rank column that says something else than the scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from backpack_rank.data.collection import Run
+
+log = logging.getLogger(__name__)
+TIES = ("trec_eval", "id", "file")
+"""Orders of equal scores: ``trec_eval``'s (scores as float32, then the document id, descending), by ascending id as
+this project orders its own, and as the lines of the file stand."""
+_MOSTLY = 0.5
+
+
+def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
+    """Document ids from best to worst, equal scores in one of the orders of :data:`TIES`."""
+    if ties == "file":
+        return sorted(scores, key=lambda doc_id: -scores[doc_id])
+    if ties == "trec_eval":
+        with np.errstate(over="ignore"):
+            values = {doc_id: float(np.float32(score)) for doc_id, score in scores.items()}
+        return sorted(sorted(scores, reverse=True), key=lambda doc_id: -values[doc_id])
+    return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
+
+
+def untied(run: Run) -> Run:
+    """The same run with scores that fall strictly in the order of its documents.
+
+    A score that is not below its predecessor is lowered to the next smaller float64, so that whoever sorts by score
+    finds the order of the run.
+    """
+    found: Run = {}
+    for query_id, scores in run.items():
+        last = np.inf
+        own = found[query_id] = {}
+        for doc_id, score in scores.items():
+            own[doc_id] = last = score if score < last else float(np.nextafter(last, -np.inf))
+    return found
+
+
+def warn_of_order(path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]], ties: str) -> None:
+    """Say where scores leave the order open, or contradict the rank column.
+
+    Args:
+        path: of the run file.
+        run: its scores, with the documents of every query as the lines of the file stand.
+        ranks: the rank column, likewise.
+        ties: how equal scores are ordered.
+    """
+    shared = documents = 0
+    for scores in run.values():
+        _, counts = np.unique(np.fromiter(scores.values(), dtype=np.float64), return_counts=True)
+        shared += int(counts[counts > 1].sum())
+        documents += len(scores)
+    if shared > _MOSTLY * documents:
+        log.warning(
+            "%s: %d of %d documents have the same score as another one of their query; ties=%s orders them, and "
+            "ties=%s would give other figures",
+            path,
+            shared,
+            documents,
+            ties,
+            "|".join(other for other in TIES if other != ties),
+        )
+    against = [query_id for query_id, scores in run.items() if _contradicts(ranks[query_id], list(scores.values()))]
+    if against:
+        log.warning(
+            "%s: in %d of %d queries, such as %s, the rank column is not the order of the scores; the scores count, as "
+            "in trec_eval. Are they distances, where the smallest is the best?",
+            path,
+            len(against),
+            len(run),
+            against[0],
+        )
+
+
+def _contradicts(ranks: Sequence[str], scores: Sequence[float]) -> bool:
+    """Whether a document with a better rank has a lower score; a column without distinct whole numbers says nothing."""
+    if not all(rank.isdecimal() for rank in ranks) or len(set(map(int, ranks))) < len(ranks):
+        return False
+    by_rank = [score for _, score in sorted(zip(map(int, ranks), scores, strict=True))]
+    return any(later > earlier for earlier, later in pairwise(by_rank))

@@ -1,0 +1,76 @@
+"""BM25 built in blocks: the index that bm25s builds at once, whatever the blocks are."""
+
+import random
+
+import bm25s
+import numpy as np
+import pytest
+
+from backpack_rank.data.bm25_index import METHODS, Bm25Index, Bm25Settings
+from backpack_rank.data.collection import MemoryStore
+
+TINY_GB = 1e-5
+"""Blocks of 100 characters, and ranges of 100 postings."""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def texts(number: int = 400) -> dict[str, str]:
+    rng = random.Random(5)
+    words = [f"w{index}" for index in range(60)]
+    weights = [1 / (index + 1) for index in range(60)]
+    return {f"d{i}": " ".join(["the", *rng.choices(words, weights, k=rng.randrange(30))]) for i in range(number)}
+
+
+def matrix(scores, vocabulary, documents: int) -> np.ndarray:
+    """Scores of all documents for all words, by the words' alphabet. [V, N]"""
+    dense = np.zeros((len(vocabulary), documents), dtype=np.float32)
+    for row, word in enumerate(sorted(vocabulary)):
+        token = vocabulary[word]
+        own = slice(scores["indptr"][token], scores["indptr"][token + 1])
+        dense[row, scores["indices"][own]] = scores["data"][own]
+    return dense
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("max_gb", [TINY_GB, 2.0])
+def test_scores_are_those_of_bm25s(method, max_gb):
+    settings = Bm25Settings(1.2, 0.75, None, False, r"(?u)\b\w+\b", method)
+    found = texts()
+    index = Bm25Index.of(MemoryStore(found), settings, cache=False, max_gb=max_gb)
+    whole = bm25s.BM25(k1=1.2, b=0.75, method=method)
+    whole.index(settings.tokenize(list(found.values())), create_empty_token=False, show_progress=False)
+    own, theirs = (matrix(model.scores, model.vocab_dict, len(found)) for model in (index._model, whole))
+    assert set(index._model.vocab_dict) == set(whole.vocab_dict)
+    assert (own > 0).sum() > 1000
+    # bm25s multiplies in float32 with numpy 1 and in float64 with numpy 2.
+    np.testing.assert_allclose(own, theirs, rtol=2e-7)
+
+
+def test_runs_do_not_depend_on_the_memory_that_is_allowed():
+    store, settings = MemoryStore(texts()), Bm25Settings(0.9, 0.4, "english", True, r"(?u)\b\w+\b", "lucene")
+    queries = {"q1": "w1 w7", "q2": "w59 the w30", "q3": "unknown"}
+    runs = [
+        Bm25Index.of(store, settings, cache=False, max_gb=max_gb).search(queries, 50) for max_gb in (TINY_GB, 1e-4, 2)
+    ]
+    assert runs[0] == runs[1] == runs[2]
+    assert len(runs[0]["q1"]) == 50
+
+
+def test_nothing_but_the_index_is_left_in_its_folder(cache):
+    settings = Bm25Settings(0.9, 0.4, None, False, r"(?u)\b\w+\b", "lucene")
+    Bm25Index.of(MemoryStore(texts(50)), settings, cache=True, max_gb=TINY_GB)
+    (folder,) = [path for path in (cache / "bm25").iterdir() if path.is_dir()]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "data.csc.index.npy",
+        "doc_ids.npy",
+        "indices.csc.index.npy",
+        "indptr.csc.index.npy",
+        "params.index.json",
+        "settings.json",
+        "vocab.index.json",
+    ]
