@@ -27,6 +27,7 @@ def run(name: str, *options: str) -> str:
     [
         ("scoring", ["--threads", "1"], ["scoring", "sweep", "training", "memory"]),
         ("measures", ["--repeats", "1", "--queries", "40"], ["speedups"]),
+        ("bm25", [], ["sizes", "goals"]),
         ("backbones", ["--threads", "1"], ["backbones"]),
         ("rankers", ["--threads", "1"], ["rankers"]),
         ("kemeny", ["--seeds", "1", "--repeats", "1"], ["instances"]),
