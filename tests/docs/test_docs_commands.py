@@ -29,7 +29,10 @@ from backpack_rank.pipelines.sweep import with_tests
 from backpack_rank.reporting.sweep import collect_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
