@@ -6,12 +6,14 @@ pairs of the first shard as ``query id<TAB>document id``, sorted. It is there wh
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
@@ -35,6 +37,7 @@ _ROWS = 4096
 _BUFFERED = 200_000
 _SAMPLE = 256
 _BLOCK = 2**20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -248,7 +251,7 @@ def make_plan(
         if cut == Cut():
             number = max(number, min(SHARDS, len(sizes)))
         shard_of = _balanced({query_id: sizes[query_id].tokens for query_id in sorted(sizes)}, number)
-        with atomic_path(folder / PLAN) as temporary:
+        with room_for(folder / PLAN, "the plan"), atomic_path(folder / PLAN) as temporary:
             temporary.mkdir()
             shards = _write_pairs(temporary, candidates, sizes, shard_of)
             content = {
@@ -260,6 +263,20 @@ def make_plan(
             }
             (temporary / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return Plan.read(folder)
+
+
+@contextmanager
+def room_for(path: Path, what: str) -> Iterator[None]:
+    """A full disk is said in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise OSError(
+            f"{path}: no room for {what} ({error.strerror}). What is scored is kept: make room and give the same "
+            "command again"
+        ) from error
 
 
 def _known(folder: Path, fingerprint: Mapping[str, Any], cut: Cut) -> Plan:

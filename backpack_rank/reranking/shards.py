@@ -6,7 +6,6 @@ checksum over the shard and its scores. Whoever finds a whole file leaves it alo
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -33,14 +32,13 @@ from backpack_rank.data.trec import write_rankings
 from backpack_rank.files import atomic_path
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
-from backpack_rank.reranking.shard_plan import LOCKS, Plan
+from backpack_rank.reranking.shard_plan import LOCKS, Plan, room_for
 
 log = logging.getLogger(__name__)
 BLOCK = 1024
 """Pairs that are tokenised, sorted by length and scored together; another number changes scores in their last bits."""
 SCORES, RUNS = "scores", "runs"
 RUN = "run.txt"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -124,6 +122,12 @@ def score_shard(
     return True
 
 
+def is_held(plan: Plan, number: int) -> bool:
+    """Whether another process is at a shard."""
+    with _claimed(plan, number) as mine:
+        return not mine
+
+
 def merge(plan: Plan) -> list[Path]:
     """Make one TREC run of each alpha from the shards' scores: ``runs/LABEL/run.txt``.
 
@@ -141,7 +145,7 @@ def merge(plan: Plan) -> list[Path]:
     total = len(paths) * sum(shard.queries for shard in plan.shards)
     with Progress(total=total, desc="merging", unit="query") as bar:
         for column, path in enumerate(paths):
-            with _room_for(path, "the run"):
+            with room_for(path, "the run"):
                 write_rankings(path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column])
     shutil.rmtree(plan.folder / LOCKS, ignore_errors=True)
     return paths
@@ -171,7 +175,7 @@ def _claimed(plan: Plan, number: int) -> Iterator[bool]:
     (plan.folder / LOCKS).mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
+    except (Timeout, FileNotFoundError):  # held, or all is scored and the locks were removed just now
         yield False
         return
     except NotImplementedError:  # a file system without locks: at worst a shard is scored twice, to the same bytes
@@ -195,22 +199,8 @@ def _write(plan: Plan, number: int, scores: np.ndarray, seconds: float) -> None:
         "process": str(os.getpid()),
         "threads": str(torch.get_num_threads()),
     }
-    with _room_for(scores_path(plan, number), f"shard {number}"), atomic_path(scores_path(plan, number)) as temporary:
+    with room_for(scores_path(plan, number), f"shard {number}"), atomic_path(scores_path(plan, number)) as temporary:
         temporary.write_bytes(save({SCORES: scores}, metadata=about))
-
-
-@contextmanager
-def _room_for(path: Path, what: str) -> Iterator[None]:
-    """A full disk is said in a sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise OSError(
-            f"{path}: no room for {what} ({error.strerror}). What is scored is kept: make room and give the same "
-            "command again"
-        ) from error
 
 
 def _pairs(plan: Plan, number: int) -> int:
