@@ -1,4 +1,4 @@
-"""The command line: ``backpack-rank train|evaluate ...``, as train.py and evaluate.py do it, and the server.
+"""The command line: ``backpack-rank train|evaluate|rerank ...``, as train.py and evaluate.py do it, and the server.
 
 Help, lists of choices and mistyped options are answered from conf/ before Hydra and torch are imported.
 """
@@ -41,8 +41,26 @@ EXAMPLES = {
         ("python evaluate.py explain.query=TEXT explain.document=TEXT", "where one score comes from"),
         ("python evaluate.py experiment=fair_retrieval/table1", "a table of a paper"),
     ),
+    "rerank": (
+        ("backpack-rank rerank", "the ranker trained last over its first stage, by a process for each core"),
+        ("backpack-rank rerank run=bm25.trec data=beir data.folder=my_collection", "the documents of a run"),
+        ("backpack-rank rerank run=bm25.trec data=dl19 alpha=[1,0.5,0] policy=paired_tokens", "a run for each alpha"),
+        (
+            "backpack-rank rerank run=bm25.trec data=dl19 action=plan folder=FOLDER shards=200",
+            "only cut it into shards",
+        ),
+        ("backpack-rank rerank run=bm25.trec data=dl19 action=score folder=FOLDER shard=7", "a shard, in an array job"),
+        ("backpack-rank rerank action=status folder=FOLDER", "what is scored and what is open"),
+        ("backpack-rank rerank action=merge folder=FOLDER", "the runs, once all is scored"),
+        (
+            "backpack-rank rerank run=bm25.trec data=dl19 engine=datatrove executor=slurm",
+            "shards as tasks of datatrove",
+        ),
+    ),
 }
 """From simple to advanced."""
+PROGRAMS = {"train": "python train.py", "evaluate": "python evaluate.py", "rerank": "backpack-rank rerank"}
+"""How each is called."""
 RENAMED = {
     "warmup": "pretraining",
     "training.warmup_share": "training.warmup_ratio",
@@ -67,11 +85,12 @@ _OVERRIDE = re.compile(r"(?P<mark>[+~]*)(?P<key>[A-Za-z][\w./@-]*)(?:=(?P<value>
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``backpack-rank``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    verbs = {"train": train, "evaluate": evaluate, "serve": serve}
+    verbs = {"train": train, "evaluate": evaluate, "rerank": rerank, "serve": serve}
     if given[:1] in (["-h"], ["--help"], []):
-        print("backpack-rank train|evaluate [OPTION=VALUE ...]\n")
+        print("backpack-rank train|evaluate|rerank [OPTION=VALUE ...]\n")
         print("train     trains a ranker             backpack-rank train --help")
         print("evaluate  measures a ranker or runs   backpack-rank evaluate --help")
+        print("rerank    ranks a large run anew       backpack-rank rerank --help")
         print("serve     answers rerank requests     backpack-rank serve --help")
         return
     if given == ["--version"]:
@@ -98,6 +117,16 @@ def evaluate(arguments: Sequence[str] | None = None) -> None:
     if answered("evaluate", given):
         return
     _run("evaluate", given)
+
+
+def rerank(arguments: Sequence[str] | None = None) -> None:
+    """``backpack-rank rerank``."""
+    given = list(sys.argv[2:] if arguments is None else arguments)
+    if answered("rerank", given):
+        return
+    if {"-m", "--multirun"} & set(given):
+        raise SystemExit("backpack-rank rerank takes no -m: give several alphas as alpha=[1,0.5,0]")
+    _run("rerank", given)
 
 
 def serve(arguments: Sequence[str] | None = None) -> None:
@@ -164,16 +193,18 @@ def help_text(script: str) -> str:
     what = {
         "train": "Train a ranker.",
         "evaluate": "Measure a ranker, at any position of the dial alpha, or run files.",
+        "rerank": "Rank the documents of a large run anew, in shards: what is killed goes on by the same command.",
     }
+    program, several = PROGRAMS[script], "" if script == "rerank" else "      -m: several values, separated by commas"
     lines = [
         what[script],
         "",
-        f"python {script}.py [OPTION=VALUE ...]      -m: several values, separated by commas",
+        f"{program} [OPTION=VALUE ...]{several}",
         "",
     ]
     for command, meaning in EXAMPLES[script]:
         lines += [f"  {command}", f"      {meaning}"]
-    lines += ["", f"Groups of options; python {script}.py list=GROUP shows the choices:", ""]
+    lines += ["", f"Groups of options; {program} list=GROUP shows the choices:", ""]
     groups = groups_of(script)
     width = max(map(len, groups))
     for group, comment in groups.items():
@@ -181,7 +212,7 @@ def help_text(script: str) -> str:
             f"  {group:{width}}  {comment}", 100, subsequent_indent=" " * (width + 4), break_long_words=False
         )
     lines += ["", f"Every option is described in {resource_folder('conf') / f'{script}.yaml'}."]
-    lines += [f"What would run, without running it: python {script}.py ... --cfg job"]
+    lines += [f"What would run, without running it: {program} ... --cfg job"]
     return "\n".join(lines)
 
 
@@ -219,7 +250,7 @@ def choices_text(script: str, group: str) -> str:
             ]
             return "\n".join(line for lines in wrapped for line in lines)
     raise SystemExit(
-        f"list={group}: {script}.py has no such group{_nearest(group, groups)} (groups: {', '.join(groups)})"
+        f"list={group}: {_program(script)} has no such group{_nearest(group, groups)} (groups: {', '.join(groups)})"
     )
 
 
@@ -242,7 +273,7 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
         if key in groups and value is not None:
             _check_choice(key, value)
         elif not mark and key not in groups and key.partition(".")[0] not in known and "/" not in key:
-            raise SystemExit(f"{key}: {script}.py has no such option{_nearest(key, known)}; see --help")
+            raise SystemExit(f"{key}: {_program(script)} has no such option{_nearest(key, known)}; see --help")
         elif not mark and "." in key:
             _check_nested(script, key, arguments)
 
@@ -264,6 +295,11 @@ def _run(script: str, arguments: list[str]) -> None:
 
             with friendly_errors():  # what it gives, the best nDCG@10 on dev, is for a Hydra sweeper
                 return train_ranker(config, folder, list(state.overrides.task))
+        if script == "rerank":
+            from backpack_rank.pipelines.rerank import rerank as rerank_run
+
+            with friendly_errors():
+                return rerank_run(config)
         from backpack_rank.pipelines.evaluate import evaluate as evaluate_ranker
 
         if state.mode == RunMode.MULTIRUN:
@@ -274,7 +310,7 @@ def _run(script: str, arguments: list[str]) -> None:
 
     register_resolvers()
     flags = [argument for argument in arguments if argument in ("-m", "--multirun")]  # argparse wants them first
-    sys.argv = [f"{script}.py", *flags, *(argument for argument in arguments if argument not in flags)]
+    sys.argv = [_program(script), *flags, *(argument for argument in arguments if argument not in flags)]
     hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
 
 
@@ -329,6 +365,10 @@ def _options(script: str) -> dict[str, Any]:
     content = yaml.safe_load((resource_folder("conf") / f"{script}.yaml").read_text(encoding="utf-8"))
     known = {name: value for name, value in content.items() if name != "defaults"}
     return {**dict.fromkeys(groups_of(script)), **known, "hydra": None, "list": None, "prompt": None}
+
+
+def _program(script: str) -> str:
+    return PROGRAMS[script].removeprefix("python ")
 
 
 def _nearest(name: str, known: Any) -> str:

@@ -31,12 +31,13 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
     assert done.returncode == 0, done.stderr
 
 
-def test_help_of_the_server_comes_before_torch_and_fastapi() -> None:
+@pytest.mark.parametrize(("verb", "said"), [("serve", "--model NAME=FOLDER"), ("rerank", "action=status")])
+def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said: str) -> None:
     program = (
         "import sys\n"
         "from backpack_rank import cli\n"
         "try:\n"
-        "    cli.main(['serve', '--help'])\n"
+        f"    cli.main([{verb!r}, '--help'])\n"
         "except SystemExit as done:\n"
         "    assert done.code == 0\n"
         "heavy = {'torch', 'transformers', 'fastapi', 'uvicorn'} & sys.modules.keys()\n"
@@ -44,22 +45,22 @@ def test_help_of_the_server_comes_before_torch_and_fastapi() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "--model NAME=FOLDER" in done.stdout
+    assert said in done.stdout
 
 
-@pytest.mark.parametrize("script", ["train", "evaluate"])
+@pytest.mark.parametrize("script", ["train", "evaluate", "rerank"])
 def test_help_names_eight_examples_and_every_group(script: str) -> None:
     text = cli.help_text(script)
-    assert sum(line.startswith(f"  python {script}.py") for line in text.splitlines()) == 8
+    assert sum(line.startswith(f"  {cli.PROGRAMS[script]}") for line in text.splitlines()) == 8
     config = (resource_folder("conf") / f"{script}.yaml").read_text()
     groups = [line.split(":")[0].removeprefix("  - ") for line in config.splitlines() if line.startswith("  - ")]
-    for group in set(groups) - {"_self_"}:
+    for group in set(groups) - {"_self_", "override hydra/job_logging"}:
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {group} ")]
         assert len(line.split("]")[1]) > 5, line
     assert max(map(len, text.splitlines())) <= 110
 
 
-@pytest.mark.parametrize("script", ["train", "evaluate"])
+@pytest.mark.parametrize("script", ["train", "evaluate", "rerank"])
 def test_every_choice_has_a_description(script: str) -> None:
     for group in cli.groups_of(script):
         for choice, description in cli.choices(group).items():
@@ -81,6 +82,8 @@ def test_lists_take_singular_and_plural() -> None:
         ("evaluate", "policy=uniform,lowest_sense", "policy=lowest_sense: there is no such choice"),
         ("evaluate", "policy.cont=3", "policy.cont: policy has no option cont; did you mean count"),
         ("evaluate", "scoring.devise=cpu", "scoring.devise: scoring has no option devise; did you mean device"),
+        ("rerank", "alfa=0.5", "alfa: backpack-rank rerank has no such option; did you mean alpha"),
+        ("rerank", "scoring.workers=2", "scoring.workers: scoring has no option workers"),
         ("train", "training.epoch=3", "training.epoch: training has no option epoch; did you mean epochs"),
         ("train", "model=backpack_tny", "model=backpack_tny: there is no such choice; did you mean backpack_tiny"),
         ("train", "warmup.epochs=1", r"warmup\.epochs=1: this is now called pretraining\.epochs"),
@@ -107,6 +110,7 @@ def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, 
         ("evaluate", ["first_stage=run", "first_stage.path=a=b.trec", "run=null", "--cfg", "job"]),
         ("evaluate", ["data=dl19", "+data.first_stage.depth=10"]),
         ("evaluate", ["--config-dir=my", "data=mine"]),
+        ("rerank", ["run=a.trec", "alpha=[1,0]", "+executor_options.partition=cpu", "data.folder=x", "data=beir"]),
     ],
 )
 def test_right_options_pass(script: str, options: list[str]) -> None:
@@ -115,8 +119,10 @@ def test_right_options_pass(script: str, options: list[str]) -> None:
 
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
-    assert {"train", "evaluate", "serve"} <= set(capsys.readouterr().out.split())
+    assert {"train", "evaluate", "rerank", "serve"} <= set(capsys.readouterr().out.split())
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"use one of train, evaluate, serve; did you mean evaluate\?"):
+    with pytest.raises(SystemExit, match=r"use one of train, evaluate, rerank, serve; did you mean evaluate\?"):
         cli.main(["evalute"])
+    with pytest.raises(SystemExit, match=r"takes no -m: give several alphas as alpha=\[1,0\.5,0\]"):
+        cli.main(["rerank", "-m", "alpha=1,0"])

@@ -65,14 +65,7 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
     at_least("depth", depth, 1, null="for all documents")
     run: Run = {}
     ranks: dict[str, list[str]] = {}
-    for number, line in numbered_lines(path):
-        fields = line.split()
-        if len(fields) != 6:
-            fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
-        query_id, _, doc_id, rank, text, _ = fields
-        score = _score(text)
-        if score is None:
-            fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
+    for number, query_id, doc_id, rank, score in run_rows(path):
         scores = run.setdefault(query_id, {})
         if doc_id in scores:
             fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
@@ -87,6 +80,23 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
     }
 
 
+def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
+    """Number, query id, document id, rank and score of every line of a TREC run, one after the other.
+
+    Raises:
+        ValueError: as :func:`read_run`, but for a document that stands twice.
+    """
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) != 6:
+            fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
+        query_id, _, doc_id, rank, text, _ = fields
+        score = _score(text)
+        if score is None:
+            fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
+        yield number, query_id, doc_id, rank, score
+
+
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
     """Write a TREC run that every tool ranks in the same way.
 
@@ -98,12 +108,17 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str
         ValueError: a score that is not finite in float32 (query and document are named), or an id or tag that is
             empty or contains white space.
     """
+    write_rankings(path, ((query_id, run[query_id]) for query_id in sorted(run)), tag)
+
+
+def write_rankings(path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str) -> None:
+    """:func:`write_run` for queries that come one after the other, in the order in which they come."""
     _check_token(tag, "the tag of a run")
     with atomic_path(path) as temporary, _open_writer(temporary) as handle:
-        for query_id in sorted(run):
+        for query_id, scores in rankings:
             _check_token(query_id, "a query id in a run")
-            ranked = ranking(run[query_id])
-            values = _decreasing(query_id, ranked, [run[query_id][doc_id] for doc_id in ranked])
+            ranked = ranking(scores)
+            values = _decreasing(query_id, ranked, [scores[doc_id] for doc_id in ranked])
             for rank, (doc_id, value) in enumerate(zip(ranked, values, strict=True), start=1):
                 _check_token(doc_id, f"a document id of query {query_id!r}")
                 handle.write(f"{query_id} Q0 {doc_id} {rank} {value:.9g} {tag}\n")

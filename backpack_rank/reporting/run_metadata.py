@@ -48,6 +48,13 @@ def write_submission(
         stages: of the ranking, first to last, each with ``name`` and what else is known of it.
     """
     write_run(folder / "run.txt", run, tag)
+    write_metadata(folder, tag, collection=collection, description=description, stages=stages)
+
+
+def write_metadata(
+    folder: Path, tag: str, *, collection: str, description: str, stages: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write what is known of the run of a folder; see :func:`write_submission`."""
     content = {
         "platform": {
             "hardware": {"cpu": {"architecture": platform.machine(), "number of cores": os.cpu_count()}},

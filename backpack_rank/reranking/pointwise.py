@@ -230,11 +230,9 @@ class PointwiseReranker(Reranker):
         hooks = [self.at(alpha, policy).hook for alpha in alphas]
         if not texts or not hooks:
             return np.empty((len(hooks), len(texts)), dtype=np.float32)
-        rewrites = any(view.rewrite is not None for hook in hooks for view in hook.views)
-        if rewrites or not isinstance(self.scorer, Scorer):
+        if rewrites(hooks) or not isinstance(self.scorer, Scorer):
             return np.stack([_summed(hook.views, lambda view: self.scorer.score_texts(pairs, view)) for hook in hooks])
-        known = SweepScores(self.scorer, self.scorer.join(query, texts))
-        return np.stack([_summed(hook.views, known.scores) for hook in hooks])
+        return SweepScores(self.scorer, self.scorer.join(query, texts)).under(hooks)
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -288,6 +286,10 @@ class SweepScores:
         self.scorer, self.sequences = scorer, sequences
         self._senses: dict[str, np.ndarray] = {}
 
+    def under(self, hooks: Sequence[InferenceHook]) -> np.ndarray:
+        """Raw logits under policies that rewrite no text. [A, N] float32"""
+        return np.stack([_summed(hook.views, self.scores) for hook in hooks])
+
     def scores(self, view: View) -> np.ndarray:
         """Raw logits under a view that rewrites no text. [N] float32"""
         shift = view.token_shift
@@ -317,6 +319,11 @@ class SweepScores:
         if moved:
             scores[moved] = self.scorer.score_tokens([self.sequences[row] for row in moved], view)
         return scores
+
+
+def rewrites(hooks: Sequence[InferenceHook]) -> bool:
+    """Whether a policy reads other texts than those of the pair."""
+    return any(view.rewrite is not None for hook in hooks for view in hook.views)
 
 
 def ranked_rows(

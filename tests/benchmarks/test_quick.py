@@ -31,6 +31,7 @@ def run(name: str, *options: str) -> str:
         ("backbones", ["--threads", "1"], ["backbones"]),
         ("rankers", ["--threads", "1"], ["rankers"]),
         ("kemeny", ["--seeds", "1", "--repeats", "1"], ["instances"]),
+        ("rerank", [], ["way", "plans", "goals"]),
         ("serving", [], ["serving", "goals"]),
         ("utilisation", ["--device", "cpu", "--texts", "10", "--repeats", "1", "--no-compile"], ["machine"]),
     ],

@@ -54,7 +54,7 @@ def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch
         assert callable(hydra.utils.get_object(target))
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "rerank"])
 def test_the_defaults_need_no_argument(name: str) -> None:
     config = configured(name)
     assert not OmegaConf.missing_keys(config) - {"logger.save_dir"}

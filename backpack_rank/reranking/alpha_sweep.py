@@ -1,0 +1,117 @@
+"""One ranker at several alphas: scores of many pairs from as few passes as the policy allows, and what they hang on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from backpack_rank.data.batching import Pairs, join_pairs
+from backpack_rank.data.collection import Collection
+from backpack_rank.reranking.pointwise import PointwiseReranker, SweepScores, rewrites
+from backpack_rank.reranking.scorer import weighted_sum
+from backpack_rank.senses.cache import weights_fingerprint
+from backpack_rank.senses.policies import Policy
+from backpack_rank.senses.views import View
+
+_DIGITS = 6
+"""Digits of a weight per sense that count: fitted ones differ in their last bits between numbers of threads."""
+
+
+class AlphaSweep:
+    """A ranker under a policy at A alphas.
+
+    >>> sweep = AlphaSweep(backpack_rank.load("outputs/train/DATE/ranker"), [1, 0.5, 0])  # doctest: +SKIP
+    >>> sweep.scores(Pairs.from_run(candidates, collection)).shape  # doctest: +SKIP
+    (20000, 3)
+
+    Attributes:
+        scorer: the ranker with its tokenizer.
+        policy: name of the policy; empty at alpha = 1 alone.
+        alphas: positions of the dial.
+        labels: of the rankings, such as ``alpha=0.5``; that of a ranker without a dial is its name.
+    """
+
+    def __init__(
+        self, reranker: PointwiseReranker, alphas: Sequence[float], policy: Policy | str | None = None
+    ) -> None:
+        """
+        Args:
+            reranker: with weights on this machine.
+            alphas: positions of the dial, each once.
+            policy: see :meth:`PointwiseReranker.at`.
+
+        Raises:
+            ValueError: no alpha, one twice or one that is no number >= 0, a policy that does not fit the ranker, or a
+                ranker behind a server.
+        """
+        if not alphas:
+            raise ValueError("alpha=[] names no position of the dial: give alpha=1, or several as alpha=[1,0.5,0]")
+        self.scorer = reranker.local_scorer
+        controlled = [reranker.at(alpha, policy) for alpha in alphas]
+        self.hooks = [one.hook for one in controlled]
+        self.alphas = tuple(hook.alpha for hook in self.hooks)
+        self.labels = tuple(one.name for one in controlled)
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"alpha={list(alphas)}: {max(self.labels, key=self.labels.count)} is given twice")
+        named = [hook.policy.name for hook in self.hooks if hook.policy is not None and hook.alpha != 1]
+        self.policy = named[0] if named else ""
+
+    def scores(self, pairs: Pairs) -> np.ndarray:
+        """Raw logits of every pair at every alpha. [N, A] float32
+
+        Raises:
+            ValueError: a query is empty or too long, or a score is not finite; the ids are named.
+            KeyError: documents that the collection does not have.
+        """
+        if not len(pairs):
+            return np.empty((0, len(self.alphas)), dtype=np.float32)
+        if rewrites(self.hooks):
+            found = np.stack([self._of_rewritten(pairs, hook.views) for hook in self.hooks])  # a pass for each
+        else:
+            names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
+            joined = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names)
+            found = SweepScores(self.scorer, joined.sequences).under(self.hooks)
+        for scores in found:
+            pairs.check_finite(scores)
+        return np.ascontiguousarray(found.T, dtype=np.float32)
+
+    def _of_rewritten(self, pairs: Pairs, views: Sequence[View]) -> np.ndarray:
+        return weighted_sum([(view.coefficient, self.scorer.scores(pairs, view)) for view in views])
+
+    @property
+    def number_format(self) -> str:
+        """In which scores are really computed, such as ``float32 on cpu``."""
+        dtype = next(self.scorer.ranker.parameters()).dtype
+        return f"{str(dtype).removeprefix('torch.')} on {self.scorer.device.type}"
+
+    def fingerprint(self, collection: Collection) -> dict[str, Any]:
+        """Everything but the pairs that the scores hang on, by name, as values of JSON."""
+        queries = json.dumps(sorted(collection.queries.items())).encode()
+        views = [[_view_key(view) for view in hook.views] for hook in self.hooks]
+        return {
+            "weights": weights_fingerprint(self.scorer.ranker),
+            "configuration": _digest(self.scorer.ranker.config.to_json_string().encode()),
+            "tokenizer": self.scorer.pair_tokenizer.fingerprint,
+            "policy": self.policy,
+            "alpha": list(self.alphas),
+            "what the policy does": _digest(json.dumps(views).encode()),
+            "number format": self.number_format,
+            "tokens per batch": self.scorer.tokens_per_batch,
+            "documents": collection.documents.fingerprint,
+            "queries": _digest(queries),
+        }
+
+
+def _view_key(view: View) -> list[Any]:
+    weights = None if view.sense_weights is None else [f"{w:.{_DIGITS}g}" for w in view.sense_weights.tolist()]
+    shift = None if view.token_shift is None else view.token_shift.key
+    rewrite = None if view.rewrite is None else getattr(view.rewrite, "__qualname__", type(view.rewrite).__qualname__)
+    return [view.coefficient, weights, shift, rewrite]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

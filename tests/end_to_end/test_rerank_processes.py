@@ -1,0 +1,178 @@
+"""A re-ranking with real processes: any number of them, killed, racing, without room. Nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import resource
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from reranked import (
+    LARGE,
+    finished,
+    run_bytes,
+    score_times,
+    start,
+    wait_until,
+    workers_of,
+    write_large_run,
+)
+from workplace import Workplace
+
+from backpack_rank.data.synthetic.generator import load_synthetic
+from backpack_rank.models.factory import load_ranker
+from backpack_rank.reranking.alpha_sweep import AlphaSweep
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.shard_plan import Candidates, Cut, make_plan
+from backpack_rank.reranking.shards import merge, score_shard
+
+pytestmark = pytest.mark.processes
+SHARDS = 40
+
+
+@pytest.fixture(scope="module")
+def options(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """6,000 pairs in 40 shards, at three alphas."""
+    run = write_large_run(tmp_path_factory.mktemp("run") / "large.trec")
+    return [f"run={run}", *LARGE, "alpha=[1,0.5,0]", f"shards={SHARDS}"]
+
+
+@pytest.fixture(scope="module")
+def expected(trained: Workplace, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The runs that one process writes."""
+    folder = tmp_path_factory.mktemp("expected") / "one"
+    finished(start(trained, *options, f"folder={folder}", "workers=1"))
+    found = run_bytes(folder)
+    assert {len(data.splitlines()) for data in found.values()} == {6000}
+    return found
+
+
+def kept(before: dict[str, int], after: dict[str, int]) -> bool:
+    """Whether every file of scores that was there is there as it was."""
+    return bool(before) and all(after[name] == stamp for name, stamp in before.items())
+
+
+def test_four_workers_write_the_bytes_that_one_writes(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    finished(start(trained, *options, f"folder={tmp_path}", "workers=4"))
+    assert run_bytes(tmp_path) == expected
+    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs"}
+
+
+def test_a_killed_worker_is_replaced(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    process = start(trained, *options, f"folder={tmp_path}", "workers=2")
+    wait_until(lambda: len(score_times(tmp_path)) > 2, process)
+    before = score_times(tmp_path)
+    workers_of(process)[0].kill()
+    said = finished(process)
+    assert "was ended by signal 9; another one takes its place" in said
+    assert kept(before, score_times(tmp_path))
+    assert run_bytes(tmp_path) == expected
+
+
+def test_workers_end_with_a_killed_parent_and_the_same_command_goes_on(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    process = start(trained, *options, f"folder={tmp_path}", "workers=2")
+    wait_until(lambda: len(score_times(tmp_path)) > 5, process)
+    workers = workers_of(process)
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+    before = score_times(tmp_path)
+    assert len(before) < SHARDS, "killed too late to test anything"
+    finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
+    assert kept(before, score_times(tmp_path))
+    assert run_bytes(tmp_path) == expected
+    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs"}
+
+
+def test_ctrl_c_says_what_is_kept(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    for workers in (1, 2):
+        process = start(trained, *options, f"folder={tmp_path}", f"workers={workers}")
+        there = len(score_times(tmp_path))
+        wait_until(lambda there=there: len(score_times(tmp_path)) > there + 2, process)
+        os.killpg(process.pid, signal.SIGINT)
+        said = finished(process, 130)
+        (line,) = [line for line in said.splitlines() if "stopped" in line]
+        assert re.search(rf"stopped: \d+ of {SHARDS} shards are scored and kept in .*; the same command goes on", line)
+        assert "Traceback" not in said
+    before = score_times(tmp_path)
+    finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
+    assert kept(before, score_times(tmp_path))
+    assert run_bytes(tmp_path) == expected
+
+
+def test_two_commands_share_one_folder(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    both = [start(trained, *options, f"folder={tmp_path}", "workers=1") for _ in range(2)]
+    for process in both:
+        finished(process)
+    assert len(score_times(tmp_path)) == SHARDS
+    assert run_bytes(tmp_path) == expected
+
+
+def test_without_room_a_sentence_says_what_is_kept(trained: Workplace, options: list[str], tmp_path: Path) -> None:
+    large = [*options[:-1], "shards=2", f"folder={tmp_path}"]  # 36 kB of scores in each
+    finished(start(trained, *large, "action=plan"))
+
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    said = finished(start(trained, *large, "action=score", "workers=2", preexec_fn=little_room), 1)
+    assert re.search(r"0000\d\.safetensors: no room for shard \d \(File too large\)\. What is scored is kept", said)
+    assert "Traceback" not in said
+    assert list((tmp_path / "scores").iterdir()) == []
+    finished(start(trained, *large, "workers=2"))
+    assert set(run_bytes(tmp_path)) == {"alpha-1", "alpha-0.5", "alpha-0"}
+
+
+def _score_all(folder: Path, ranker: Path, out: object) -> None:
+    plan, sweep, collection = _plan(folder, ranker)
+    out.put([number for number in range(len(plan)) if score_shard(plan, number, sweep, collection)])  # type: ignore[attr-defined]
+
+
+def _plan(folder: Path, ranker: Path):
+    collection = load_synthetic("test", test_queries=40, documents=150)
+    sweep = AlphaSweep(PointwiseReranker(Scorer(*load_ranker(ranker))), [1.0, 0.0], "lowest_senses")
+    pairs = [(query_id, doc_id) for query_id in collection.queries for doc_id, _ in collection.documents]
+    given = Candidates("all", lambda: iter(pairs), "one")
+    tokenizer, fingerprint = sweep.scorer.pair_tokenizer, sweep.fingerprint(collection)
+    labels = ("alpha-1", "alpha-0")
+    return make_plan(folder, given, collection, tokenizer, fingerprint, labels, cut=Cut(SHARDS)), sweep, collection
+
+
+def test_racing_processes_score_every_shard_once(trained: Workplace, tmp_path: Path) -> None:
+    """Also the plan: all of them make it at once."""
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    ranker = trained.newest("train") / "ranker"
+    processes = [context.Process(target=_score_all, args=(tmp_path, ranker, out)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    found = [out.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(number for numbers in found for number in numbers) == list(range(SHARDS))
+    merge(_plan(tmp_path, ranker)[0])
+
+
+def test_a_defect_of_a_worker_is_no_silence(trained: Workplace, options: list[str], tmp_path: Path) -> None:
+    finished(start(trained, *options, f"folder={tmp_path}", "action=plan"))
+    path = tmp_path / "plan" / "00003.tsv"
+    path.write_bytes(path.read_bytes()[:-9])
+    said = finished(start(trained, *options, f"folder={tmp_path}", "workers=2"), 1)
+    assert "00003.tsv is damaged" in said
+    assert "Traceback" not in said
