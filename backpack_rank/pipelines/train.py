@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs
@@ -26,6 +26,7 @@ from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.senses.specialised import specialised_senses
 from backpack_rank.training.adapters import merged
+from backpack_rank.training.checkpoints import Patience
 from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule
@@ -167,8 +168,8 @@ def _fit(
 ) -> float:
     # By effectiveness alone an early epoch may be best, before senses are set apart: then the last epoch counts.
     last = specialised_senses(module.ranker.config) is not None
-    stopping = [] if last else [EarlyStopping(MONITOR, mode="max", patience=settings.patience)]
-    trainer, best = fit(
+    stopping = [] if last else [Patience(MONITOR, settings.patience)]
+    fitted = fit(
         settings.trainer,
         folder,
         module,
@@ -179,9 +180,9 @@ def _fit(
         callbacks=[*stopping, *callbacks],
         resumed=resumed,
     )
-    best = float(trainer.callback_metrics[MONITOR]) if last else best
+    best = fitted.metrics.get(MONITOR, fitted.best) if last else fitted.best
     settings.specialisation.finalise(module.ranker, data.pair_tokenizer)
-    if trainer.is_global_zero:
+    if fitted.trainer.is_global_zero:
         with merged(module.ranker) as ranker:
             save_ranker(folder / RANKER, ranker, data.pair_tokenizer)
         log.info("%s %s %.4f; ranker saved to %s", "last" if last else "best", MONITOR, best, folder / RANKER)
