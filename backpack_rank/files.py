@@ -22,6 +22,8 @@ RANKER = "ranker"
 """In the folder of a training run: the saved ranker."""
 LAST = "checkpoints/last.ckpt"
 """In the folder of a training run: the state after the last epoch."""
+UNFINISHED = "UNFINISHED"
+"""In the folder of a run, an evaluation or a multirun until its results are whole."""
 CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
 _TEMPORARY = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -86,13 +86,13 @@ class ListwiseTraining:
         augmentation_of(self.augmentation, self.copies)
         ListwiseObjective(self.weight, self.language_model, self.noise)
 
-    def run(self, settings: TrainingSettings, folder: Path, resumed: bool = False) -> float:
+    def run(self, settings: TrainingSettings, folder: Path, start: Path | None = None) -> float:
         """Train a listwise ranker and save it to ``folder/ranker``.
 
         Args:
             settings: of the run.
             folder: of the run.
-            resumed: continue from the last checkpoint of the folder.
+            start: checkpoint to go on from.
 
         Returns:
             The best Kendall's tau of a sorting task, or the best nDCG@10 of a collection, on held-out lists.
@@ -125,7 +125,7 @@ class ListwiseTraining:
             monitor=NDCG if self.lists == COLLECTION else TAU,
             epochs=self.epochs,
             gradient_clip=self.gradient_clip,
-            resumed=resumed,
+            start=start,
         )
         if fitted.trainer.is_global_zero:
             measured = {name: fitted.metrics[name] for name in (TAU, NDCG)}

@@ -24,7 +24,6 @@ from backpack_rank.training.checkpoints import (
     BestEpoch,
     EarlierMetrics,
     LastEpoch,
-    newest_checkpoint,
     steps_of,
 )
 
@@ -89,7 +88,7 @@ def fit(
     epochs: int,
     gradient_clip: float | None,
     callbacks: Sequence[Callback] = (),
-    resumed: bool = False,
+    start: Path | None = None,
 ) -> Fitted:
     """Train, measure after every epoch, and leave the best weights in the module of the first process.
 
@@ -98,12 +97,8 @@ def fit(
         folder: of the run; gets ``checkpoints/`` and the logs.
         monitor: name of the logged measure that tells the best epoch, by its highest value.
         callbacks: beside checkpoints, learning rate and progress.
-        resumed: continue from the newest whole checkpoint of the folder.
-
-    Raises:
-        ValueError: a checkpoint holds more than weights and numbers.
+        start: checkpoint to go on from, see :func:`~backpack_rank.training.checkpoints.newest_checkpoint`.
     """
-    start = newest_checkpoint(folder) if resumed else None
     best, last = BestEpoch(folder, monitor), LastEpoch(folder / LAST)
     logger = _logger(settings, folder, start)
     trainer = L.Trainer(
@@ -133,13 +128,13 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
     """The logger of a run; the measures before the checkpoint it starts from are kept."""
     if settings.logger is None:
         return None
-    if start is None or int(os.environ.get("LOCAL_RANK") or 0) > 0:
-        return settings.logger(folder)
-    earlier = EarlierMetrics.read(folder, steps_of(start))
+    first = int(os.environ.get("LOCAL_RANK") or 0) == 0
+    earlier = EarlierMetrics.read(folder, steps_of(start)) if start is not None and first else None
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Previous log files in this directory will be deleted.*")
         logger = settings.logger(folder)
-        earlier.restore(logger)
+        if earlier is not None:
+            earlier.restore(logger)
     return logger
 
 

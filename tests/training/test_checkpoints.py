@@ -78,7 +78,7 @@ def trained(folder: Path, *callbacks: Callback, resumed: bool = False, epochs: i
         epochs=epochs,
         gradient_clip=None,
         callbacks=callbacks,
-        resumed=resumed,
+        start=newest_checkpoint(folder) if resumed else None,
     )
     return fitted, module.steps.item()
 
