@@ -9,13 +9,14 @@ import difflib
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from backpack_rank.files import resource_folder
+from backpack_rank.pipelines.stopping import one_line_when_stopped
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -106,17 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def train(arguments: Sequence[str] | None = None) -> None:
     """``python train.py``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if answered("train", given):
-        return
-    _run("train", given)
+    with one_line_when_stopped("train", given):
+        if not answered("train", given):
+            _run("train", given)
 
 
 def evaluate(arguments: Sequence[str] | None = None) -> None:
     """``python evaluate.py``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if answered("evaluate", given):
-        return
-    _run("evaluate", given)
+    with one_line_when_stopped("evaluate", given):
+        if not answered("evaluate", given):
+            _run("evaluate", given)
 
 
 def rerank(arguments: Sequence[str] | None = None) -> None:
@@ -280,38 +281,46 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
 
 def _run(script: str, arguments: list[str]) -> None:
     """Compose the configuration by Hydra and do the work."""
-    import hydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from backpack_rank.pipelines.errors import friendly_errors, run_safely
-    from backpack_rank.pipelines.output_folder import register_resolvers
+    from backpack_rank.pipelines import jobs, unfinished
+    from backpack_rank.pipelines.errors import friendly_errors
+    from backpack_rank.pipelines.output_folder import command_of, register_resolvers
+
+    if script == "rerank":
+        # Its plan, not Hydra's folder, says what is done and what is open.
+        _hydra(script, arguments, _rerank)
+        return
+    with friendly_errors():
+        command = command_of(script, arguments, str(_options(script)["output"]))
 
     def job(config: DictConfig) -> Any:
         state = HydraConfig.get()
-        folder = Path(state.runtime.output_dir)
-        if script == "train":
-            from backpack_rank.pipelines.train import train as train_ranker
-
-            with friendly_errors():  # what it gives, the best nDCG@10 on dev, is for a Hydra sweeper
-                return train_ranker(config, folder, list(state.overrides.task))
-        if script == "rerank":
-            from backpack_rank.pipelines.rerank import rerank as rerank_run
-
-            with friendly_errors():
-                return rerank_run(config)
-        from backpack_rank.pipelines.evaluate import evaluate as evaluate_ranker
-
+        folder, options = Path(state.runtime.output_dir), list(state.overrides.task)
         if state.mode == RunMode.MULTIRUN:
-            return run_safely(lambda: evaluate_ranker(config, folder, quiet=True))
-        with friendly_errors():
-            evaluate_ranker(config, folder)
-        return True
+            return jobs.one_of_several(script, config, folder, options, command)
+        return jobs.alone(script, config, folder, options)
 
-    register_resolvers()
-    flags = [argument for argument in arguments if argument in ("-m", "--multirun")]  # argparse wants them first
-    sys.argv = [_program(script), *flags, *(argument for argument in arguments if argument not in flags)]
+    register_resolvers(command)
+    _hydra(script, [*(["-m"] if command.multirun else []), *command.options], job)  # argparse wants flags first
+    for folder in unfinished.held():  # of a multirun whose jobs have all gone well
+        unfinished.finish(folder)
+
+
+def _hydra(script: str, arguments: list[str], job: Callable[[DictConfig], Any]) -> None:
+    import hydra
+
+    sys.argv = [_program(script), *arguments]
     hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
+
+
+def _rerank(config: DictConfig) -> None:
+    from backpack_rank.pipelines.errors import friendly_errors
+    from backpack_rank.pipelines.rerank import rerank as rerank_run
+
+    with friendly_errors():
+        rerank_run(config)
 
 
 def _refuse_renamed(mark: str, key: str, value: str | None) -> None:

@@ -1,28 +1,43 @@
-"""Reading and writing files: gzip by name, results that are complete or absent, and the cache folder."""
+"""Reading and writing files: gzip by name, results that are complete or absent, seals, and the cache folder."""
 
 from __future__ import annotations
 
+import errno
 import gzip
+import json
+import logging
+import mmap
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+import xxhash
+
+log = logging.getLogger(__name__)
 RANKER = "ranker"
 """In the folder of a training run: the saved ranker."""
 LAST = "checkpoints/last.ckpt"
 """In the folder of a training run: the state after the last epoch."""
+UNFINISHED = "UNFINISHED"
+"""In the folder of a run, an evaluation or a multirun until its results are whole."""
 CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
+_TEMPORARY = ".tmp"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def cache_dir() -> Path:
     """Folder for indexes, sense vectors and downloads: ``$BACKPACK_RANK_CACHE`` or ``~/.cache/backpack_rank``."""
-    folder = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "backpack_rank").expanduser()
+    folder = _cache_path()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _cache_path() -> Path:
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "backpack_rank").expanduser()
 
 
 def resource_folder(name: str) -> Path:
@@ -65,26 +80,130 @@ def hub_or_folder(name: str | Path) -> str:
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
+def atomic_path(path: str | Path, *, sealed: bool = False) -> Iterator[Path]:
     """Give a temporary sibling of ``path`` that takes its place when the block ends without an error.
 
     The sibling may be written as a file or made a folder. When the block raises, it is removed and what stood
     at ``path`` stays as it was, also when the last step (putting a folder in the place of another) fails.
-    The parent folder is created.
+    The parent folder is created. What is put in place is on the disk, not only in the system's memory.
+
+    Args:
+        sealed: write length and checksum of every file, for :func:`intact`: in a folder as ``seal.json``, beside a
+            file as ``NAME.seal``.
+
+    Raises:
+        DiskFullError: there is no space left; the file and what was written of it are named.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary = holder / path.name
+    holder: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=_TEMPORARY, dir=path.parent))
+        temporary = holder / path.name
         yield temporary
-        _sync(temporary)
+        if sealed:
+            seal(temporary)
+        else:
+            _sync(temporary)
+        if sealed and temporary.is_file():  # before the file: after a kill in between it does not fit what it is beside
+            os.replace(_seal_of(temporary), _seal_of(path))
         if temporary.is_dir() and path.exists():
             _replace_folder(temporary, path, holder / f"{path.name}.previous")
         else:
             os.replace(temporary, path)
+        _sync_entries(path.parent)
+    except OSError as error:
+        if error.errno not in _FULL or isinstance(error, DiskFullError):
+            raise
+        raise DiskFullError(error.errno, path, 0 if holder is None else _bytes_in(holder)) from error
     finally:
-        shutil.rmtree(holder, ignore_errors=True)
+        if holder is not None:
+            shutil.rmtree(holder, ignore_errors=True)
+
+
+class DiskFullError(OSError):
+    """There is no space left for a file; its sentence says how much it had and what to do."""
+
+    def __init__(self, number: int, path: Path, written: int) -> None:
+        """``number`` is the system's, ``written`` how many bytes found room before."""
+        super().__init__(number, os.strerror(number), str(path))
+        self.written = written
+
+    def __str__(self) -> str:
+        free = shutil.disk_usage(next(folder for folder in Path(self.filename).parents if folder.exists())).free
+        option = f"{CACHE_VARIABLE}=" if Path(self.filename).is_relative_to(_cache_path()) else "output="
+        return (
+            f"{self.filename} could not be written: {self.strerror} ({_size(self.written)} of it were written, "
+            f"{_size(free)} are free on its disk); free some, or give {option}FOLDER on another disk"
+        )
+
+
+def remove_leftovers(folder: str | Path) -> int:
+    """Remove what killed processes left of :func:`atomic_path` anywhere in a folder that nobody writes to now."""
+    found = [path for path in Path(folder).rglob(f".*{_TEMPORARY}") if path.is_dir()]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(found)
+
+
+def seal(path: Path) -> None:
+    """Write length and checksum of a file, or of every file in a folder, for :func:`intact`."""
+    own = _seal_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file != own) if path.is_dir() else [path]
+    start = path if path.is_dir() else path.parent
+    sums = {file.relative_to(start).as_posix(): [file.stat().st_size, _checksum(file)] for file in files}
+    own.write_text(json.dumps(sums), encoding="utf-8")
+    _sync(path)
+
+
+def damage(path: str | Path) -> str | None:
+    """What is wrong with what :func:`atomic_path` wrote and sealed, as the end of a sentence; None when it is whole.
+
+    Raises:
+        FileNotFoundError: there is nothing at ``path``.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    try:
+        sums: dict[str, list] = json.loads(_seal_of(path).read_text(encoding="utf-8"))
+        for name, (size, checksum) in sums.items():
+            file = path / name if path.is_dir() else path
+            if file.stat().st_size != size:
+                return f"{name} has {file.stat().st_size} bytes in place of {size}"
+            if _checksum(file) != checksum:
+                return f"the bytes of {name} have changed"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (ValueError, TypeError, AttributeError):  # bad JSON and bad UTF-8 are ValueErrors
+        return f"{_seal_of(path).name} cannot be read"
+    return None
+
+
+def intact(path: str | Path) -> bool:
+    """Whether a sealed file or folder is there and as it was written; a damaged one is removed, with a line in the log.
+
+    Whoever calls it holds the lock of that file, and makes it anew.
+    """
+    path = Path(path)
+    try:
+        why = damage(path)
+    except FileNotFoundError:
+        return False
+    if why is not None:
+        log.warning("%s is damaged (%s) and is made anew", path, why)
+        remove_sealed(path)
+    return why is None
+
+
+def remove_sealed(path: Path) -> None:
+    """Remove a sealed file or folder; one that is gone already, or cannot be removed, is left."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    for part in (path, _seal_of(path)):
+        with suppress(OSError):
+            part.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -111,8 +230,50 @@ def _replace_folder(temporary: Path, path: Path, previous: Path) -> None:
         raise
 
 
+def _seal_of(path: Path) -> Path:
+    return path / "seal.json" if path.is_dir() else path.with_name(f"{path.name}.seal")
+
+
+def checksum(data: bytes) -> str:
+    """XXH3, 64 bits, of some bytes: it finds damage, and keeps nobody out."""
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def _checksum(file: Path) -> str:
+    with open(file, "rb") as handle:
+        if os.fstat(handle.fileno()).st_size == 0:  # which cannot be mapped
+            return checksum(b"")
+        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return xxhash.xxh3_64_hexdigest(content)
+
+
 def _sync(path: Path) -> None:
-    if not path.is_file():
-        return
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())
+    """Every file below a path, or the file itself and its seal, to the disk."""
+    for file in [path, _seal_of(path)] if path.is_file() else path.rglob("*"):
+        if file.is_file():
+            with open(file, "rb") as handle:
+                os.fsync(handle.fileno())
+        elif file.is_dir():
+            _sync_entries(file)
+
+
+def _sync_entries(folder: Path) -> None:
+    """Names in a folder to the disk, where the system knows how (Windows does not)."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _size(number: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"

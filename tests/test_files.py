@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import xxhash
 
-from backpack_rank.files import atomic_path, cache_dir, hub_or_folder, open_text, write_text
+from backpack_rank.files import (
+    atomic_path,
+    cache_dir,
+    damage,
+    hub_or_folder,
+    intact,
+    open_text,
+    remove_leftovers,
+    write_text,
+)
 
 
 def _disk_full() -> None:
@@ -151,3 +163,107 @@ def test_a_folder_may_be_relative_or_in_the_home_folder(tmp_path: Path, monkeypa
     for name in ("outputs/train/ranker", "./outputs", Path("outputs", "train")):
         assert hub_or_folder(name) == str(name)
     assert hub_or_folder("~/outputs") == str(tmp_path / "outputs")
+
+
+def _sealed_file(path: Path, data: bytes = b"0123456789") -> Path:
+    with atomic_path(path, sealed=True) as temporary:
+        temporary.write_bytes(data)
+    return path
+
+
+def _sealed_folder(path: Path) -> Path:
+    with atomic_path(path, sealed=True) as temporary:
+        (temporary / "parts").mkdir(parents=True)
+        (temporary / "parts" / "one").write_bytes(b"0123456789")
+        (temporary / "empty").touch()
+    return path
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [_cut, _zero, _flip, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("which", ["data", "seal"])
+def test_any_damage_to_a_sealed_file_or_folder_is_seen_and_makes_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Path], object], which: str
+) -> None:
+    file, folder = _sealed_file(tmp_path / "senses.npy"), _sealed_folder(tmp_path / "index")
+    assert damage(file) is None
+    assert damage(folder) is None
+    assert intact(file)
+    assert intact(folder)
+    harm(file if which == "data" else tmp_path / "senses.npy.seal")
+    harm(folder / "parts" / "one" if which == "data" else folder / "seal.json")
+    for path in (file, folder):
+        there = path.exists()
+        assert not intact(path)
+        assert not path.exists()
+        assert caplog.text.count(f"{path} is damaged") == there
+        assert not intact(path), "what is gone is no damage"
+        assert caplog.text.count(f"{path} is damaged") == there
+    assert intact(_sealed_file(tmp_path / "senses.npy", b"anew"))
+
+
+def test_the_checksum_is_xxh3(tmp_path: Path) -> None:
+    seal = json.loads((_sealed_folder(tmp_path / "index") / "seal.json").read_text())
+    # Of nothing: the published test vector of XXH3_64bits.
+    assert seal == {"empty": [0, "2d06800538d394c2"], "parts/one": [10, xxhash.xxh3_64(b"0123456789").hexdigest()]}
+
+
+def test_a_kill_between_seal_and_file_counts_as_damage(tmp_path: Path) -> None:
+    path = _sealed_file(tmp_path / "senses.npy")
+    other = _sealed_file(tmp_path / "other" / "senses.npy", b"of the next version")
+    os.replace(other.with_name("senses.npy.seal"), path.with_name("senses.npy.seal"))
+    assert damage(path) == "senses.npy has 10 bytes in place of 19"
+
+
+def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "run" / ".hydra").mkdir(parents=True)
+    script = (
+        "import os, signal, sys\n"
+        "from backpack_rank.files import atomic_path\n"
+        "with atomic_path(sys.argv[1]) as temporary:\n"
+        "    temporary.mkdir()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "run" / "checkpoints" / "ranker")], check=False)
+    assert len(os.listdir(tmp_path / "run" / "checkpoints")) == 1
+    assert remove_leftovers(tmp_path) == 1
+    assert os.listdir(tmp_path / "run" / "checkpoints") == []
+    assert (tmp_path / "run" / ".hydra").is_dir()
+
+
+LIMITED = """
+import resource, signal, sys
+from backpack_rank.files import DiskFullError, write_text
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+try:
+    write_text(sys.argv[1], "x" * 5_000_000)
+except DiskFullError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("folder", "option"), [("outputs", "output=FOLDER"), ("cache", "BACKPACK_RANK_CACHE=FOLDER")])
+def test_no_space_is_one_sentence_with_file_size_and_what_to_do(tmp_path: Path, folder: str, option: str) -> None:
+    target = tmp_path / folder / "runs" / "a.run"
+    environment = {**os.environ, "BACKPACK_RANK_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(target)], capture_output=True, text=True, check=True, env=environment
+    )
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"{target} could not be written: File too large (2 MB of it were written, ")
+    assert line.endswith(f"or give {option} on another disk")
+    assert os.listdir(target.parent) == []

@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
 from backpack_rank.data.trec import check_id, fail, is_jsonl, json_record, numbered_bytes
-from backpack_rank.files import atomic_path, cache_dir
+from backpack_rank.files import atomic_path, cache_dir, intact
 from backpack_rank.progress import Progress
 
 MEMORY_LIMIT = 64 * 2**20
@@ -197,11 +197,9 @@ class _Index:
 def _ensure_index(path: Path) -> Path:
     folder = cache_dir() / "documents" / _index_name(path)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.is_dir():
-        return folder
     with FileLock(f"{folder}.lock"):  # parallel jobs wait for the first one
-        if not folder.is_dir():
-            with atomic_path(folder) as temporary:
+        if not intact(folder):
+            with atomic_path(folder, sealed=True) as temporary:
                 temporary.mkdir()
                 _build_index(path, temporary)
                 if _index_name(path) != folder.name:

@@ -24,7 +24,7 @@ from filelock import FileLock
 from requests.adapters import HTTPAdapter
 
 from backpack_rank.checks import above, at_least
-from backpack_rank.files import write_text
+from backpack_rank.files import checksum, write_text
 
 _FORM = 1
 """Counted up when the form of the files changes; older ones are then asked for anew."""
@@ -82,7 +82,10 @@ class ResponseStore:
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["key"] != key:
                 raise ValueError(f"it belongs to {record['key']!r}")
-            return Answer(**record["answer"])
+            answer = Answer(**record["answer"])
+            if record.get("checksum", _checksum(answer)) != _checksum(answer):  # older files have none
+                raise ValueError("its checksum is another one")
+            return answer
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:  # bad JSON and bad UTF-8 are ValueErrors
@@ -91,7 +94,7 @@ class ResponseStore:
 
     def write(self, key: str, answer: Answer) -> None:
         """Keep an answer, whole or not at all."""
-        record = {"key": key, "answer": asdict(answer)}
+        record = {"key": key, "answer": asdict(answer), "checksum": _checksum(answer)}
         write_text(self._path(key), json.dumps(record, ensure_ascii=True) + "\n")
 
     @contextmanager
@@ -107,6 +110,10 @@ class ResponseStore:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
+
+
+def _checksum(answer: Answer) -> str:
+    return checksum(json.dumps(asdict(answer)).encode())
 
 
 def _is_count(value: object) -> bool:

@@ -31,6 +31,7 @@ from backpack_rank.pipelines.report import (
     write_evaluation_page,
     write_gaps_by,
 )
+from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
 from backpack_rank.reporting.comparison import distinct_labels, print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
@@ -61,6 +62,19 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
     settings = EvaluationSettings.of(config)
     _check_options(settings)
     return instantiate(config.task, _convert_="all").run(settings, folder, quiet)
+
+
+def has_results(config: DictConfig, folder: Path) -> bool:
+    """Whether a finished evaluation in a folder is what this configuration asks for, of the ranker as it is now."""
+    file = folder / CONFIG
+    if not file.is_file():
+        return False
+    settings = EvaluationSettings.of(config)
+    if settings.runs is not None or settings.listwise is not None:
+        return file.read_text(encoding="utf-8") == settings.saved_text()
+    checkpoint = settings.find_ranker()
+    newer = isinstance(checkpoint, Path) and (checkpoint / "config.json").stat().st_mtime > file.stat().st_mtime
+    return not newer and file.read_text(encoding="utf-8") == settings.saved_text(checkpoint)
 
 
 @dataclass(frozen=True)

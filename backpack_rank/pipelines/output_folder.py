@@ -1,57 +1,119 @@
-"""Folders of runs: a new one for every run, and that of an interrupted run to go on with."""
+"""Folders of results: a new one for every run, that of an interrupted one to go on with, and links to the last ones."""
 
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from backpack_rank.files import LAST, RANKER
+from backpack_rank.files import UNFINISHED
+from backpack_rank.pipelines import unfinished
+from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options
+from backpack_rank.pipelines.unfinished import Unfinished
+
+_NO = ("false", "no", "off", "null", "0", "")
+_made: dict[str, str] = {}  # once made, it is the folder of this process
 
 
-def register_resolvers() -> None:
-    """Make ``${new_folder:path}`` and ``${run_folder:path,resume}`` known; call it before ``@hydra.main`` composes."""
-    for name, resolver in (("new_folder", new_folder), ("run_folder", run_folder)):
-        OmegaConf.register_new_resolver(name, resolver, use_cache=True, replace=True)
+@dataclass(frozen=True)
+class Command:
+    """What is to run.
+
+    Attributes:
+        options: of the command line for Hydra, without ``-m``.
+        multirun: with ``-m``.
+        resumed: folder to go on in, or None.
+    """
+
+    options: tuple[str, ...]
+    multirun: bool = False
+    resumed: Path | None = None
 
 
-@cache  # once made, it is the folder of this process
-def new_folder(path: str) -> str:
-    """Make a folder that no other process has; where it exists, with a number behind it: ``path_2``, ``path_3`` ..."""
+def register_resolvers(command: Command | None = None) -> None:
+    """Make ``${new_folder:path}`` known, in every process that composes; call it before ``@hydra.main`` does."""
+    resolver = partial(new_folder, command=command or Command(()))
+    OmegaConf.register_new_resolver("new_folder", resolver, use_cache=True, replace=True)
+
+
+def new_folder(path: str, command: Command) -> str:
+    """Make a folder that no other process has; where it exists, with a number behind it: ``path_2``, ``path_3`` ...
+
+    A command that goes on has its folder already.
+    """
+    if command.resumed is not None:
+        return str(command.resumed)
     number = 1
-    while True:
+    while path not in _made:
         folder = path if number == 1 else f"{path}_{number}"
         try:
             os.makedirs(folder)
         except FileExistsError:
             number += 1
         else:
-            return folder
+            _made[path] = folder
+            unfinished.claim(folder, command.options, command.multirun)
+    return _made[path]
 
 
-def run_folder(path: str, resume: bool | str) -> str:
-    """The folder of a training run: a new one, or that of the run to continue.
+def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
+    """The command of a command line. ``resume`` becomes the folder to go on in, with the options it was begun with.
 
     Args:
-        path: of a new folder, ``OUTPUT/train/NAME``.
-        resume: False, True (the last interrupted run below ``OUTPUT/train``), or the folder of a run.
+        script: ``train`` or ``evaluate``.
+        arguments: of the command line.
+        output: where results go unless ``output=`` says otherwise.
 
     Raises:
-        FileNotFoundError: there is no interrupted run to continue.
+        FileNotFoundError: there is nothing to resume.
+        ValueError: a process is at work on it, or it was begun with other options.
     """
-    if not resume:
-        return new_folder(path)
-    runs = Path(path).parent
-    if isinstance(resume, str) and resume.lower() != "true":
-        if not (Path(resume) / LAST).is_file():
-            raise FileNotFoundError(f"resume={resume}: {Path(resume) / LAST} is missing, so nothing can be continued")
-        return resume
-    interrupted = [path.parent.parent for path in runs.glob(f"**/{LAST}") if not (path.parent.parent / RANKER).is_dir()]
-    if not interrupted:
-        raise FileNotFoundError(
-            f"resume=true: no interrupted run with a {LAST} lies below {runs}; "
-            "finished runs are not continued, and a run writes its first checkpoint after its first epoch"
-        )
-    return str(max(interrupted, key=lambda folder: (folder / LAST).stat().st_mtime))
+    multirun = any(argument in ("-m", "--multirun") for argument in arguments)
+    options = [argument for argument in arguments if argument not in ("-m", "--multirun")]
+    given = [option.partition("=")[2].strip("'\"") for option in options if option.startswith("resume=")]
+    if not given or given[-1].lower() in _NO or "LOCAL_RANK" in os.environ:  # further processes of a run have theirs
+        return Command(tuple(options), multirun)
+    options = [option for option in options if not option.startswith("resume=")]
+    output = next((option.partition("=")[2] for option in reversed(options) if option.startswith("output=")), output)
+    found = _found(script, given[-1], Path(output), options, multirun)
+    unfinished.claim(found.folder, found.options or options, found.multirun)
+    if script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file():
+        return Command((*options, f"resume='{found.folder}'"), False, found.folder)
+    if not comparable(options):
+        options += _begun_with(found, options)
+    return Command(tuple(options), found.multirun, found.folder)
+
+
+def _found(script: str, given: str, output: Path, options: Sequence[str], multirun: bool) -> Unfinished:
+    if given.lower() in ("true", "yes", "on", "1"):
+        roots = [output / "train"] if script == "train" else [output / "evaluate", output / "sweep"]
+        return unfinished.find(roots, comparable(options), multirun)
+    if (found := Unfinished.read(Path(given))) is None:
+        what = "is finished" if Path(given).is_dir() else "is no folder"
+        raise FileNotFoundError(f"resume={given}: it {what}, so there is nothing to resume")
+    known = found.folder / OVERRIDES  # of which a training run refuses others itself
+    if comparable(options) not in ([], comparable(found.options)) and not known.is_file():
+        raise ValueError(f"resume={found} was begun with other options than {' '.join(comparable(options))}")
+    return found
+
+
+def _begun_with(found: Unfinished, options: Sequence[str]) -> list[str]:
+    """Options of an unfinished folder, as far as they only choose files of conf/ and plain values."""
+    own = [option for option in found.options if not (option.startswith("output=") and options)]
+    where = f"resume={found.folder}: give the options again that it was begun with, because in its {UNFINISHED}"
+    return safe_options(own, where)
+
+
+def link_latest(output: str | Path, kind: str, folder: str | Path) -> None:
+    """Let ``OUTPUT/latest/KIND`` point to a folder, where the system has such links."""
+    link = Path(output) / "latest" / kind
+    temporary = link.with_name(f".{kind}.{os.getpid()}")
+    with suppress(OSError):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary.symlink_to(os.path.relpath(folder, link.parent))
+        os.replace(temporary, link)

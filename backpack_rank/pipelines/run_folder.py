@@ -7,7 +7,7 @@ A folder with weights may come from anybody. Nothing found in it is instantiated
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -85,6 +85,16 @@ def _plain_part(node: dict) -> dict[str, Any]:
     return kept
 
 
+def comparable(options: Iterable[str]) -> list[str]:
+    """Options in an order of their own, without those that say where and whether to go on."""
+    return sorted(option for option in options if not option.lstrip("+").startswith(("resume=", "output=")))
+
+
+def saved_overrides(folder: Path) -> list[str]:
+    """The options that a run was started with. Raises ``ValueError`` for those that :func:`run_config` refuses."""
+    return _overrides(folder / OVERRIDES, ())
+
+
 def _overrides(file: Path, only: Sequence[str]) -> list[str]:
     if not file.is_file():
         raise ValueError(f"{file} is missing")
@@ -94,17 +104,31 @@ def _overrides(file: Path, only: Sequence[str]) -> list[str]:
         raise ValueError(f"{file} is not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(given, list) or not all(isinstance(option, str) for option in given):
         raise ValueError(f"{file} is no list of options")
+    return safe_options(given, str(file), only)
+
+
+def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> list[str]:
+    """Options that were found in a folder, if all of them only choose files of conf/ and set plain values.
+
+    Args:
+        given: as they stood on a command line.
+        where: they were found; begins the sentence of an error.
+        only: as for :func:`run_config`.
+
+    Raises:
+        ValueError: one of them does more, or is no option.
+    """
     try:
-        parsed = OverridesParser.create().parse_overrides(given)
+        parsed = OverridesParser.create().parse_overrides(list(given))
     except HydraException as error:
-        raise ValueError(f"{file}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{where}: {str(error).splitlines()[0]}") from error
     kept = []
     for option in parsed:
         first = re.split(r"[./@]", option.key_or_group, maxsplit=1)[0]
         if only and first not in only:
             continue
         if not _is_safe(option):
-            raise ValueError(f"{file}: {option.input_line} is neither a name of conf/ nor a plain value")
+            raise ValueError(f"{where}: {option.input_line} is neither a name of conf/ nor a plain value")
         kept.append(str(option.input_line))
     return kept
 
@@ -116,8 +140,18 @@ def _is_safe(option: Override) -> bool:
         return False
     value = None if option.is_delete() else option.value()
     group = resource_folder("conf") / option.key_or_group
-    if value is None or not group.is_dir():
-        return _is_plain(value)
+    if option.is_sweep_override():  # of a multirun: several values
+        if not isinstance(value, ChoiceSweep):
+            return not isinstance(value, Glob)  # intervals and ranges are numbers
+        values: list[Any] = value.list
+    else:
+        values = [value]
+    if not group.is_dir():
+        return all(map(_is_plain, values))
+    return all(one is None or _is_choice(group, one) for one in values)
+
+
+def _is_choice(group: Path, value: Any) -> bool:
     return isinstance(value, str) and _CHOICE.fullmatch(value) is not None and (group / f"{value}.yaml").is_file()
 
 

@@ -202,13 +202,17 @@ class EvaluationSettings:
 
     def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:
         """Write ``config.yaml``, every value resolved, with the data of a checkpoint where it was taken from there."""
+        write_text(Path(folder) / CONFIG, self.saved_text(checkpoint))
+
+    def saved_text(self, checkpoint: Path | str | None = None) -> str:
+        """What :meth:`save` writes."""
         options = OmegaConf.to_container(self.config)
         assert isinstance(options, dict)
         if self.chosen_dataset is None and checkpoint is not None:
             names = ("data", "first_stage")
             nodes = zip(names, self._data_of(checkpoint), strict=True)
             options |= {name: node and OmegaConf.to_container(node, resolve=True) for name, node in nodes}
-        write_text(Path(folder) / CONFIG, OmegaConf.to_yaml(OmegaConf.create(options), resolve=True))
+        return OmegaConf.to_yaml(OmegaConf.create(options), resolve=True)
 
     @property
     def text(self) -> str:

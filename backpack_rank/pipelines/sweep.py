@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from backpack_rank.evaluation.results import PerQuery, Summary
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
+from backpack_rank.pipelines.output_folder import link_latest
 from backpack_rank.pipelines.sweep_page import write_sweep_page
 from backpack_rank.reporting.measure_files import read_per_query
 from backpack_rank.reporting.sweep import (
@@ -51,6 +52,7 @@ class SweepReport(Callback):
         if self._failed:
             log.error("%d of %d jobs failed; what they said is above and in their folders", self._failed, self._jobs)
             raise SystemExit(1)
+        link_latest(config.output, "sweep", folder)
 
 
 def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:

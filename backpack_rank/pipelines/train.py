@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs
@@ -21,11 +21,12 @@ from backpack_rank.models.factory import Ranker, load_ranker, make_pair_tokenize
 from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
 from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.pipelines.libraries import quiet_libraries
-from backpack_rank.pipelines.run_folder import save_overrides
+from backpack_rank.pipelines.run_folder import OVERRIDES, save_overrides
 from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.senses.specialised import specialised_senses
 from backpack_rank.training.adapters import merged
+from backpack_rank.training.checkpoints import Patience, newest_checkpoint
 from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule
@@ -48,21 +49,29 @@ def train(config: DictConfig, folder: Path, changed: Sequence[str]) -> float:
         The best nDCG@10 on the dev split; of another task what it gives.
     """
     quiet_libraries()
-    resumed = bool(config.resume)
-    settings = TrainingSettings.resumed(folder, changed) if resumed else TrainingSettings.of(config, changed)
-    L.seed_everything(settings.seed, workers=True, verbose=False)
-    if resumed:
-        log.info("continuing %s", folder)
+    start = None
+    if config.resume and (folder / OVERRIDES).is_file():
+        start = newest_checkpoint(folder)
+        settings = TrainingSettings.resumed(folder, changed, started=start is not None)
+        log.info("continuing %s", folder) if start else log.info("%s has no whole epoch and starts anew", folder)
     else:
+        settings = TrainingSettings.of(config, changed)
         settings.save(folder)
-        save_overrides(folder, changed)
+        save_overrides(folder, [option for option in changed if not option.startswith("resume=")])
+    L.seed_everything(settings.seed, workers=True, verbose=False)
     if (task := settings.task) is not None:
-        return task.run(settings, folder, resumed)
-    return train_ranker(settings, folder, resumed)
+        return task.run(settings, folder, start)
+    return train_ranker(settings, folder, start)
 
 
-def train_ranker(settings: TrainingSettings, folder: Path, resumed: bool = False) -> float:
-    """Train a ranker on lists of documents and save it; gives the best nDCG@10 on the dev split."""
+def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = None) -> float:
+    """Train a ranker on lists of documents and save it; gives the best nDCG@10 on the dev split.
+
+    Args:
+        settings: of the run.
+        folder: of the run.
+        start: checkpoint to go on from.
+    """
     # Every wrong option is an error before anything is loaded.
     source, specialisation, beginning = settings.teacher, settings.specialisation, settings.beginning
     ranking_loss, adapter, freezing, trainer = settings.loss, settings.adapter, settings.freezing, settings.trainer
@@ -78,7 +87,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, resumed: bool = False
     material = StudentData(collection, candidates, lists, settings.epochs, folder, trainer.device)
     # Before any trainer: further processes start with the first one and then find the teacher's scores.
     teacher, terms = prepare_teacher(source, material)
-    if not resumed and settings.checkpoint is None:
+    if start is None and settings.checkpoint is None:
         beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         pretrain(settings, ranker, pair_tokenizer, collection, folder)
     terms += _specialised(settings, folder, ranker, pair_tokenizer, terms)
@@ -96,7 +105,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, resumed: bool = False
     adapter.apply(ranker)
     callbacks = freezing.apply(ranker)
     module = RankingModule(ranker, settings.optimisation, dev_pairs, settings.seed, terms, ranking_loss)
-    return _fit(settings, folder, module, data, callbacks, resumed)
+    return _fit(settings, folder, module, data, callbacks, start)
 
 
 def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, PairTokenizer]:
@@ -163,12 +172,12 @@ def _fit(
     module: RankingModule,
     data: RankingData,
     callbacks: list[Callback],
-    resumed: bool,
+    start: Path | None,
 ) -> float:
     # By effectiveness alone an early epoch may be best, before senses are set apart: then the last epoch counts.
     last = specialised_senses(module.ranker.config) is not None
-    stopping = [] if last else [EarlyStopping(MONITOR, mode="max", patience=settings.patience)]
-    trainer, best = fit(
+    stopping = [] if last else [Patience(MONITOR, settings.patience)]
+    fitted = fit(
         settings.trainer,
         folder,
         module,
@@ -177,11 +186,11 @@ def _fit(
         epochs=settings.epochs,
         gradient_clip=settings.trainer.gradient_clip,
         callbacks=[*stopping, *callbacks],
-        resumed=resumed,
+        start=start,
     )
-    best = float(trainer.callback_metrics[MONITOR]) if last else best
+    best = fitted.metrics.get(MONITOR, fitted.best) if last else fitted.best
     settings.specialisation.finalise(module.ranker, data.pair_tokenizer)
-    if trainer.is_global_zero:
+    if fitted.trainer.is_global_zero:
         with merged(module.ranker) as ranker:
             save_ranker(folder / RANKER, ranker, data.pair_tokenizer)
         log.info("%s %s %.4f; ranker saved to %s", "last" if last else "best", MONITOR, best, folder / RANKER)

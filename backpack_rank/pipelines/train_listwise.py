@@ -86,13 +86,13 @@ class ListwiseTraining:
         augmentation_of(self.augmentation, self.copies)
         ListwiseObjective(self.weight, self.language_model, self.noise)
 
-    def run(self, settings: TrainingSettings, folder: Path, resumed: bool = False) -> float:
+    def run(self, settings: TrainingSettings, folder: Path, start: Path | None = None) -> float:
         """Train a listwise ranker and save it to ``folder/ranker``.
 
         Args:
             settings: of the run.
             folder: of the run.
-            resumed: continue from the last checkpoint of the folder.
+            start: checkpoint to go on from.
 
         Returns:
             The best Kendall's tau of a sorting task, or the best nDCG@10 of a collection, on held-out lists.
@@ -117,7 +117,7 @@ class ListwiseTraining:
         objective = self._objective(source, augmentation, data.train)
         self._prepare(settings.adapter, model)
         log.info("%s: %d lists in %d order(s) each", source.name, len(source), augmentation.copies)
-        trainer, best = fit(
+        fitted = fit(
             settings.trainer,
             folder,
             ListwiseModule(model, pair_tokenizer, self._optimisation(), objective, held_out, settings.seed),
@@ -125,12 +125,13 @@ class ListwiseTraining:
             monitor=NDCG if self.lists == COLLECTION else TAU,
             epochs=self.epochs,
             gradient_clip=self.gradient_clip,
-            resumed=resumed,
+            start=start,
         )
-        if trainer.is_global_zero:
-            measured = {name: float(trainer.callback_metrics[name]) for name in (TAU, NDCG)}
-            self._save(folder, model, pair_tokenizer, source, held_out, best, measured, trainer.global_step)
-        return best
+        if fitted.trainer.is_global_zero:
+            measured = {name: fitted.metrics[name] for name in (TAU, NDCG)}
+            steps = fitted.trainer.global_step
+            self._save(folder, model, pair_tokenizer, source, held_out, fitted.best, measured, steps)
+        return fitted.best
 
     def _lists(self, seed: int) -> ListwiseDataConfig:
         return ListwiseDataConfig(self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed)
@@ -193,16 +194,6 @@ class ListwiseTraining:
     ) -> None:
         if self.gradient_checkpointing:
             model.gradient_checkpointing_disable()
-        with merged(cast(Ranker, model)) as plain:
-            save_listwise(
-                folder / RANKER,
-                plain,
-                pair_tokenizer.tokenizer,
-                pair_tokenizer.prompt,
-                "first_token",
-                self.size,
-                pair_tokenizer.max_length,
-            )
         summary: dict[str, Any] = {
             "format": FORMAT,
             "best": best,
@@ -216,6 +207,16 @@ class ListwiseTraining:
             "vocabulary": len(pair_tokenizer.tokenizer),
         }
         write_text(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        with merged(cast(Ranker, model)) as plain:  # last: a run with a ranker is complete
+            save_listwise(
+                folder / RANKER,
+                plain,
+                pair_tokenizer.tokenizer,
+                pair_tokenizer.prompt,
+                "first_token",
+                self.size,
+                pair_tokenizer.max_length,
+            )
         log.info("best on held-out lists %.4f; ranker saved to %s", best, folder / RANKER)
         # What only an interrupted run needs: resume=true takes a run with a last checkpoint for interrupted.
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)

@@ -20,7 +20,7 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
 from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
-from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
+from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
 from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
 from backpack_rank.training.freezing import FrozenParts
@@ -62,20 +62,26 @@ class TrainingSettings:
         return settings
 
     @classmethod
-    def resumed(cls, folder: Path, changed: Sequence[str]) -> TrainingSettings:
+    def resumed(cls, folder: Path, changed: Sequence[str], started: bool = True) -> TrainingSettings:
         """Of an interrupted run; only where it runs may change.
+
+        Args:
+            folder: of the run.
+            changed: options of the command line; those that the run was started with may stand there again.
+            started: its training has begun, and with it what is chosen before the first step.
 
         Raises:
             ValueError: any other option is given, or the folder does not say how the run was started.
         """
-        refused = [option for option in changed if not option.lstrip("+").startswith(("resume=", "output="))]
+        config, begun_with = run_config(folder), saved_overrides(folder)
+        refused = [option for option in comparable(changed) if option not in begun_with]
         if refused:
             raise ValueError(
                 f"resume continues {folder} with the options it was started with; leave out {', '.join(refused)}"
             )
-        settings = cls.of(run_config(folder))
+        settings = cls.of(config)
         # Which senses hold an attribute was chosen before the first step.
-        senses = (plain_values(folder).get("specialise") or {}).get("senses")
+        senses = (plain_values(folder).get("specialise") or {}).get("senses") if started else None
         return settings if senses is None else settings.with_senses(senses)
 
     def with_senses(self, senses: Sequence[int]) -> TrainingSettings:

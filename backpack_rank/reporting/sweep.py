@@ -17,7 +17,7 @@ from rich.text import Text
 
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE, PairedTest
-from backpack_rank.files import write_text
+from backpack_rank.files import UNFINISHED, write_text
 from backpack_rank.reporting.measure_files import MEASURE_COLUMNS, measure_lines, read_json, system_payload
 from backpack_rank.reporting.report_tables import describe
 from backpack_rank.reporting.setting import Setting
@@ -147,7 +147,8 @@ class Sweep:
 def collect_sweep(folder: str | Path) -> Sweep:
     """Read ``measures.json`` of every job below the folder of a multirun.
 
-    A job is a folder, at any depth, with Hydra's ``.hydra`` or with a ``measures.json``.
+    A job is a folder, at any depth, with Hydra's ``.hydra`` or with a ``measures.json``. One that is marked as
+    unfinished counts as one without measures.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -158,7 +159,7 @@ def collect_sweep(folder: str | Path) -> Sweep:
         raise FileNotFoundError(f"there is no folder {folder} of a multirun")
     found = {path.parent for name in (".hydra", MEASURES_FILE) for path in folder.rglob(name)} - {folder}
     jobs = sorted(found, key=lambda job: job.relative_to(folder).as_posix())
-    done = [job for job in jobs if (job / MEASURES_FILE).is_file()]
+    done = [job for job in jobs if (job / MEASURES_FILE).is_file() and not (job / UNFINISHED).exists()]
     failed = tuple(job.relative_to(folder).as_posix() for job in jobs if job not in done)
     if not done:
         names = f": {', '.join(failed)}" if failed else ""

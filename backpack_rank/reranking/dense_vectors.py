@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import DocumentStore, Queries
-from backpack_rank.files import reserve_space, write_text
+from backpack_rank.files import intact, reserve_space, seal, write_text
 from backpack_rank.models.rankers import DualEncoderForRanking, DualPairTokenizer
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import Scorer
@@ -59,9 +59,10 @@ class DocumentVectors:
         final, partial = folder / key, folder / f"{key}.partial"
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f"{key}.lock"):
-            if not final.is_dir():
+            if not intact(final):
                 _encode(documents, encoding, partial)
                 write_text(partial / _SETTINGS, json.dumps(settings, indent=2) + "\n")
+                seal(partial)
                 os.replace(partial, final)
             else:
                 log.info("vectors of %d documents taken from %s", len(documents), final)
@@ -149,7 +150,10 @@ def _started(folder: Path, shape: tuple[int, int]) -> tuple[np.memmap, int]:
     """The array to fill, and how many of its rows are filled already."""
     done = folder / _DONE
     if done.is_file():
-        return np.lib.format.open_memmap(folder / _VECTORS, mode="r+"), int(done.read_text())
+        try:
+            return np.lib.format.open_memmap(folder / _VECTORS, mode="r+"), int(done.read_text())
+        except (OSError, ValueError) as error:
+            log.warning("%s is damaged (%s), so all documents are encoded anew", folder, error)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     vectors = np.lib.format.open_memmap(folder / _VECTORS, mode="w+", dtype=np.float16, shape=shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from backpack_rank.data.passages import PassageList
-from backpack_rank.files import write_text
+from backpack_rank.files import checksum, write_text
 from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking
 from backpack_rank.progress import Progress
 
@@ -42,7 +43,7 @@ class RankingCache:
         return self._known[self._key(one)]
 
     def add(self, lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> None:
-        """Keep rankings and append them to the file."""
+        """Keep rankings and append them to the file; they are on the disk when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as handle:
             for one, ranking in zip(lists, rankings, strict=True):
@@ -56,26 +57,35 @@ class RankingCache:
                     "named": ranking.num_ranked,
                     "scores": None if ranking.scores is None else ranking.scores.tolist(),
                 }
-                handle.write(json.dumps(line) + "\n")
+                handle.write(json.dumps({**line, "checksum": _checksum(line)}) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
 
     def _key(self, one: PassageList) -> str:
         parts = json.dumps([self._settings, one.query, one.passages, one.ids, one.query_id])
         return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
     def _read(self) -> None:
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        for number, line in enumerate(lines, start=1):
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        whole = []
+        for line in lines:
             try:
                 row = json.loads(line)
+                if row.pop("checksum", None) not in (None, _checksum(row)):  # older files have none
+                    continue
                 scores = None if row["scores"] is None else np.array(row["scores"])
                 self._known[row["key"]] = Ranking(np.array(row["order"]), scores, row["named"])
-            except (ValueError, KeyError, TypeError) as error:
-                if number < len(lines):
-                    raise ValueError(
-                        f"{self.path}:{number} is no saved ranking ({error}); remove the file to rank anew"
-                    ) from error
-                log.warning("%s: the last line is cut off and is ranked again", self.path)
-                write_text(self.path, "".join(lines[:-1]))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+            whole.append(line.rstrip("\n") + "\n")  # a kill may have kept the end of the last line
+        if len(whole) < len(lines):
+            log.warning("%s: %d damaged lines are left out and ranked again", self.path, len(lines) - len(whole))
+        if whole != lines:
+            write_text(self.path, "".join(whole))
+
+
+def _checksum(line: Mapping[str, Any]) -> str:
+    return checksum(json.dumps(line).encode())
 
 
 class CachedRanker(RankerWrapper):

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,18 @@ import torch
 from filelock import FileLock, Timeout
 from torch import nn
 
-from backpack_rank.files import atomic_path, reserve_space
+from backpack_rank.files import atomic_path, intact, remove_sealed, reserve_space
 
 log = logging.getLogger(__name__)
 GB = 1024**3
+
+
+class _FillError(Exception):
+    """What fills an array had an error of its own."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 @dataclass(frozen=True)
@@ -41,10 +50,10 @@ class SenseCache:
         """The array of that key, read-only and mapped from disk; ``fill`` writes it when it is not there yet.
 
         Jobs that ask for the same key at the same time wait for the first. A job that dies while filling
-        leaves nothing behind.
+        leaves nothing behind. A file that was damaged afterwards is filled again.
 
         Returns:
-            None when the array alone is larger than ``max_gb``.
+            None when the array alone is larger than ``max_gb``, or cannot be written; a warning says so.
         """
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if size > self.max_gb * GB:
@@ -54,19 +63,37 @@ class SenseCache:
                 self.max_gb,
             )
             return None
+        try:
+            return self._known_or_filled(key, shape, dtype, fill)
+        except _FillError as failed:
+            raise failed.error from None
+        except OSError as error:
+            log.warning(
+                "the cache of sense vectors is left out, every alpha is a pass of its own: %s. cache.folder=FOLDER "
+                "keeps it elsewhere",
+                error,
+            )
+            return None
+
+    def _known_or_filled(
+        self, key: str, shape: tuple[int, ...], dtype: str, fill: Callable[[np.ndarray], None]
+    ) -> np.ndarray:
         path = self.folder / f"{key}.npy"
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self._lock(key)):
-            if (known := _open(path)) is not None:
+            if intact(path) and (known := _open(path)) is not None:
                 return known
             # One at a time: two jobs that make room at once would stumble over what the other removes.
             with FileLock(self.folder / "room.lock"):
                 self._remove_leftovers(key)
-                self._make_room(size)
-            with atomic_path(path) as temporary:
+                self._make_room(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+            with atomic_path(path, sealed=True) as temporary:
                 array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
                 reserve_space(temporary)
-                fill(array)
+                try:
+                    fill(array)
+                except OSError as error:  # not the cache's
+                    raise _FillError(error) from error
                 array.flush()
                 # Opened before it has its name: from then on another job may remove it to make room.
                 return np.load(temporary, mmap_mode="r")
@@ -95,7 +122,7 @@ class SenseCache:
             if total + size <= self.max_gb * GB:
                 return
             total -= path.stat().st_size
-            path.unlink(missing_ok=True)
+            remove_sealed(path)
             log.info("removed %s from the cache of sense vectors to make room", path.name)
 
 
@@ -103,7 +130,8 @@ def _open(path: Path) -> np.ndarray | None:
     """The array of a file, marked as used now; None when there is no such file (any more)."""
     try:
         array = np.load(path, mmap_mode="r")
-        os.utime(path)
+        with suppress(PermissionError):  # somebody else's
+            os.utime(path)
     except FileNotFoundError:
         return None
     return array

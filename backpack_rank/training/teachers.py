@@ -29,6 +29,7 @@ from backpack_rank.data.teacher_scores import (
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import numbered_lines, read_run, write_run
+from backpack_rank.files import intact, seal
 from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
 from backpack_rank.models.rankers import RankerOutput
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
@@ -219,7 +220,7 @@ class RankerTeacher:
             ranker, pair_tokenizer = load_ranker(self._ranker_folder)
             pairs = self._pairs(material)
             tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, self.dtype)}"
-            if _tag(path) == tag:
+            if intact(path) and _tag(path) == tag:
                 log.info("teacher: scores of %d pairs taken from %s", len(pairs), path)
             else:
                 if path.exists():
@@ -227,6 +228,7 @@ class RankerTeacher:
                 log.info("teacher: scoring %d pairs with %s", len(pairs), self._ranker_folder)
                 scorer = Scorer(ranker, pair_tokenizer, self._settings(material.device))
                 write_run(path, pairs.to_run(scorer.scores(pairs)), tag)
+                seal(path)
             return read_run(path)  # also of a new file: writing sets equal scores apart
 
     def _pairs(self, material: StudentData) -> Pairs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import os
 import sys
 import time
 import warnings
@@ -14,11 +14,18 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, ProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from backpack_rank.files import LAST
 from backpack_rank.progress import INTERVAL
+from backpack_rank.training.checkpoints import (
+    AtomicCheckpoints,
+    BestEpoch,
+    EarlierMetrics,
+    LastEpoch,
+    steps_of,
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,21 @@ class TrainerSettings:
         )
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A training that has ended, with the best weights in its module.
+
+    Attributes:
+        trainer: that did it.
+        best: highest value of the monitored measure; nan when no epoch had one.
+        metrics: logged in the last epoch.
+    """
+
+    trainer: L.Trainer
+    best: float
+    metrics: Mapping[str, float]
+
+
 def fit(
     settings: TrainerSettings,
     folder: Path,
@@ -66,8 +88,8 @@ def fit(
     epochs: int,
     gradient_clip: float | None,
     callbacks: Sequence[Callback] = (),
-    resumed: bool = False,
-) -> tuple[L.Trainer, float]:
+    start: Path | None = None,
+) -> Fitted:
     """Train, measure after every epoch, and leave the best weights in the module of the first process.
 
     Args:
@@ -75,26 +97,17 @@ def fit(
         folder: of the run; gets ``checkpoints/`` and the logs.
         monitor: name of the logged measure that tells the best epoch, by its highest value.
         callbacks: beside checkpoints, learning rate and progress.
-        resumed: continue from the last checkpoint of the folder.
-
-    Returns:
-        The trainer, and the best value of the monitored measure.
+        start: checkpoint to go on from, see :func:`~backpack_rank.training.checkpoints.newest_checkpoint`.
     """
-    checkpoint = ModelCheckpoint(
-        dirpath=folder / "checkpoints",
-        filename=f"step={{step}}-{{{monitor}:.4f}}",
-        auto_insert_metric_name=False,
-        monitor=monitor,
-        mode="max",
-        save_last=True,
-    )
-    logger = settings.logger(folder) if settings.logger is not None else False
+    best, last = BestEpoch(folder, monitor), LastEpoch(folder / LAST)
+    logger = _logger(settings, folder, start)
     trainer = L.Trainer(
         **settings.options,
         max_epochs=epochs,
         gradient_clip_val=gradient_clip,
-        logger=logger,
-        callbacks=[checkpoint, *callbacks, LearningRateMonitor("step"), progress_bar()],
+        logger=logger or False,
+        callbacks=[*callbacks, LearningRateMonitor("step"), progress_bar(), best, last],
+        plugins=[AtomicCheckpoints()],
         default_root_dir=folder,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,  # the data modules share their rows between processes
@@ -102,16 +115,27 @@ def fit(
         enable_model_summary=False,
     )
     with quiet_lightning():
-        try:
-            trainer.fit(module, data, ckpt_path=folder / LAST if resumed else None, weights_only=True)
-        except pickle.UnpicklingError as error:
-            raise ValueError(f"{folder / LAST} holds more than weights and numbers, so it is not read") from error
-    if trainer.is_global_zero:
-        state = torch.load(checkpoint.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+        trainer.fit(module, data, ckpt_path=start, weights_only=True)
+    if trainer.is_global_zero and best.best_model_path:
+        state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
         module.load_state_dict(state)
     if isinstance(logger, WandbLogger):
         logger.experiment.finish()
-    return trainer, float(checkpoint.best_model_score or 0.0)
+    return Fitted(trainer, float("nan" if best.best_model_score is None else best.best_model_score), last.metrics)
+
+
+def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logger | None:
+    """The logger of a run; the measures before the checkpoint it starts from are kept."""
+    if settings.logger is None:
+        return None
+    first = int(os.environ.get("LOCAL_RANK") or 0) == 0
+    earlier = EarlierMetrics.read(folder, steps_of(start)) if start is not None and first else None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Previous log files in this directory will be deleted.*")
+        logger = settings.logger(folder)
+        if earlier is not None:
+            earlier.restore(logger)
+    return logger
 
 
 class ProgressLines(ProgressBar):
@@ -176,6 +200,11 @@ def check_hardware(options: Mapping[str, Any]) -> None:
 def quiet_lightning() -> Iterator[None]:
     """Without Lightning's advice on worker counts and the like; its errors and our own warnings stay."""
     with warnings.catch_warnings():
-        for message in (".*does not have many workers.*", ".*not a valid optimizer.*", ".*LeafSpec.*"):
+        for message in (
+            ".*does not have many workers.*",
+            ".*exists and is not empty.*",
+            ".*not a valid optimizer.*",
+            ".*LeafSpec.*",
+        ):
             warnings.filterwarnings("ignore", message=message)
         yield

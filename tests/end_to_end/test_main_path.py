@@ -23,7 +23,6 @@ from backpack_rank.data.trec import read_run
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.factory import load_ranker
-from backpack_rank.pipelines.output_folder import run_folder
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.views import View
@@ -150,8 +149,7 @@ def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: P
     one, _ = load_ranker(whole.newest("train") / "ranker")
     two, _ = load_ranker(folder / "ranker")
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
-    with pytest.raises(FileNotFoundError, match="no interrupted run"):
-        run_folder(str(halved.output / "train" / "new"), True)
+    assert "nothing to resume" in halved.fails("train.py", "resume=true")
 
 
 def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path:

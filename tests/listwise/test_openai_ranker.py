@@ -270,13 +270,26 @@ def test_an_answer_is_on_disk_before_the_next_request_is_sent(server, make, tmp_
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"{", b"\xff\xfe", b"[]", b'{"key": "other", "answer": {"text": "[1]"}}', b'{"key": 3}', "more", "text"],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"key": "other", "answer": {"text": "[1]"}}',
+        b'{"key": 3}',
+        "more",
+        "text",
+        "another",
+    ],
 )
 def test_a_damaged_file_is_asked_for_anew(server, make, tmp_path, caplog, damage):
     expected = orders(make().rank([shown("q1")]))
     (path,) = (tmp_path / "responses").rglob("*.json")
     record = json.loads(path.read_text())
-    if isinstance(damage, str):
+    if damage == "another":  # whole and well-formed, but not what was written
+        damage = path.read_bytes().replace(b"[2]", b"[1]", 1)
+        assert damage != path.read_bytes()
+    elif isinstance(damage, str):
         record["answer"][damage] = 5
         damage = json.dumps(record).encode()
     path.write_bytes(damage)

@@ -69,9 +69,24 @@ def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
     # Other options are other rankings.
     report = evaluate(composed(*options(ranker, "listwise.input.order=reversed")), tmp_path, quiet=True)
     assert any("6 lists, 6 forward passes" in note for note in report.about.notes)
-    file.write_text("nonsense\n" + file.read_text())
-    with pytest.raises(ValueError, match=r"rankings\.jsonl:1 is no saved ranking"):
-        evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+
+
+@pytest.mark.parametrize("harm", ["nonsense", "zeroed", "another order", "no checksum"])
+def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog, harm) -> None:
+    evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    file, before = tmp_path / "rankings.jsonl", run_of(tmp_path)
+    lines = file.read_text().splitlines(keepends=True)
+    row = json.loads(lines[2])
+    changed = {**row, "order": row["order"][::-1]}
+    if harm == "no checksum":  # of an older version: taken as it is
+        changed = {name: value for name, value in row.items() if name != "checksum"}
+    lines[2] = {"nonsense": "nonsense\n", "zeroed": "\0" * len(lines[2])}.get(harm, json.dumps(changed) + "\n")
+    file.write_text("".join(lines))
+    report = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    assert run_of(tmp_path) == before
+    again = 0 if harm == "no checksum" else 1 + (harm == "zeroed")  # zeros take the line behind them along
+    assert not again or any(f"{again} lists" in note or f"{again} list," in note for note in report.about.notes)
+    assert ("damaged lines are left out" in caplog.text) == (harm != "no checksum")
 
 
 def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:

@@ -81,7 +81,7 @@ def test_vectors_are_kept_in_half_precision_and_used_again(checkpoint, collectio
     assert (stored.dtype, stored.shape) == (np.float16, (16, 16))
     assert [doc_id.decode() for doc_id in np.load(folder / "doc_ids.npy")] == [d for d, _ in collection.documents]
     assert json.loads((folder / "settings.json").read_text())["documents"] == collection.documents.fingerprint
-    assert {path.name for path in folder.iterdir()} == {"vectors.npy", "doc_ids.npy", "settings.json"}
+    assert {path.name for path in folder.iterdir()} == {"vectors.npy", "doc_ids.npy", "settings.json", "seal.json"}
     monkeypatch.setattr(Encoding, "documents", lambda self, texts: pytest.fail("encoded again"))
     assert dense(checkpoint / "ranker", tmp_path).candidates(collection) == first
 
@@ -139,6 +139,17 @@ def test_what_a_killed_job_left_before_its_first_note_is_not_trusted(checkpoint,
     final.rename(partial)
     (partial / "vectors.npy").write_bytes(b"half a header")
     assert dense(checkpoint, tmp_path).candidates(collection) == whole
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "doc_ids.npy", "seal.json"])
+def test_damaged_vectors_are_encoded_anew(checkpoint, collection, tmp_path, caplog, name):
+    whole = dense(checkpoint, tmp_path).candidates(collection)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    (folder / name).write_bytes(bytes((folder / name).stat().st_size))
+    assert dense(checkpoint, tmp_path).candidates(collection) == whole
+    assert caplog.text.count("is damaged") == 1
+    assert dense(checkpoint, tmp_path).candidates(collection) == whole
+    assert caplog.text.count("is damaged") == 1
 
 
 def test_a_vector_beyond_half_precision_is_refused_by_name(checkpoint, collection, tmp_path, monkeypatch):

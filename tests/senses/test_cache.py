@@ -27,8 +27,8 @@ def never(array):
 
 
 def names(folder):
-    """All but the locks."""
-    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+    """All but locks and seals."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix not in (".lock", ".seal"))
 
 
 def bounded(folder, entries):
@@ -152,17 +152,48 @@ from backpack_rank.senses.cache import SenseCache
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-try:
-    SenseCache(Path(sys.argv[1])).get("key", (1000, 2, 3), "float32", lambda array: array.fill(1))
-except OSError as error:
-    print("refused:", error.strerror)
+print(SenseCache(Path(sys.argv[1])).get("key", (1000, 2, 3), "float32", lambda array: array.fill(1)))
 """
 
 
-def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path):
+def test_without_space_the_cache_is_left_out_with_a_warning_and_leaves_nothing(tmp_path):
     job = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert job.stdout.startswith("refused:")
+    assert job.stdout == "None\n"
+    (line,) = job.stderr.splitlines()
+    assert "every alpha is a pass of its own" in line
+    assert f"{tmp_path / 'key.npy'} could not be written: File too large" in line
     assert names(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_leaves_the_cache_out(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    assert SenseCache(tmp_path / "file" / "senses").get("key", SHAPE, "float32", never) is None
+    assert "cache.folder=FOLDER keeps it elsewhere" in caplog.text
+
+
+def test_an_error_of_what_fills_is_not_the_caches(tmp_path):
+    def fail(array):
+        raise OSError("the documents are gone")
+
+    with pytest.raises(OSError, match="the documents are gone"):
+        SenseCache(tmp_path).get("key", SHAPE, "float32", fail)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("harm", ["cut", "zeroed", "empty", "one bit", "no seal"])
+def test_a_damaged_array_is_filled_again_with_one_line(tmp_path, caplog, harm):
+    cache, path = SenseCache(tmp_path), tmp_path / "key.npy"
+    cache.get("key", SHAPE, "float32", ones)
+    data = bytearray(path.read_bytes())
+    if harm == "no seal":
+        (tmp_path / "key.npy.seal").unlink()
+    else:
+        data[200] ^= 1
+        path.write_bytes({"cut": data[:-8], "zeroed": bytes(len(data)), "empty": b"", "one bit": data}[harm])
+    array = cache.get("key", SHAPE, "float32", lambda array: array.fill(2))
+    assert array.min() == array.max() == 2
+    assert caplog.text.count("is damaged") == 1
+    assert cache.get("key", SHAPE, "float32", never).max() == 2
 
 
 def test_entries_used_longest_ago_make_room(tmp_path, caplog):

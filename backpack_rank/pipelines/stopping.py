@@ -1,0 +1,83 @@
+"""Ctrl-C and SIGTERM end a script with one line: what is kept, and how to go on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from backpack_rank.files import LAST, UNFINISHED
+
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class Stopped(BaseException):
+    """A signal has asked this process to end. Not KeyboardInterrupt, on which Lightning ends the process itself."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[None]:
+    """End with one line and status 128 + the signal's number, 130 for Ctrl-C; a second signal ends at once.
+
+    Args:
+        script: ``train``, ``evaluate`` ...
+        arguments: of its command line, to say how to go on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    owner = os.getpid()
+    program = f"python {script}.py" if sys.argv[0].endswith(".py") else f"backpack-rank {script}"
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        for each in _NAMES:
+            signal.signal(each, signal.SIG_DFL)
+        if os.getpid() != owner:  # a worker that was forked: its parent says what is kept
+            os.kill(os.getpid(), number)
+        raise Stopped(number)
+
+    before: dict[int, Any] = {number: signal.signal(number, stop) for number in _NAMES}
+    try:
+        yield
+    except (Stopped, KeyboardInterrupt) as stopped:
+        number = stopped.number if isinstance(stopped, Stopped) else signal.SIGINT
+        wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a progress bar
+        line = f"{wipe}{_NAMES[signal.Signals(number)]}: {_kept(script, program, arguments)}"
+        with suppress(OSError):
+            print(line, file=sys.stderr, flush=True)
+        raise SystemExit(128 + number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _kept(script: str, program: str, arguments: Sequence[str]) -> str:
+    # Without that module, which needs much to be imported, no folder was begun.
+    module = sys.modules.get("backpack_rank.pipelines.unfinished")
+    folders: list[Path] = [] if module is None else module.held()
+    if not folders:
+        return "stopped before anything was written"
+    folder = folders[0]
+    with suppress(ValueError):
+        folder = folder.relative_to(Path.cwd())
+    output = [argument for argument in arguments if argument.startswith("output=")]
+    go_on = f"go on with: {program} {shlex.join([f'resume={folder}', *output])}"
+    jobs = [path for path in folder.glob("[!.]*/config.yaml") if not (path.parent / UNFINISHED).exists()]
+    if jobs or len(folders) > 1:
+        return f"stopped; {len(jobs)} finished jobs are kept in {folder}; {go_on}"
+    if script != "train":
+        return f"stopped; {folder} is marked as unfinished; {go_on}"
+    if (folder / LAST).is_file():
+        return f"stopped; {folder} keeps all up to its last whole epoch; {go_on}"
+    return f"stopped before the end of the first epoch of {folder}; {go_on}"

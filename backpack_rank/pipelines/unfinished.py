@@ -1,0 +1,184 @@
+"""Result folders that are not finished: marked from their first moment on, locked while their process lives.
+
+A folder is marked by a file ``UNFINISHED``, which is written first and removed last, so that whatever ends a process
+leaves the mark. The lock is the system's and goes with the process, also by ``kill -9``. It reaches other machines
+where the file system passes POSIX locks on (NFS with its lock service, Lustre mounted with ``flock``); elsewhere two
+machines could resume the same folder, and on Windows nothing is locked.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from backpack_rank.files import LAST, RANKER, UNFINISHED, remove_leftovers, write_text
+from backpack_rank.pipelines.run_folder import comparable
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_LOCK = ".lock"
+_ABOUT = "# Results are missing or may be incomplete. resume={} goes on; at the end this file is removed.\n"
+_held: dict[Path, IO[str]] = {}
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An unfinished folder.
+
+    Attributes:
+        folder: of a run, an evaluation or a multirun.
+        options: of the command line that began it.
+        multirun: began with ``-m``.
+        process, host: of the process that wrote there last.
+    """
+
+    folder: Path
+    options: tuple[str, ...] = ()
+    multirun: bool = False
+    process: int = 0
+    host: str = "another machine"
+
+    @classmethod
+    def read(cls, folder: Path) -> Unfinished | None:
+        """What a folder's mark says; None without one. A mark that cannot be read is one without options."""
+        try:
+            found = yaml.safe_load((folder / UNFINISHED).read_text(encoding="utf-8"))
+            options = tuple(map(str, found["options"]))
+            return cls(folder, options, bool(found["multirun"]), int(found["process"]), str(found["host"]))
+        except FileNotFoundError:
+            # Runs of version 0.1 have no mark, and a checkpoint in place of it.
+            old = (folder / LAST).is_file() and not (folder / RANKER).is_dir()
+            return cls(folder) if old else None
+        except (ValueError, TypeError, KeyError, yaml.YAMLError):
+            return cls(folder)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process lives, here or on another machine whose locks are seen here."""
+        if self.folder.resolve() in _held:
+            return True
+        if not (self.folder / _LOCK).exists():
+            return False
+        if (handle := _locked(self.folder)) is not None:
+            handle.close()
+        return handle is None
+
+    def __str__(self) -> str:
+        given = " ".join((*(["-m"] if self.multirun else []), *self.options))
+        return f"{self.folder} ({given})" if given else str(self.folder)
+
+
+def claim(folder: str | Path, options: Sequence[str] = (), multirun: bool = False) -> None:
+    """Mark a folder as unfinished and lock it for this process; what killed processes left half-written there goes.
+
+    Raises:
+        ValueError: another process writes there; it is named.
+    """
+    folder = Path(folder)
+    if folder.resolve() in _held:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if (handle := _locked(folder)) is None:
+        other = Unfinished.read(folder) or Unfinished(folder)
+        raise ValueError(
+            f"{folder} is in use by process {other.process} on {other.host}; wait until it ends, or stop it first"
+        )
+    _held[folder.resolve()] = handle
+    remove_leftovers(folder)
+    about = {"process": os.getpid(), "host": socket.gethostname(), "multirun": multirun, "options": list(options)}
+    text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=10_000)
+    write_text(folder / UNFINISHED, _ABOUT.format(folder) + text)
+
+
+def finish(folder: str | Path) -> bool:
+    """Take mark and lock from a folder whose results are whole; False for one that this process did not claim."""
+    folder = Path(folder).resolve()
+    if (handle := _held.pop(folder, None)) is None:
+        return False
+    (folder / UNFINISHED).unlink(missing_ok=True)
+    (folder / _LOCK).unlink(missing_ok=True)
+    handle.close()
+    return True
+
+
+def release(folder: str | Path) -> None:
+    """Give the lock back and leave the mark: of a job of a multirun that failed."""
+    if (handle := _held.pop(Path(folder).resolve(), None)) is not None:
+        handle.close()
+
+
+def held() -> list[Path]:
+    """Folders that this process writes to, in the order in which it began them."""
+    return list(_held)
+
+
+def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfinished:
+    """The unfinished folder to go on with: the last one with these options, or without any the last one of all.
+
+    Args:
+        roots: folders below which to look.
+        options: of the command line, but for ``resume`` and ``output``.
+        multirun: whether ``-m`` is given.
+
+    Raises:
+        FileNotFoundError: there is nothing to resume.
+        ValueError: a process is at work on it.
+    """
+    roots = list(roots)
+    every = _unfinished(roots)
+    where = " and ".join(map(str, roots))
+    if not every:
+        raise FileNotFoundError(f"resume=true: nothing to resume, nothing below {where} is unfinished")
+    matching = every
+    if options or multirun:
+        matching = [one for one in every if comparable(one.options) == comparable(options) and one.multirun == multirun]
+    if not matching:
+        raise FileNotFoundError(
+            f"resume=true: nothing to resume with these options; unfinished below {where}: "
+            f"{', '.join(map(str, every[:3]))}. Give resume=FOLDER alone to go on with one of them"
+        )
+    free = [one for one in matching if not one.alive]
+    if not free:
+        raise ValueError(
+            f"{matching[0].folder} is not interrupted: process {matching[0].process} on {matching[0].host} is at work "
+            "on it"
+        )
+    return free[0]
+
+
+def _unfinished(roots: Sequence[Path]) -> list[Unfinished]:
+    """The last one first, those with a checkpoint before the others; jobs of a multirun go with their multirun."""
+    folders = {path.parent for root in roots for path in root.glob(f"**/{UNFINISHED}")}
+    folders |= {path.parents[1] for root in roots for path in root.glob(f"**/{LAST}")}
+    found = [Unfinished.read(folder) for folder in folders if not folders.intersection(folder.parents)]
+    return sorted((one for one in found if one is not None), key=_last, reverse=True)
+
+
+def _last(one: Unfinished) -> tuple[bool, float]:
+    known = [path for path in (one.folder / UNFINISHED, one.folder / LAST) if path.exists()]
+    return (one.folder / LAST).exists(), max((path.stat().st_mtime for path in known), default=0.0)
+
+
+def _locked(folder: Path) -> IO[str] | None:
+    """The open lock of a folder; None when another process has it."""
+    handle = open(folder / _LOCK, "a", encoding="utf-8")  # noqa: SIM115
+    if fcntl is None:
+        return handle
+    try:
+        # Of the process alone: workers that it forks do not keep the lock when it is killed.
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        return None
+    except OSError:  # a file system without locks
+        return handle
+    return handle

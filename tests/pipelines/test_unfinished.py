@@ -1,0 +1,242 @@
+"""Unfinished folders are marked, locked while their process lives, and found again by the same command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backpack_rank.files import LAST, UNFINISHED, atomic_path
+from backpack_rank.pipelines.output_folder import Command, command_of, link_latest, new_folder
+from backpack_rank.pipelines.run_folder import safe_options, save_overrides
+from backpack_rank.pipelines.unfinished import Unfinished, claim, find, finish, held, release
+
+HOLDER = """
+import os, sys, time
+from backpack_rank.pipelines.unfinished import claim
+claim(sys.argv[1], sys.argv[2:])
+if os.fork() == 0:  # a worker, which outlives its parent for a while
+    time.sleep(3)
+    os._exit(0)
+print("claimed", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_held() -> Iterator[None]:
+    yield
+    for folder in held():
+        release(folder)
+
+
+def another(folder: Path, *options: str) -> subprocess.Popen:
+    """A process of its own that has claimed a folder."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder), *options], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "claimed\n"
+    return process
+
+
+def killed(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def left_unfinished(folder: Path, *options: str, multirun: bool = False) -> Path:
+    claim(folder, options, multirun)
+    release(folder)
+    return folder
+
+
+def test_a_mark_stands_from_the_first_moment_to_the_last(tmp_path: Path) -> None:
+    folder = Path(new_folder(str(tmp_path / "train" / "now"), Command(("seed=1", "output=x"))))
+    assert folder == tmp_path / "train" / "now"
+    found = Unfinished.read(folder)
+    assert found is not None
+    assert (found.options, found.multirun, found.process) == (("seed=1", "output=x"), False, os.getpid())
+    assert found.alive
+    assert finish(folder)
+    assert os.listdir(folder) == []
+    assert Unfinished.read(folder) is None
+    assert not finish(folder), "a process that did not claim it takes no mark away"
+
+
+def test_what_lives_is_left_alone_and_what_was_killed_is_free_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "train" / "one"
+    process = another(folder, "seed=1")
+    with pytest.raises(ValueError, match=rf"one is in use by process {process.pid} on {os.uname().nodename}"):
+        claim(folder)
+    with pytest.raises(ValueError, match=rf"one is not interrupted: process {process.pid} on"):
+        find([tmp_path / "train"], [], False)
+    killed(process)
+    assert find([tmp_path / "train"], [], False).folder == folder
+    claim(folder)
+    assert held() == [folder]
+
+
+def test_half_written_files_of_a_killed_process_go_when_its_folder_is_claimed(tmp_path: Path) -> None:
+    process = another(tmp_path / "one")
+    with atomic_path(tmp_path / "one" / "ranker") as temporary:
+        temporary.mkdir()
+        shutil.copytree(temporary.parent, tmp_path / "one" / ".config.yaml.abc.tmp")  # as kill -9 leaves it
+    killed(process)
+    claim(tmp_path / "one")
+    assert sorted(os.listdir(tmp_path / "one")) == [".lock", UNFINISHED, "ranker"]
+
+
+def test_the_last_one_with_the_same_options_is_found_in_any_order_of_them(tmp_path: Path) -> None:
+    first = left_unfinished(tmp_path / "train" / "1", "seed=1", "model=knrm", "output=o")
+    second = left_unfinished(tmp_path / "train" / "2", "seed=2")
+    sweep = left_unfinished(tmp_path / "train" / "3", "seed=1,2", multirun=True)
+    left_unfinished(sweep / "0", "seed=1")
+    for age, folder in enumerate((sweep, second, first)):
+        os.utime(folder / UNFINISHED, (time.time() - 10 * age,) * 2)
+    assert find([tmp_path / "train"], ["model=knrm", "seed=1"], False).folder == first
+    assert find([tmp_path / "train"], ["seed=1,2"], True).folder == sweep
+    assert find([tmp_path / "train"], [], False).folder == sweep, "its job goes with it"
+    with pytest.raises(FileNotFoundError, match=r"nothing to resume with these options; .* \(-m seed=1,2\)"):
+        find([tmp_path / "train"], ["seed=3"], False)
+    (second / LAST).parent.mkdir()
+    (second / LAST).touch()
+    assert find([tmp_path / "train"], [], False).folder == second, "one with a checkpoint comes first"
+    with pytest.raises(FileNotFoundError, match=r"nothing to resume, nothing below \S*evaluate and \S*sweep is"):
+        find([tmp_path / "evaluate", tmp_path / "sweep"], [], False)
+
+
+def test_a_run_of_an_older_version_is_known_by_its_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "old" / LAST).parent.mkdir(parents=True)
+    (tmp_path / "old" / LAST).touch()
+    assert find([tmp_path], [], False) == Unfinished(tmp_path / "old")
+    (tmp_path / "old" / "ranker").mkdir()
+    with pytest.raises(FileNotFoundError):
+        find([tmp_path], [], False)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "options: 3", "\x00", "options: [a]\nprocess: x\nhost: y\nmultirun: no"])
+def test_a_mark_that_cannot_be_read_still_marks(tmp_path: Path, text: str) -> None:
+    (tmp_path / UNFINISHED).write_text(text)
+    assert Unfinished.read(tmp_path) == Unfinished(tmp_path)
+
+
+def test_an_evaluation_goes_on_with_the_options_it_was_begun_with(tmp_path: Path) -> None:
+    folder = left_unfinished(tmp_path / "o" / "sweep" / "1", "alpha=1,0.5", "policy=uniform", multirun=True)
+    given = ["resume=true", f"output={tmp_path / 'o'}"]
+    expected = Command((f"output={tmp_path / 'o'}", "alpha=1,0.5", "policy=uniform"), True, folder)
+    assert command_of("evaluate", given, "outputs") == expected
+    release(folder)
+    again = ["-m", "alpha=1,0.5", "policy=uniform", *given]
+    assert command_of("evaluate", again, "outputs").resumed == folder
+    release(folder)
+    assert command_of("evaluate", [f"resume={folder}"], "outputs").options == ("alpha=1,0.5", "policy=uniform")
+    release(folder)
+    with pytest.raises(ValueError, match="begun with other options than alpha=0"):
+        command_of("evaluate", [f"resume={folder}", "alpha=0"], "outputs")
+    with pytest.raises(FileNotFoundError, match="is no folder, so there is nothing to resume"):
+        command_of("evaluate", ["resume=nowhere"], "outputs")
+    with pytest.raises(FileNotFoundError, match="is finished, so there is nothing to resume"):
+        command_of("evaluate", [f"resume={tmp_path}"], "outputs")
+
+
+def test_a_training_reads_its_options_in_its_folder(tmp_path: Path) -> None:
+    folder = left_unfinished(tmp_path / "train" / "1", "seed=1")
+    given = ["resume=true", f"output={tmp_path}"]
+    too_early = command_of("train", given, "outputs")  # killed before it had written them
+    assert too_early.options == (f"output={tmp_path}", "seed=1")
+    release(folder)
+    save_overrides(folder, ["seed=1"])
+    assert command_of("train", given, "outputs") == Command((f"output={tmp_path}", f"resume='{folder}'"), False, folder)
+
+
+def test_options_in_a_folder_of_somebody_else_name_no_code(tmp_path: Path) -> None:
+    folder = left_unfinished(tmp_path / "sweep", "task._target_=os.system", multirun=True)
+    with pytest.raises(ValueError, match=r"give the options again .*task\._target_=os\.system is neither a name"):
+        command_of("evaluate", [f"resume={folder}"], "outputs")
+    assert safe_options(["alpha=range(0,1)", "policy=uniform,soft"], "x") == ["alpha=range(0,1)", "policy=uniform,soft"]
+    for option in ("policy=glob(*)", "policy=uniform,../x", "alpha=1,${oc.env:HOME}"):
+        with pytest.raises(ValueError, match="neither a name of conf/ nor a plain value"):
+            safe_options([option], "x")
+
+
+@pytest.mark.parametrize("value", ["false", "null", "0"])
+def test_without_resume_nothing_is_looked_for(tmp_path: Path, value: str) -> None:
+    assert command_of("train", [f"resume={value}", "seed=1"], str(tmp_path)).resumed is None
+
+
+def test_further_processes_of_a_run_look_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert command_of("train", ["resume=true"], str(tmp_path)) == Command(("resume=true",))
+
+
+def test_the_last_folder_of_each_kind_has_a_link_that_moves_with_the_outputs(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "here" / "train" / name).mkdir(parents=True)
+        link_latest(tmp_path / "here", "train", tmp_path / "here" / "train" / name)
+    os.rename(tmp_path / "here", tmp_path / "there")
+    assert (tmp_path / "there" / "latest" / "train").resolve() == tmp_path / "there" / "train" / "two"
+    assert os.listdir(tmp_path / "there" / "latest") == ["train"]
+
+
+STOPPED = """
+import os, sys, time
+from pathlib import Path
+from backpack_rank.pipelines.stopping import one_line_when_stopped
+with one_line_when_stopped("train", ["output=o"]):
+    worker = os.fork() if sys.argv[2] == "worker" else None
+    if sys.argv[1] != "early" and worker != 0:
+        from backpack_rank.pipelines.unfinished import claim
+        claim("o/train/now")
+    if worker != 0:
+        print("ready", flush=True)
+    try:
+        time.sleep(60)
+    except Exception:
+        print("caught")
+"""
+
+
+def stopped(folder: Path, when: str, number: int, worker: str = "alone") -> tuple[int, str]:
+    """Exit code and what was said, of a process group that gets a signal as a terminal sends it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, when, worker],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=30)
+    assert out == ""
+    return process.returncode, err
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize("worker", ["alone", "worker"])
+def test_a_signal_ends_with_one_line_and_its_number(tmp_path: Path, number: int, name: str, worker: str) -> None:
+    said = f"{name}: stopped before anything was written\n"
+    assert stopped(tmp_path, "early", number, worker) == (128 + number, said)
+
+
+def test_the_line_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
+    code, said = stopped(tmp_path, "late", signal.SIGINT)
+    assert code == 130
+    assert said == (
+        "Ctrl-C: stopped before the end of the first epoch of o/train/now; "
+        "go on with: backpack-rank train resume=o/train/now output=o\n"
+    )
+    (tmp_path / "o" / "train" / "now" / LAST).parent.mkdir()
+    (tmp_path / "o" / "train" / "now" / LAST).touch()
+    assert "o/train/now keeps all up to its last whole epoch" in stopped(tmp_path, "late", signal.SIGTERM)[1]
+    assert (tmp_path / "o" / "train" / "now" / UNFINISHED).exists()
