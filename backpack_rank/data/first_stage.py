@@ -19,7 +19,7 @@ import numpy as np
 import Stemmer
 from filelock import FileLock
 
-from backpack_rank.checks import at_least, finite, fraction, one_of, whole
+from backpack_rank.checks import finite, fraction, one_of, whole
 from backpack_rank.data.collection import Collection, DocumentStore, Queries, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
 from backpack_rank.files import atomic_path, cache_dir
@@ -204,7 +204,7 @@ class Bm25:
         Raises:
             ValueError: an option is out of its range or unknown.
         """
-        at_least("threads", threads, 1)
+        whole("threads", threads, 1)
         self.depth = checked_depth(depth)
         self.settings = Bm25Settings(k1, b, stemmer, stopwords, token_pattern, method)
         self.cache = cache

@@ -18,7 +18,7 @@ from typing import IO, Any, NoReturn, TextIO, TypeVar, cast
 
 import numpy as np
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.collection import Qrels, Queries, Run
 from backpack_rank.files import atomic_path
 
@@ -39,7 +39,7 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
     Raises:
         ValueError: ``depth`` is below 1.
     """
-    at_least("depth", depth, 1, null="for all documents")
+    whole("depth", depth, 1, null="for all documents")
     return {
         query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
     }

@@ -64,6 +64,7 @@ def train(config: DictConfig, folder: Path, changed: Sequence[str]) -> float:
 def train_ranker(settings: TrainingSettings, folder: Path, resumed: bool = False) -> float:
     """Train a ranker on lists of documents and save it; gives the best nDCG@10 on the dev split."""
     # Every wrong option is an error before anything is loaded.
+    settings.check_ranking()
     source, specialisation, beginning = settings.teacher, settings.specialisation, settings.beginning
     ranking_loss, adapter, freezing, trainer = settings.loss, settings.adapter, settings.freezing, settings.trainer
     dataset = settings.dataset

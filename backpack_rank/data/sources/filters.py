@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
 from backpack_rank.data.trec import line_of, read_run
 
@@ -25,7 +25,7 @@ def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) 
     ids = list(query_ids)
     if max_queries is None:
         return ids
-    at_least("max_queries", max_queries, 1, null="for all queries")
+    whole("max_queries", max_queries, 1, null="for all queries")
     if max_queries >= len(ids):
         return ids
     sample = set(random.Random(seed).sample(ids, max_queries))
