@@ -40,6 +40,16 @@ def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path)
             raise ValueError(f"{path}, line {line}: query id {query_id!r} is not in {where}")
 
 
+def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) -> None:
+    """Raise ``ValueError`` when no judged document is in the collection, so that every measure would be 0."""
+    judged = [doc_id for of_query in labels.values() for doc_id in of_query]
+    if judged and not any(doc_id in documents for doc_id in judged):
+        raise ValueError(
+            f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is in the collection; "
+            "are they of another collection, or have ids another form?"
+        )
+
+
 def read_candidates(path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore) -> Run:
     """Read a run whose queries and documents must all exist.
 
