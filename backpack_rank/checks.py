@@ -1,18 +1,32 @@
 """Checks: each raises ``ValueError`` with a sentence that names the option, its value and what may be given.
 
 at_least("task.size", 1, 2)  # task.size=1 must be at least 2
+
+A truth value is no number: ``policy.count=true`` is a mistake, although Python counts with it.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import TypeGuard
+
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a whole or decimal number; nan and infinity are, true and false are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def one_of(option: str, value: object, known: Collection[object], hint: str = "") -> None:
     """The value is one of those known; ``hint`` ends the sentence where it is not."""
-    if value not in known:
+    if value not in list(known):  # a list has no hash
         raise ValueError(f"{option}={value}: use one of {', '.join(map(str, known))}{hint}")
 
 
@@ -25,7 +39,7 @@ def at_least(option: str, value: float | None, least: float, hint: str = "", *, 
     """
     if value is None and null is not None:
         return
-    if value is None or not value >= least:
+    if not is_number(value) or not value >= least:
         other = "" if null is None else f", or null {null}".rstrip()
         raise ValueError(f"{option}={value} must be at least {least}{other}{hint}")
 
@@ -34,28 +48,71 @@ def above(option: str, value: float | None, bound: float, hint: str = "", *, nul
     """The value is more than ``bound``; see :func:`at_least`."""
     if value is None and null is not None:
         return
-    if value is None or not value > bound:
+    if not is_number(value) or not value > bound:
         other = "" if null is None else f", or null {null}".rstrip()
         raise ValueError(f"{option}={value} must be above {bound}{other}{hint}")
 
 
 def finite(option: str, value: float, least: float = -math.inf, hint: str = "") -> None:
     """The value is a finite number, and ``least`` or more."""
-    if not (math.isfinite(value) and value >= least):
+    # A whole number may be too large for a float.
+    if not is_number(value) or not abs(value) <= sys.float_info.max or not value >= least:
         bound = "" if least == -math.inf else f" of at least {least:g}"
         raise ValueError(f"{option}={value} must be a finite number{bound}{hint}")
 
 
 def fraction(option: str, value: float, hint: str = "", *, ends: str = "[]") -> None:
     """The value is a number from 0 to 1; a round bracket in ``ends`` leaves that end out, as in "[)"."""
-    if not (0 <= value <= 1) or (value == 0 and ends[0] == "(") or (value == 1 and ends[1] == ")"):
+    left_out = [end for end, bracket in zip((0, 1), ends, strict=True) if bracket in "()"]
+    if not is_number(value) or not 0 <= value <= 1 or value in left_out:
         raise ValueError(f"{option}={value} must lie in {ends[0]}0, 1{ends[1]}{hint}")
 
 
-def whole(option: str, value: object, least: int, hint: str = "") -> None:
-    """The value is a whole number, ``least`` or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{option}={value!r} must be a whole number of at least {least}{hint}")
+def whole(
+    option: str, value: object, least: int, hint: str = "", *, most: int | None = None, null: str | None = None
+) -> None:
+    """The value is a whole number from ``least`` to ``most``; see :func:`at_least`."""
+    if value is None and null is not None:
+        return
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        other = "" if null is None else f", or null {null}".rstrip()
+        raise ValueError(f"{option}={value!r} must be a whole number of at least {least}{other}{hint}")
+    at_least(option, int(value), least, hint, null=null)
+    if most is not None and int(value) > most:
+        raise ValueError(f"{option}={value} must be at most {most}{hint}")
+
+
+def flag(option: str, value: object) -> None:
+    """The value is true or false; a text such as "no" is not, although Python takes it for true."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{option}={value} must be true or false")
+
+
+def decimal(text: str) -> float:
+    """A decimal number as every tool reads it: ASCII digits, no ``1_0``, no full-width digits, nan or infinity.
+
+    Raises:
+        ValueError: the text is none, or more than a float holds.
+    """
+    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]!r} is no number")
+    return number
+
+
+def integer(text: str) -> int:
+    """A whole number of 64 bits in ASCII digits. Raises ``ValueError`` for any other text."""
+    if not _INTEGER.fullmatch(text) or abs(int(text)) >= 2**63:
+        raise ValueError(f"{text[:40]!r} is no integer")
+    return int(text)
+
+
+class UsageError(SystemExit):
+    """A mistake on the command line: one sentence for standard error, and exit status 2."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = 2
 
 
 @contextmanager

@@ -5,17 +5,28 @@ Help, lists of choices and mistyped options are answered from conf/ before Hydra
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
+from backpack_rank.options import (
+    PROGRAMS,
+    check_grammar,
+    check_options,
+    choices,
+    groups_of,
+    nearest,
+    own_options,
+    program,
+    quoted,
+)
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 
 if TYPE_CHECKING:
@@ -60,27 +71,16 @@ EXAMPLES = {
     ),
 }
 """From simple to advanced."""
-PROGRAMS = {"train": "python train.py", "evaluate": "python evaluate.py", "rerank": "backpack-rank rerank"}
-"""How each is called."""
-RENAMED = {
-    "warmup": "pretraining",
-    "training.warmup_share": "training.warmup_ratio",
-    "task.warmup_share": "task.warmup_ratio",
-    "training.new_rate": "training.head_learning_rate",
-    "model.recommended.new_rate": "model.recommended.head_learning_rate",
-    "model.recommended.warmup_epochs": "model.recommended.pretraining_epochs",
-    "policy.where": "policy.scope",
-    "wordings": "variants",
-    "start.senses": "start.weights",
-    "task.table": "task.published",
-    "data=embedded": "data=synthetic",
-    "~data.first_stage": "first_stage=bm25, first_stage=run first_stage.path=FILE or another of conf/first_stage",
-    "+data.first_stage": "first_stage=bm25, first_stage=run first_stage.path=FILE or another of conf/first_stage",
-    "model=bm25": "run=FILE or first_stage=bm25",
-    "task=language_model": "pretraining.epochs=N",
-}
-"""Options as they were called in version 0.1, and what they are called now."""
-_OVERRIDE = re.compile(r"(?P<mark>[+~]*)(?P<key>[A-Za-z][\w./@-]*)(?:=(?P<value>.*))?", re.DOTALL)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Print the sentence of a wrong command line, which the interpreter does not do for a status other than 1."""
+    try:
+        yield
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -100,14 +100,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"backpack-rank {__version__}")
         return
     if given[0] not in verbs:
-        raise SystemExit(f"backpack-rank {given[0]}: use one of {', '.join(verbs)}{_nearest(given[0], verbs)}")
+        with _one_sentence():
+            raise UsageError(f"backpack-rank {given[0]}: use one of {', '.join(verbs)}{nearest(given[0], verbs)}")
     verbs[given[0]](given[1:])
 
 
 def train(arguments: Sequence[str] | None = None) -> None:
     """``python train.py``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with one_line_when_stopped("train", given):
+    with one_line_when_stopped("train", given), _one_sentence():
         if not answered("train", given):
             _run("train", given)
 
@@ -115,7 +116,7 @@ def train(arguments: Sequence[str] | None = None) -> None:
 def evaluate(arguments: Sequence[str] | None = None) -> None:
     """``python evaluate.py``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with one_line_when_stopped("evaluate", given):
+    with one_line_when_stopped("evaluate", given), _one_sentence():
         if not answered("evaluate", given):
             _run("evaluate", given)
 
@@ -123,11 +124,12 @@ def evaluate(arguments: Sequence[str] | None = None) -> None:
 def rerank(arguments: Sequence[str] | None = None) -> None:
     """``backpack-rank rerank``."""
     given = list(sys.argv[2:] if arguments is None else arguments)
-    if answered("rerank", given):
-        return
-    if {"-m", "--multirun"} & set(given):
-        raise SystemExit("backpack-rank rerank takes no -m: give several alphas as alpha=[1,0.5,0]")
-    _run("rerank", given)
+    with _one_sentence():
+        if answered("rerank", given):
+            return
+        if {"-m", "--multirun"} & set(given):
+            raise UsageError("backpack-rank rerank takes no -m: give several alphas as alpha=[1,0.5,0]")
+        _run("rerank", given)
 
 
 def serve(arguments: Sequence[str] | None = None) -> None:
@@ -163,20 +165,21 @@ def serve(arguments: Sequence[str] | None = None) -> None:
     for name, default in limits.items():
         parser.add_argument(f"--max-{name}", type=int, default=default, metavar="N", help="default: %(default)s")
     options = parser.parse_args(sys.argv[2:] if arguments is None else arguments)
-    try:
-        from backpack_rank.serving.command import run
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
-            raise
-        raise SystemExit(f"the server needs {error.name}: pip install 'backpack-rank[serve]'") from error
-    run(options)
+    with _one_sentence():
+        try:
+            from backpack_rank.serving.command import run
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
+                raise
+            raise UsageError(f"the server needs {error.name}: pip install 'backpack-rank[serve]'") from error
+        run(options)
 
 
 def answered(script: str, arguments: Sequence[str]) -> bool:
     """Whether the command line asked for help or a list, which is then printed.
 
     Raises:
-        SystemExit: an option or a choice that does not exist, with the nearest that does.
+        UsageError: an option or a choice that does not exist, with the nearest that does.
     """
     if any(argument in ("-h", "--help") for argument in arguments):
         print(help_text(script))
@@ -196,16 +199,16 @@ def help_text(script: str) -> str:
         "evaluate": "Measure a ranker, at any position of the dial alpha, or run files.",
         "rerank": "Rank the documents of a large run anew, in shards: what is killed goes on by the same command.",
     }
-    program, several = PROGRAMS[script], "" if script == "rerank" else "      -m: several values, separated by commas"
+    called, several = PROGRAMS[script], "" if script == "rerank" else "      -m: several values, separated by commas"
     lines = [
         what[script],
         "",
-        f"{program} [OPTION=VALUE ...]{several}",
+        f"{called} [OPTION=VALUE ...]{several}",
         "",
     ]
     for command, meaning in EXAMPLES[script]:
         lines += [f"  {command}", f"      {meaning}"]
-    lines += ["", f"Groups of options; {program} list=GROUP shows the choices:", ""]
+    lines += ["", f"Groups of options; {called} list=GROUP shows the choices:", ""]
     groups = groups_of(script)
     width = max(map(len, groups))
     for group, comment in groups.items():
@@ -213,32 +216,15 @@ def help_text(script: str) -> str:
             f"  {group:{width}}  {comment}", 100, subsequent_indent=" " * (width + 4), break_long_words=False
         )
     lines += ["", f"Every option is described in {resource_folder('conf') / f'{script}.yaml'}."]
-    lines += [f"What would run, without running it: {program} ... --cfg job"]
+    lines += [f"What would run, without running it: {called} ... --cfg job"]
     return "\n".join(lines)
-
-
-def groups_of(script: str) -> dict[str, str]:
-    """Config groups of a script, with the comment beside each in its defaults list."""
-    text = (resource_folder("conf") / f"{script}.yaml").read_text(encoding="utf-8")
-    part = text.partition("defaults:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"^  - (\w+): (\S+)[ \t]*(?:# (.*))?$", part, re.MULTILINE)
-    return {name: " ".join(filter(None, (f"[{default}]", comment))) for name, default, comment in found}
-
-
-def choices(group: str) -> dict[str, str]:
-    """The choices of a config group, ``{name: first comment line}``; sorted."""
-    folder = resource_folder("conf") / group
-    return {
-        file.relative_to(folder).with_suffix("").as_posix(): _description(file)
-        for file in sorted(folder.rglob("*.yaml"))
-    }
 
 
 def choices_text(script: str, group: str) -> str:
     """What ``list=GROUP`` prints; the plural of a group's name counts too.
 
     Raises:
-        SystemExit: the script has no such group.
+        UsageError: the script has no such group.
     """
     groups = groups_of(script)
     for name in (group, group.removesuffix("s"), re.sub("ies$", "y", group)):
@@ -250,33 +236,9 @@ def choices_text(script: str, group: str) -> str:
                 for choice, text in found.items()
             ]
             return "\n".join(line for lines in wrapped for line in lines)
-    raise SystemExit(
-        f"list={group}: {_program(script)} has no such group{_nearest(group, groups)} (groups: {', '.join(groups)})"
+    raise UsageError(
+        f"list={group}: {program(script)} has no such group{nearest(group, groups)} (groups: {', '.join(groups)})"
     )
-
-
-def check_options(script: str, arguments: Sequence[str]) -> None:
-    """Refuse options that do not exist, and name the nearest ones.
-
-    Raises:
-        SystemExit: with one sentence.
-    """
-    groups, known = groups_of(script), _options(script)
-    if any(argument.startswith(("--config", "-cd", "-cn", "-cp")) for argument in arguments):
-        return  # files of the user's own
-    for argument in arguments:
-        found = _OVERRIDE.fullmatch(argument)
-        if found is None or argument.startswith("-") or not (found["mark"] or found["value"] is not None):
-            continue
-        mark, key, value = found["mark"], found["key"], found["value"]
-        _refuse_renamed(mark, key, value)
-        key = key.partition("@")[0]
-        if key in groups and value is not None:
-            _check_choice(key, value)
-        elif not mark and key not in groups and key.partition(".")[0] not in known and "/" not in key:
-            raise SystemExit(f"{key}: {_program(script)} has no such option{_nearest(key, known)}; see --help")
-        elif not mark and "." in key:
-            _check_nested(script, key, arguments)
 
 
 def _run(script: str, arguments: list[str]) -> None:
@@ -288,12 +250,14 @@ def _run(script: str, arguments: list[str]) -> None:
     from backpack_rank.pipelines.errors import friendly_errors
     from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
+    arguments = quoted(arguments)
+    check_grammar(arguments)
     if script == "rerank":
         # Its plan, not Hydra's folder, says what is done and what is open.
         _hydra(script, arguments, _rerank)
         return
     with friendly_errors():
-        command = command_of(script, arguments, str(_options(script)["output"]))
+        command = command_of(script, arguments, str(own_options(script)["output"]))
 
     def job(config: DictConfig) -> Any:
         state = HydraConfig.get()
@@ -308,13 +272,6 @@ def _run(script: str, arguments: list[str]) -> None:
         unfinished.finish(folder)
 
 
-def _hydra(script: str, arguments: list[str], job: Callable[[DictConfig], Any]) -> None:
-    import hydra
-
-    sys.argv = [_program(script), *arguments]
-    hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
-
-
 def _rerank(config: DictConfig) -> None:
     from backpack_rank.pipelines.errors import friendly_errors
     from backpack_rank.pipelines.rerank import rerank as rerank_run
@@ -323,75 +280,36 @@ def _rerank(config: DictConfig) -> None:
         rerank_run(config)
 
 
-def _refuse_renamed(mark: str, key: str, value: str | None) -> None:
-    for old, new in RENAMED.items():
-        marked = old[0] in "+~"  # the whole node is meant; +data.first_stage.depth=10 is still an option of the data
-        whole = f"{mark}{key}" if marked else key
-        nested = whole.startswith(f"{old}.") and not marked
-        if whole == old or nested or f"{key}={value}" == old:
-            rest = whole.removeprefix(old) if nested and "=" not in new else ""
-            raise SystemExit(f"{mark}{key}{'' if value is None else f'={value}'}: this is now called {new}{rest}")
+def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any]) -> None:
+    """Let Hydra compose the configuration and call ``work``; what is wrong with it is a :class:`UsageError`."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr
+
+    wanted = os.environ.get(TRACEBACK)
+
+    def job(config: DictConfig) -> Any:
+        _set_variable(TRACEBACK, wanted)
+        errors_to_stderr()
+        return work(config)
+
+    sys.argv = [program(script), *arguments]
+    # With the variable set Hydra raises what goes wrong before the job, in place of printing it and exiting with 1.
+    _set_variable(TRACEBACK, "1")
+    try:
+        hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        if wanted == "1":
+            raise
+        raise UsageError(composition_sentence(error, script)) from error
+    finally:
+        _set_variable(TRACEBACK, wanted)
 
 
-def _check_choice(group: str, value: str) -> None:
-    found = choices(group)
-    for name in value.strip("[]").split(","):
-        name = name.strip().removesuffix(".yaml")
-        if name and name != "null" and re.fullmatch(r"[\w/-]+", name) and name not in found:
-            listed = f"; list={group} shows all" if len(found) > 6 else f" (choices: {', '.join(found)})"
-            raise SystemExit(f"{group}={name}: there is no such choice{_nearest(name, found)}{listed}")
-
-
-def _check_nested(script: str, key: str, arguments: Sequence[str]) -> None:
-    """Whether a dotted option is in the files that the command line chooses; what they interpolate is not followed."""
-    first, _, rest = key.partition(".")
-    chosen = {argument.partition("=")[0]: argument.partition("=")[2] for argument in arguments}
-    if "experiment" in chosen:
-        return  # which brings options of its own
-    node: Any = _options(script).get(first)
-    if first in groups_of(script):
-        name = chosen.get(first) or groups_of(script)[first].partition("]")[0].strip("[")
-        file = resource_folder("conf") / first / f"{name}.yaml"
-        if "experiment" in chosen or not file.is_file():
-            return  # the experiment may bring more, or there are several
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        if "defaults" in content:
-            return
-        node = {**content, **(node or {})}
-    part = first
-    for name in rest.split("."):
-        if not isinstance(node, Mapping):
-            return
-        if name not in node:
-            raise SystemExit(
-                f"{key}: {part} has no option {name}{_nearest(name, node)}; +{key}=... adds it all the same"
-            )
-        node, part = node[name], f"{part}.{name}"
-
-
-def _options(script: str) -> dict[str, Any]:
-    """Options of a script's own file, and its groups; texts of the file as they are."""
-    content = yaml.safe_load((resource_folder("conf") / f"{script}.yaml").read_text(encoding="utf-8"))
-    known = {name: value for name, value in content.items() if name != "defaults"}
-    return {**dict.fromkeys(groups_of(script)), **known, "hydra": None, "list": None, "prompt": None}
-
-
-def _program(script: str) -> str:
-    return PROGRAMS[script].removeprefix("python ")
-
-
-def _nearest(name: str, known: Any) -> str:
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""
-
-
-def _description(file: Path) -> str:
-    """The first sentence of a file's comment, without the command in it."""
-    comments = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("# @package"):
-            continue
-        if not line.startswith("#"):
-            break
-        comments.append(line.removeprefix("#").strip())
-    return re.split(r"(?<=[.;])\s|: python ", " ".join(comments), maxsplit=1)[0].rstrip(":;")
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

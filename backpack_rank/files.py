@@ -10,12 +10,14 @@ import mmap
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import xxhash
+import yaml
 
 log = logging.getLogger(__name__)
 RANKER = "ranker"
@@ -27,6 +29,9 @@ UNFINISHED = "UNFINISHED"
 CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
 _TEMPORARY = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LARGEST_YAML = 100_000
+SMALL_FILE = 64 * 10**6
+"""Bytes of a lexicon, a configuration or another file that is read as a whole, at most."""
 
 
 def cache_dir() -> Path:
@@ -63,6 +68,58 @@ def open_text(path: str | Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8")
     return open(path, encoding="utf-8")
+
+
+def read_text(path: str | Path, limit: int = SMALL_FILE) -> str:
+    """The text of a small UTF-8 file, without a byte order mark; ``.gz`` by name.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not UTF-8, a damaged gzip file, or holds more than ``limit`` bytes, as a file may that was
+            made to fill the memory.
+    """
+    path = Path(path)
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as handle:
+            raw = handle.read(limit + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: damaged or incomplete gzip file: {error}") from error
+    if len(raw) > limit:
+        raise ValueError(f"{path} holds more than {limit / 1e6:g} MB, which no file of its kind does")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 text: {error}") from error
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a small YAML file: texts, numbers, lists and mappings.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not YAML, or its aliases stand for more than :data:`LARGEST_YAML` entries (a few lines can
+            stand for billions).
+    """
+    try:
+        found = yaml.safe_load(read_text(path))
+        entries = _entries(found, {})
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())})") from error
+    if entries > LARGEST_YAML:
+        raise ValueError(f"{path}: its aliases stand for more than {LARGEST_YAML} entries")
+    return found
+
+
+def _entries(node: Any, known: dict[int, int]) -> int:
+    """How many entries a node has with all its aliases written out; each is looked at once."""
+    if not isinstance(node, (dict, list)):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = LARGEST_YAML + 1  # a node within itself has no end
+        children = node.values() if isinstance(node, dict) else node
+        known[id(node)] = 1 + sum(_entries(child, known) for child in children)
+    return known[id(node)]
 
 
 def hub_or_folder(name: str | Path) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from backpack_rank import cli
+from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
+from backpack_rank.options import check_grammar, check_options, choices, groups_of, quoted
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,8 +69,8 @@ def test_help_names_eight_examples_and_every_group(script: str) -> None:
 
 @pytest.mark.parametrize("script", ["train", "evaluate", "rerank"])
 def test_every_choice_has_a_description(script: str) -> None:
-    for group in cli.groups_of(script):
-        for choice, description in cli.choices(group).items():
+    for group in groups_of(script):
+        for choice, description in choices(group).items():
             assert description, f"conf/{group}/{choice}.yaml begins with no comment"
 
 
@@ -93,11 +100,24 @@ def test_lists_take_singular_and_plural() -> None:
         ("evaluate", "policy.where=senses", r"this is now called policy\.scope"),
         ("evaluate", "~data.first_stage", "first_stage=bm25"),
         ("train", "+data.first_stage={path:run.trec}", "first_stage=bm25"),
+        ("evaluate", "+alfa=0.5", r"\+alfa: evaluate\.py has no such option; did you mean alpha\?"),
+        ("evaluate", "++alfa=0.5", "did you mean alpha"),
+        ("evaluate", "~alfa", "did you mean alpha"),
+        ("train", "+training.epoch=3", "training.epoch: training has no option epoch; did you mean epochs"),
+        ("train", "+data.trian=null", "data has no option trian; did you mean train"),
+        ("train", "+lists.sizes=3", "lists has no option sizes; did you mean size"),
+        ("train", "+model.recommended.warm=1", "model.recommended has no option warm"),
+        ("evaluate", "+policy=paired_tokens_sences", "did you mean paired_tokens_senses"),
+        ("evaluate", "aggregate.k=5", "no aggregate is chosen; add aggregate="),
+        ("evaluate", "+data.test.depth=3", "no data is chosen; add data="),
+        ("evaluate", "recalibrate.weight=2", r"does nothing without recalibrate\.run="),
+        ("evaluate", "=3", "'=3' names no option"),
+        ("evaluate", "aggregate_depth=10", "does nothing without aggregate="),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, said: str) -> None:
     with pytest.raises(SystemExit, match=said):
-        cli.check_options(script, ["-m", option])
+        check_options(script, ["-m", option])
 
 
 @pytest.mark.parametrize(
@@ -111,10 +131,55 @@ def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, 
         ("evaluate", ["data=dl19", "+data.first_stage.depth=10"]),
         ("evaluate", ["--config-dir=my", "data=mine"]),
         ("rerank", ["run=a.trec", "alpha=[1,0]", "+executor_options.partition=cpu", "data.folder=x", "data=beir"]),
+        ("evaluate", ["+hydra.sweeper.max_batch_size=3", "run=a.trec", "aggregate=borda", "aggregate_depth=10"]),
+        (
+            "evaluate",
+            ["recalibrate.run=a.trec", "recalibrate.weight=0.5", "policy=paired_tokens_wide", "policy.wide=true"],
+        ),
+        ("train", ["+trainer.limit_train_batches=3", "+logger.flush_logs_every_n_steps=1", "+model.ranker.dropout=0"]),
+        ("train", ["+data.test_first_stage={_target_:x.Y}", "+model.recommended.reconstruct_steps=3", "~data.bias"]),
     ],
 )
 def test_right_options_pass(script: str, options: list[str]) -> None:
-    cli.check_options(script, options)
+    check_options(script, options)
+
+
+SENTENCES = (
+    "who's the doctor, and why (again)?",
+    "caf\u00e9 au lait = 3 \u20ac; \u65e5\u672c\u8a9e [x] {y: z}",
+    "it costs ${HOME} \\${alpha} and C:\\dir\\",
+    "\"quoted\" and 'quoted'",
+    "'tis the season of 'giving'",
+    "a\tb\nc",
+    "null and void",
+    "\\",
+    "",
+    "-5",
+)
+
+
+@given(text=st.one_of(st.sampled_from(SENTENCES), st.text(st.characters(exclude_categories=["Cs"]), max_size=40)))
+def test_any_sentence_is_a_text_to_be_explained(text: str) -> None:
+    if re.fullmatch(r"(['\"]).*\1|null", text, re.DOTALL):
+        return  # in Hydra's own quotes already
+    (argument,) = quoted([f"explain.query={text}"])
+    check_grammar([argument])
+    override = OverridesParser.create().parse_override(argument)
+    config = OmegaConf.create({"explain": {"query": None}})
+    OmegaConf.update(config, override.key_or_group, override.value())
+    assert config.explain.query == text
+
+
+def test_texts_in_quotes_and_other_options_stay_as_they_are() -> None:
+    given = ["explain.query='what is it?'", 'explain.document="a \\" b"', "alpha=0.5", "explain.query=null", "-m"]
+    assert quoted(given) == given
+
+
+@pytest.mark.parametrize("argument", ["alpha=[", "alpha", "scoring={a", "run='x", "alpha=1,["])
+def test_what_hydra_cannot_read_is_a_sentence(argument: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read as OPTION=VALUE") as refused:
+        check_grammar(["--cfg", "job", argument])
+    assert refused.value.code == 2
 
 
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ FLOORS = [
     ("reranking", "reporting"),
     ("training", "analysis"),
     ("pipelines", "experiments", "integrations", "serving"),
-    ("cli",),
+    ("cli", "options"),
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

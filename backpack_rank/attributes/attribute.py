@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
-from backpack_rank.files import resource_folder
+from backpack_rank.files import read_yaml, resource_folder
 
 
 class Attribute:
@@ -88,7 +86,7 @@ class Attribute:
         if not path.is_file():
             known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
             raise FileNotFoundError(f"there is no attribute {name!r}: use one of {known}, or the path of a .yaml file")
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml(path)
         try:
             return cls(**values)
         except (TypeError, ValueError) as error:

@@ -7,17 +7,18 @@ Words are lower-cased when a file is read, and texts are lower-cased before they
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from backpack_rank.data.words import Tokenizer, word_tokens
-from backpack_rank.files import open_text, resource_folder
+from backpack_rank.files import read_text, resource_folder
 
 LEXICON_FOLDER = "lexicons"
-_BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,16 @@ def find_lexicon(path: str | Path) -> Path:
 
 def header_of(path: Path) -> list[str]:
     """Names of the columns of a CSV file, without the byte order mark that spreadsheets put before the first."""
-    with open_text(path) as handle:
-        return [name.removeprefix(_BYTE_ORDER_MARK).strip() for name in next(csv.reader(handle), [])]
+    return next(([name.strip() for name in cells] for _, cells in _csv_rows(path)), [])
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of every row, the header's too."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    try:
+        yield from ((reader.line_num, row) for row in reader)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
 def grouped_words(path: Path, column: str, plural: str) -> tuple[dict[str, list[str]], dict[str, int]]:
@@ -236,21 +245,17 @@ def rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str,
     """
     header = header_of(path)
     _check_header(path, header, columns)
-    with open_text(path) as handle:
-        reader = csv.reader(handle)
-        next(reader, None)
-        order = [header.index(name) for name in columns]
-        for row in reader:
-            line = reader.line_num
-            cells = [cell.strip() for cell in row]
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                raise ValueError(f"{path}, line {line}: {len(header)} cells expected, found {len(cells)}")
-            for name, cell in zip(header, cells, strict=True):
-                if not cell:
-                    raise ValueError(f"{path}, line {line}: the cell of column {name!r} is empty")
-            yield line, (cells[order[0]], cells[order[1]])
+    order = [header.index(name) for name in columns]
+    for line, row in islice(_csv_rows(path), 1, None):
+        cells = [cell.strip() for cell in row]
+        if not cells:
+            continue
+        if len(cells) != len(header):
+            raise ValueError(f"{path}, line {line}: {len(header)} cells expected, found {len(cells)}")
+        for name, cell in zip(header, cells, strict=True):
+            if not cell:
+                raise ValueError(f"{path}, line {line}: the cell of column {name!r} is empty")
+        yield line, (cells[order[0]], cells[order[1]])
 
 
 def _check_header(path: Path, header: list[str], columns: tuple[str, str]) -> None:
@@ -267,6 +272,8 @@ def _check_header(path: Path, header: list[str], columns: tuple[str, str]) -> No
 
 def check_word(word: str, where: str) -> None:
     """Raise ``ValueError`` for what no token of a lower-cased text can equal; ``where`` begins the sentence."""
+    if not word.isprintable():
+        raise ValueError(f"{where}: {word!r} holds a character that cannot be printed")
     if not word or word.split() != [word]:
         raise ValueError(f"{where}: {word!r} is no single word (empty or with white space); no token can equal it")
     if word != word.lower():

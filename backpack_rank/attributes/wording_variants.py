@@ -188,6 +188,11 @@ def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[
                 )
             if row.relevance != together[0].relevance:
                 raise ValueError(f"{row.where}: item {name!r} of query {query_id!r} has two different relevances")
+            if row.doc_id in documents.values():
+                raise ValueError(
+                    f"{row.where}: document {row.doc_id!r} is two wordings of item {name!r} of query {row.query_id!r}, "
+                    "and a document compared with itself shows nothing"
+                )
             documents[row.group] = row.doc_id
         if len(documents) < 2:
             left_out += [row.doc_id for row in together]

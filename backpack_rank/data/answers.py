@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from backpack_rank.data.collection import DocumentStore, MemoryStore
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.beir import existing_file
 from backpack_rank.data.sources.irds import IrDatasetsStore, known_dataset, library_lock
-from backpack_rank.data.trec import fail, read_jsonl, read_queries_jsonl, text_under
+from backpack_rank.data.trec import JSON_FILE, fail, read_jsonl, read_queries_jsonl, text_under, unique_keys
+from backpack_rank.files import read_text
 
 _BATCH = 5000  # answers whose documents are fetched at once
 _T = TypeVar("_T")
@@ -240,13 +240,12 @@ def _stripped(row: Answer, start: int | None) -> Answer:
 
 
 def _squad_document(path: Path) -> Any:
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     try:
-        return json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text: {error}") from error
+        return json.loads(read_text(path, JSON_FILE), object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         fail(path, error.lineno, f"expected JSON in SQuAD's format: {error.msg} (column {error.colno})")
+    except RecursionError as error:
+        raise ValueError(f"{path}: expected JSON in SQuAD's format: nested too deeply") from error
 
 
 def _squad_answers(path: Path, item: Any, where: str, query_id: str, doc_id: str, text: str) -> list[Answer]:

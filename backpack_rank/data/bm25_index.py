@@ -26,7 +26,7 @@ from filelock import FileLock
 
 from backpack_rank.checks import finite, fraction, one_of
 from backpack_rank.data.collection import DocumentStore, Queries, Run
-from backpack_rank.files import atomic_path, cache_dir
+from backpack_rank.files import atomic_path, cache_dir, intact
 from backpack_rank.progress import Progress
 
 # bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a match.
@@ -130,8 +130,8 @@ class Bm25Index:
         folder = cache_dir() / "bm25" / _key(documents, settings)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f"{folder.name}.lock")):
-            if not folder.is_dir():
-                with atomic_path(folder) as temporary_folder:
+            if not intact(folder):
+                with atomic_path(folder, sealed=True) as temporary_folder:
                     temporary_folder.mkdir()
                     _Builder(settings, max_gb).build(documents, temporary_folder)
         return cls(settings, folder, mapped=True)

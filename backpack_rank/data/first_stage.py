@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from backpack_rank.checks import above, at_least, whole
+from backpack_rank.checks import above, whole
 from backpack_rank.data.bm25_index import Bm25Index, Bm25Settings
 from backpack_rank.data.collection import Collection, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
@@ -65,7 +65,7 @@ class Bm25:
         Raises:
             ValueError: an option is out of its range or unknown.
         """
-        at_least("threads", threads, 1)
+        whole("threads", threads, 1)
         above("max_gb", max_gb, 0)
         self.depth = checked_depth(depth)
         self.settings = Bm25Settings(k1, b, stemmer, stopwords, token_pattern, method)

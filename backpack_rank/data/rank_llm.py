@@ -8,26 +8,28 @@ Names that end in ``.json`` hold one list of such objects, all others one object
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backpack_rank.checks import located
+from backpack_rank.checks import finite, located
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Run
 from backpack_rank.data.documents import document_text
 from backpack_rank.data.trec import (
+    JSON_FILE,
     check_id,
+    check_text,
     json_value,
     ranking,
     read_qrels,
     read_rows,
     shortened,
     sorted_run,
+    unique_keys,
     write_jsonl,
 )
-from backpack_rank.files import open_text, write_text
+from backpack_rank.files import read_text, write_text
 
 TEXT_KEYS = ("text", "segment", "contents", "content", "body", "passage")
 """Where the text of a ``doc`` may stand; the first that is there counts, as in rank_llm."""
@@ -163,11 +165,11 @@ def load_requests(name: str, path: str, qrels: str | None = None, *, depth: int 
 def _records(path: Path) -> Iterator[tuple[str, object]]:
     """Every object with its place, in words."""
     if _is_list(path):
-        with open_text(path) as handle:
-            try:
-                records = json.load(handle)
-            except ValueError as error:
-                raise ValueError(f"{path}: expected a JSON list of requests: {error}") from error
+        text = read_text(path, JSON_FILE)
+        try:
+            records = json.loads(text, object_pairs_hook=unique_keys)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: expected a JSON list of requests: {error}") from error
         if not isinstance(records, list):
             raise ValueError(
                 f"{path}: expected a JSON list of requests, got {shortened(records)}; one per line is .jsonl"
@@ -184,6 +186,7 @@ def _request(record: object) -> Request:
     text = record["query"].get("text")
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f'query {query_id!r} needs a "text", got {shortened(text)}')
+    check_text(text, f"the text of query {query_id!r}")
     given = record.get("candidates")
     if not isinstance(given, list):
         raise ValueError(f'query {query_id!r} needs a list of "candidates", got {shortened(given)}')
@@ -209,11 +212,10 @@ def _candidate(record: object) -> Candidate:
     title = doc.get("title") or ""
     if not isinstance(title, str):
         raise ValueError(f'document {doc_id!r}: the "title" must be a string, got {shortened(title)}')
+    check_text(title + doc[key], f"document {doc_id!r}")
     score = record.get("score")
-    if score is not None and (
-        isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score)
-    ):
-        raise ValueError(f'document {doc_id!r}: the "score" must be a finite number or null, got {shortened(score)}')
+    if score is not None:
+        finite(f'document {doc_id!r}: the "score"', score)
     return Candidate(doc_id, document_text(title, doc[key]), None if score is None else float(score), doc)
 
 

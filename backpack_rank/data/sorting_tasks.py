@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backpack_rank.checks import at_least, fraction
+from backpack_rank.checks import fraction, whole
 from backpack_rank.data.passages import ListwiseExample, PassageList, check_size
 from backpack_rank.data.trec import fail, json_value, numbered_lines, read_jsonl, read_rows, text_under
 from backpack_rank.data.words import word_tokens
@@ -275,5 +275,5 @@ def _not_empty(path: str | Path, made: list[ListwiseExample], what: str = "") ->
 
 def _check(number: int, size: int, imbalance: float) -> None:
     check_size(size)
-    at_least("task.number", number, 1)
+    whole("task.number", number, 1)
     fraction("task.imbalance", imbalance)

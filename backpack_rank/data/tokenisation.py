@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.shared_tokenizer import with_own_rules
 from backpack_rank.files import hub_or_folder
 
@@ -112,7 +112,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 25
     Raises:
         ValueError: ``vocab_size`` leaves no room beside the 256 bytes and the special tokens.
     """
-    at_least("vocab_size", vocab_size, 300, " for a byte-level vocabulary")
+    whole("vocab_size", vocab_size, 300, " for a byte-level vocabulary")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

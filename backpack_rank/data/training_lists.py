@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, Run
 
 # Draws per missing document before the whole pool is searched, which only a tiny collection can need.
@@ -75,13 +75,13 @@ class TrainingLists:
             ValueError: ``size`` below 2, ``max_relevant`` outside 1 .. size - 1, or no query has a relevant
                 document.
         """
-        at_least("training list: size", size, 2)
+        whole("training list: size", size, 2)
         if max_relevant is not None and not 1 <= max_relevant < size:
             raise ValueError(f"max_relevant must be between 1 and size - 1 = {size - 1}, got {max_relevant}")
         self._size = size
         self._seed = seed
         self._max_relevant = max_relevant if max_relevant is not None else size // 2
-        at_least("training lists: per_epoch", per_epoch, 1, null="for every query")
+        whole("training lists: per_epoch", per_epoch, 1, null="for every query")
         self._per_epoch = per_epoch
         self._candidates = candidates
         self._relevant, self.missing = _relevant_documents(collection)

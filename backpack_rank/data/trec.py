@@ -9,23 +9,31 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO, TypeVar, cast
 
 import numpy as np
 
-from backpack_rank.checks import at_least, one_of
+from backpack_rank.checks import decimal, integer, one_of, whole
 from backpack_rank.data.collection import Qrels, Queries, Run
 from backpack_rank.data.run_order import TIES, in_order, warn_of_order
-from backpack_rank.files import atomic_path
+from backpack_rank.files import SMALL_FILE, atomic_path
 
 Row = TypeVar("Row")
 BEIR_QRELS_HEADER = ("query-id", "corpus-id", "score")
 RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
+LONGEST_LINE = 64 * 10**6
+"""Bytes of a line at most: a file without line ends would fill the memory."""
+LARGEST_RATIO = 200
+"""A gzip file that unpacks to more times its size is made to fill memory or disk; text shrinks to a tenth at best."""
+JSON_FILE = 10**9
+"""Bytes of a file that is one JSON document, at most."""
+_HEADER_IDS = ("id", "_id", "qid", "query_id", "query-id", "queryid", "number", "docid", "doc_id", "did", "pid")
+_HEADER_TEXTS = ("query", "text", "title", "question", "topic", "passage", "document", "contents", "query_text")
 QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 
@@ -40,7 +48,7 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
     Raises:
         ValueError: ``depth`` is below 1.
     """
-    at_least("depth", depth, 1, null="for all documents")
+    whole("depth", depth, 1, null="for all documents")
     return {
         query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
     }
@@ -62,7 +70,7 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
             query (file, line and ids are named), or ``depth`` below 1.
     """
     one_of("ties", ties, TIES)
-    at_least("depth", depth, 1, null="for all documents")
+    whole("depth", depth, 1, null="for all documents")
     run: Run = {}
     ranks: dict[str, list[str]] = {}
     for number, query_id, doc_id, rank, score in run_rows(path):
@@ -142,13 +150,12 @@ def read_qrels(path: str | Path) -> Qrels:
             if beir:
                 continue
         query_id, doc_id, text = _qrels_fields(path, number, line, beir)
-        try:
-            relevance = int(text)
-        except ValueError:
+        relevance = _relevance(text)
+        if relevance is None:
             fail(
                 path,
                 number,
-                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got {text!r}",
+                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got {_shorten(text)!r}",
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
@@ -208,11 +215,30 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iter
 
 
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
-    """What a line of JSON says. Raises ``ValueError``, with what was expected, for a line of anything else."""
+    """What a line of JSON says.
+
+    Raises:
+        ValueError: with what was expected, for a line of anything else, or an object that has a key twice.
+    """
     try:
-        return json.loads(line)
-    except ValueError as error:
+        found = json.loads(line)
+        # A hook costs more than the rest; a flat object has as many colons behind quotes as keys.
+        colons = line.count(b'":') if isinstance(line, bytes) else line.count('":')
+        if not isinstance(found, dict) or colons != len(found):
+            json.loads(line, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"expected {what}: {error}") from error
+    return found
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Raises ``ValueError`` for a key that stands twice, of which one would be lost."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
+    return found
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
@@ -228,7 +254,16 @@ def text_under(record: object, key: str, what: str = "") -> str:
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, str):
         raise ValueError(f"{what}expected a string under {key!r}, got {shortened(value)}")
+    check_text(value, f"{what}the string under {key!r}")
     return value
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise ``ValueError`` for a text with half of a surrogate pair, which no file can hold; ``what`` is named."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} holds half of a surrogate pair: {error}") from error
 
 
 def json_record(line: str | bytes) -> dict[str, Any]:
@@ -241,10 +276,6 @@ def json_record(line: str | bytes) -> dict[str, Any]:
     identifier = text_under(record, "_id")
     text_under(record, "text", f"{identifier!r}: ")
     check_id(identifier)
-    try:
-        record["text"].encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the text of {identifier!r} holds half of a surrogate pair: {error}") from error
     return record
 
 
@@ -254,6 +285,13 @@ def check_id(identifier: str) -> None:
         raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
     if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
         raise ValueError(f"an id must not hold half of a surrogate pair, got {identifier!r}")
+
+
+def refuse_header(fields: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a line that names columns, such as ``qid<TAB>query``: these files begin with data."""
+    first, *others = (field.strip().lower() for field in fields)
+    if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
+        raise ValueError(f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: delete the line")
 
 
 def is_jsonl(path: str | Path) -> bool:
@@ -287,9 +325,19 @@ def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """
     path = Path(path)
     number = 0
-    with cast("IO[bytes]", gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as handle:
+    packed = path.stat().st_size if path.suffix == ".gz" else None
+    unpacked = 0
+    with cast("IO[bytes]", gzip.open(path, "rb") if packed is not None else open(path, "rb")) as handle:
         try:
-            for number, raw in enumerate(handle, start=1):
+            for number, raw in enumerate(iter(partial(handle.readline, LONGEST_LINE + 1), b""), start=1):
+                if len(raw) > LONGEST_LINE:
+                    fail(path, number, f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is")
+                if packed is not None:
+                    unpacked += len(raw)
+                    if unpacked > max(SMALL_FILE, LARGEST_RATIO * packed):
+                        fail(
+                            path, number, f"unpacks to {LARGEST_RATIO} times its size, as no text does; unpack it first"
+                        )
                 yield number, raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: damaged or incomplete gzip file after line {number}: {error}") from error
@@ -309,6 +357,7 @@ def _tsv_query(line: str) -> tuple[str, str]:
     if len(fields) != 2:
         raise ValueError(f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
     check_id(fields[0])
+    refuse_header(fields)
     return fields[0], fields[1]
 
 
@@ -361,10 +410,17 @@ def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) 
 
 def _score(text: str) -> float | None:
     try:
-        score = float(text)
+        return decimal(text)
     except ValueError:
         return None
-    return score if math.isfinite(score) else None
+
+
+def _relevance(text: str) -> int | None:
+    try:
+        relevance = integer(text)
+    except ValueError:
+        return None
+    return relevance if abs(relevance) < 2**31 else None
 
 
 def _check_token(token: str, what: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from backpack_rank.checks import at_least, one_of
+from backpack_rank.checks import one_of, whole
 from backpack_rank.data.tokenisation import PairTokenizer
 
 log = logging.getLogger(__name__)
@@ -55,11 +55,11 @@ class WordVocabulary:
     buckets: int = 1000
 
     def __post_init__(self) -> None:
-        at_least("model.tokenizer.min_count", self.min_count, 1)
-        at_least("model.tokenizer.max_words", self.max_words, 1, null="")
+        whole("model.tokenizer.min_count", self.min_count, 1)
+        whole("model.tokenizer.max_words", self.max_words, 1, null="")
         one_of("model.tokenizer.unknown", self.unknown, HANDLING)
         if self.unknown == "hash":
-            at_least("model.tokenizer.buckets", self.buckets, 1, "; or use unknown=drop")
+            whole("model.tokenizer.buckets", self.buckets, 1, "; or use unknown=drop")
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         """Count the words of all texts; the tokenizer remembers what becomes of unknown ones, also when saved.

@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backpack_rank.checks import decimal
 from backpack_rank.evaluation.results import PerQuery
 
 GRID = tuple(round(1 - step * 0.05, 2) for step in range(21))
@@ -63,6 +64,8 @@ class Budget:
             raise ValueError(f"the bound of {self.measure!r} must be a finite number, got {self.bound}")
         if self.absolute and self.kind == "loss":
             raise ValueError(f"a loss has a sign: write {self.measure} loss<=... without bars")
+        if self.kind == "loss" and not 0 <= self.bound <= 1:
+            raise ValueError(f"a loss lies from 0% to 100%, got {100 * self.bound:g}%; a gain is {self.measure}>=...")
         if self.absolute and self.bound < 0:
             raise ValueError(f"no absolute value is {self.kind} {self.bound}; give |{self.measure}| a bound from 0")
 
@@ -285,6 +288,10 @@ def _parse(text: str) -> Budget:
     if name == "loss" or name.endswith(" loss"):
         if kind != "at most":
             raise ValueError(f"budget {text!r}: a loss is bounded by <=; examples: {EXAMPLES}")
+        if not match["bound"].strip().endswith("%"):
+            raise ValueError(
+                f"budget {text!r}: a loss is a share, so give it in %, as in loss<=1%; examples: {EXAMPLES}"
+            )
         name, kind = name.removesuffix("loss").strip(), "loss"
     absolute = len(name) > 2 and name.startswith("|") and name.endswith("|")
     try:
@@ -296,10 +303,7 @@ def _parse(text: str) -> Budget:
 def _number(text: str) -> float:
     text = text.strip()
     share = text.endswith("%")
-    try:
-        number = float(text.removesuffix("%"))
-    except ValueError as error:
-        raise ValueError(f"{text!r} is no number") from error
+    number = decimal(text.removesuffix("%").strip())
     return number / 100 if share else number
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 
 
 class Augmentation(ABC):
@@ -47,7 +47,7 @@ class RandomShuffles(Augmentation):
     number: int = 1
 
     def __post_init__(self) -> None:
-        at_least("task.copies", self.number, 1)
+        whole("task.copies", self.number, 1)
 
     @property
     def copies(self) -> int:
@@ -73,7 +73,7 @@ class PositionAware(Augmentation):
     groups: int = 4
 
     def __post_init__(self) -> None:
-        at_least("task.copies", self.groups, 2, ": rotation needs groups")
+        whole("task.copies", self.groups, 2, ": rotation needs groups")
 
     @property
     def copies(self) -> int:

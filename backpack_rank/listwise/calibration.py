@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from backpack_rank.checks import above, at_least, finite, one_of
+from backpack_rank.checks import above, finite, one_of, whole
 from backpack_rank.data.passages import PassageList
 
 ContentFreePrompt = tuple[str, tuple[str, ...]]
@@ -76,7 +76,7 @@ class ContentFreeCalibration:
         """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown placeholder."""
         finite("calibration.beta", beta, 0)
         above("calibration.limit", limit, 0, null="for none")
-        at_least("calibration.remembered", remembered, 0)
+        whole("calibration.remembered", remembered, 0)
         placeholders(placeholder, ["a"])
         self.beta, self.relative, self.limit = beta, relative, limit
         self.placeholder, self.seed, self.remembered = placeholder, seed, remembered

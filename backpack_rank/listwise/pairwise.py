@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import RankerWrapper, Ranking
 
@@ -94,7 +94,7 @@ class SlidingPairs(PairwiseRanker):
     passes: int = 10
 
     def __post_init__(self) -> None:
-        at_least("pairwise ranking: passes", self.passes, 1)
+        whole("pairwise ranking: passes", self.passes, 1)
         self.label = f"PRP sliding {self.passes}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:

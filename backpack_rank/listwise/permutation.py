@@ -16,7 +16,7 @@ import numpy as np
 from backpack_rank.aggregation.aggregate import Aggregate, Aggregator
 from backpack_rank.aggregation.kemeny import Kemeny
 from backpack_rank.aggregation.rankings import Rankings
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking, list_rng
 
@@ -60,10 +60,10 @@ class PermutationSelfConsistency(RankerWrapper):
     not_optimal: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        at_least("permutation self-consistency: permutations", self.permutations, 1)
-        at_least("permutation self-consistency: round_size", self.round_size, 1)
-        at_least("permutation self-consistency: patience", self.patience, 1, null="to ask for all permutations")
-        at_least("permutation self-consistency: stable", self.stable, 1, null="")
+        whole("permutation self-consistency: permutations", self.permutations, 1)
+        whole("permutation self-consistency: round_size", self.round_size, 1)
+        whole("permutation self-consistency: patience", self.patience, 1, null="to ask for all permutations")
+        whole("permutation self-consistency: stable", self.stable, 1, null="")
         if self.patience is not None and self.round_size >= self.permutations:
             raise ValueError(
                 f"round_size={self.round_size}: with patience there must be several rounds, so it must be below "
@@ -178,7 +178,7 @@ def rank_shuffled(ranker: ListwiseRanker, lists: Sequence[PassageList], times: i
     Raises:
         ValueError: ``times`` below 1, or no list.
     """
-    at_least("times", times, 1)
+    whole("times", times, 1)
     if not lists:
         raise ValueError("there is no list to shuffle")
     drawn = [order for one in lists for order in islice(shuffles(one, seed), times)]

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from backpack_rank.checks import at_least, fraction
+from backpack_rank.checks import fraction, whole
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import write_text
 from backpack_rank.listwise.base import ListwiseRanker, Ranking
@@ -110,7 +110,7 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
     Raises:
         ValueError: no ranking, or one of another size.
     """
-    at_least("size", size, 1)
+    whole("size", size, 1)
     if not rankings:
         raise ValueError("there is no ranking to count positions of")
     for number, ranking in enumerate(rankings, start=1):

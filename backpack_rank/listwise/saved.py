@@ -16,6 +16,7 @@ from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.listwise.causal_lm import MODES, Calibration, CausalLmRanker, ListwiseMode, position_limit
 from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 from backpack_rank.models.factory import LISTWISE_FILE
+from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 
 FORMAT, VERSION = "backpack_rank listwise ranker", 1
 MAX_LENGTH = 4096
@@ -57,6 +58,7 @@ def save_listwise(
         tokenizer.save_pretrained(temporary)
         text = json.dumps(settings, indent=2, ensure_ascii=False)
         (temporary / LISTWISE_FILE).write_text(text + "\n", encoding="utf-8")
+        write_checksums(temporary, tokenizer)
 
 
 def load_listwise(
@@ -102,8 +104,11 @@ def load_listwise(
     given = settings["prompt"] if prompt is None else prompt
     known = _known(mode or settings.get("mode") or MODES[0])
     _check_model_file(Path(name))
-    tokenizer = load_tokenizer(name)  # quickly refused, unlike what follows
-    model = _model(name, dtype)
+    with readable(name):
+        check_files(name)
+        tokenizer = load_tokenizer(name)  # quickly refused, unlike what follows
+        model = _model(name, dtype)
+        check_model(name, model, tokenizer)
     limit = max_length or settings.get("max_length") or min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
     pair_tokenizer = PromptTokenizer(tokenizer, given if isinstance(given, Prompt) else Prompt.of(given), limit)
     label = label or ("listwise LM" if settings else None)

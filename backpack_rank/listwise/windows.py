@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking
 
@@ -36,8 +36,8 @@ class SlidingWindows(RankerWrapper):
     stride: int = 10
 
     def __post_init__(self) -> None:
-        at_least("windows: size", self.size, 2, null="for the whole list")
-        at_least("windows: stride", self.stride, 1)
+        whole("windows: size", self.size, 2, null="for the whole list")
+        whole("windows: stride", self.stride, 1)
         if self.size is not None and self.stride > self.size:
             raise ValueError(
                 f"stride={self.stride} is more than size={self.size}: passages between two windows would not be ranked"

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoConfig, GPT2Config, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 
 POOLING = ("first", "last")
 # Positions of these encoders start behind the padding index.
@@ -118,7 +118,7 @@ class BackpackConfig(BackboneConfig):
                 f"num_senses={self.num_senses} must be at least 1 and divide the hidden size {size}, "
                 f"because every sense has its own {size} / num_senses dimensions of the contextual weights"
             )
-        at_least("sense_intermediate_scale", self.sense_intermediate_scale, 1)
+        whole("sense_intermediate_scale", self.sense_intermediate_scale, 1)
 
     def _take_gpt2(self, options: dict[str, Any]) -> dict[str, Any]:
         """A GPT-2 backbone from options without a place of their own; gives back the others."""

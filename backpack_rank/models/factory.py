@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,11 @@ import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.files import RANKER, atomic_path, hub_or_folder
+from backpack_rank.data.trec import json_object
+from backpack_rank.files import RANKER, atomic_path, hub_or_folder, read_text
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
+from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -186,6 +187,7 @@ def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenize
         ranker.config.max_pair_length = pair_tokenizer.max_length
         ranker.save_pretrained(temporary)
         save_cross_encoder_files(temporary, ranker, pair_tokenizer)
+        write_checksums(temporary, pair_tokenizer.tokenizer)
 
 
 def ranker_folder(folder: str | Path, option: str) -> Path:
@@ -237,19 +239,29 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
 
     Raises:
         FileNotFoundError: no ``config.json`` in the folder.
-        ValueError: the checkpoint is of another architecture.
+        ValueError: the checkpoint is of another architecture, or damaged: the file is named.
     """
     config_file = Path(folder) / "config.json"
     if not config_file.is_file():
         raise FileNotFoundError(f"{config_file} is missing: {folder} is not the folder of a saved ranker")
     if is_listwise(folder):
         raise ValueError(f"{folder} is a listwise ranker: add listwise=trained, which ranks lists with it")
-    config = json.loads(config_file.read_text(encoding="utf-8"))
+    with readable(folder):
+        check_files(folder)
+        ranker, pair_tokenizer = _load_ranker(folder, config_file)
+        check_model(folder, ranker, pair_tokenizer.tokenizer)
+    return ranker, pair_tokenizer
+
+
+def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTokenizer]:
+    config = json_object(read_text(config_file))
     names = config.get("architectures") or ["(none named)"]
     classes = {ranker.__name__: ranker for ranker in RANKERS}
     # What sentence-transformers saves again is of a class of backpack_rank.integrations, with the same weights.
     for own in (BackpackForRanking, CrossEncoderForRanking):
         classes[own.__name__.replace("ForRanking", "ForSequenceClassification")] = own
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise ValueError(f"{config_file}: architectures={names} must be a list of names")
     if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
         return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:

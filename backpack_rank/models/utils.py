@@ -33,13 +33,19 @@ def pick_device(name: str, option: str) -> torch.device:
         option: where it was given, for the error.
 
     Raises:
-        ValueError: it asks for a GPU that torch does not see.
+        ValueError: there is no such device, or it asks for a GPU that torch does not see.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(str(name))
+    except RuntimeError as error:
+        raise ValueError(f"{option}={name}: there is no such device; use auto, cpu, cuda or cuda:1 ...") from error
+    one_of(option, device.type, ("auto", "cpu", "cuda", "mps", "xpu"))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{option}={name}, but torch sees no GPU; use {option}=cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"{option}={name}, but torch sees {torch.cuda.device_count()} GPUs, counted from 0")
     return device
 
 

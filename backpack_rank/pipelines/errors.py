@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,19 +13,21 @@ from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 log = logging.getLogger(__name__)
+TRACEBACK = "HYDRA_FULL_ERROR"
 MISTAKES = (ValueError, TypeError, KeyError, OSError, OmegaConfBaseException, InstantiationException)
+_UNKNOWN = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
 
 
 @contextmanager
 def friendly_errors() -> Iterator[None]:
-    """Log a mistake as one sentence and exit with status 1; ``HYDRA_FULL_ERROR=1`` shows the traceback."""
+    """Log a mistake as one sentence and exit with status 2; ``HYDRA_FULL_ERROR=1`` shows the traceback."""
     try:
         yield
     except MISTAKES as error:
         if _wants_traceback() or not _is_mistake(error):
             raise
         log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
-        raise SystemExit(1) from error
+        raise SystemExit(2) from error
 
 
 def run_safely(job: Callable[[], object]) -> bool:
@@ -40,8 +43,33 @@ def run_safely(job: Callable[[], object]) -> bool:
     return True
 
 
+def errors_to_stderr() -> None:
+    """Let the log's errors go to standard error; Hydra's console handler writes everything to standard output."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if type(handler) is logging.StreamHandler and handler.stream is sys.stdout:
+            handler.addFilter(lambda record: record.levelno < logging.ERROR)
+            errors = logging.StreamHandler(sys.stderr)
+            errors.setLevel(logging.ERROR)
+            errors.setFormatter(handler.formatter)
+            root.addHandler(errors)
+
+
+def composition_sentence(error: BaseException, script: str) -> str:
+    """What Hydra says of options that it cannot put together, in one sentence."""
+    if isinstance(error, OmegaConfBaseException):
+        return _sentence(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[0] if lines else type(error).__name__
+    if found := re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", said):
+        return f"{found[1]}: {script}.py has no such option, or not with this value; see --help"
+    if said.startswith("Ambiguous value"):
+        return f"{said}: key=[a,b] is a list, -m sweeps over the values, and \"key='a,b'\" is one text"
+    return f"{said.rstrip('.')}; see --help"
+
+
 def _wants_traceback() -> bool:
-    return os.environ.get("HYDRA_FULL_ERROR") == "1"
+    return os.environ.get(TRACEBACK) == "1"
 
 
 def _is_mistake(error: BaseException | None) -> bool:
@@ -55,6 +83,9 @@ def _is_mistake(error: BaseException | None) -> bool:
 
 def _sentence(error: BaseException) -> str:
     if isinstance(error, InstantiationException) and error.__cause__ is not None:
+        node, unknown = re.search(r"full_key: (\S+)", str(error)), _UNKNOWN.search(str(error.__cause__))
+        if node and unknown and unknown[1] in str(error).partition("\n")[0]:
+            return f"{node[1]}.{unknown[2]}: {unknown[1]} has no such option"
         return _sentence(error.__cause__)
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value: give {error.full_key}=..."
@@ -64,6 +95,8 @@ def _sentence(error: BaseException) -> str:
         if found := re.search(r"Environment variable '(\w+)' not found", first):
             first = f"the environment variable {found[1]} is not set: set it, or give options that do without it"
         return f"{error.full_key}: {first}" if error.full_key else first
+    if isinstance(error, TypeError) and (found := _UNKNOWN.search(str(error))):
+        return f"{found[1]} has no option {found[2]!r}: leave it out, or look at its name"
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])  # str() of a KeyError is its argument in quotes
     return str(error)

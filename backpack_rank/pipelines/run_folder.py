@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from backpack_rank.files import resource_folder, write_text
+from backpack_rank.files import read_yaml, resource_folder, write_text
 
 CONFIG = "config.yaml"
 OVERRIDES = "overrides.yaml"
@@ -66,10 +66,7 @@ def plain_values(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         return {}
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not YAML ({' '.join(str(error).split())})") from error
+    found = read_yaml(file)
     if not isinstance(found, dict):
         raise ValueError(f"{file} is not the configuration of a run")
     return _plain_part(found)
@@ -98,10 +95,7 @@ def saved_overrides(folder: Path) -> list[str]:
 def _overrides(file: Path, only: Sequence[str]) -> list[str]:
     if not file.is_file():
         raise ValueError(f"{file} is missing")
-    try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not YAML ({' '.join(str(error).split())})") from error
+    given = read_yaml(file)
     if not isinstance(given, list) or not all(isinstance(option, str) for option in given):
         raise ValueError(f"{file} is no list of options")
     return safe_options(given, str(file), only)

@@ -28,6 +28,7 @@ from backpack_rank.models.factory import find_ranker, load_ranker
 from backpack_rank.pipelines.evaluation_data import EvaluationData, swapped_senses
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
+from backpack_rank.pipelines.option_checks import check_evaluation
 from backpack_rank.pipelines.run_folder import CONFIG, run_config
 from backpack_rank.reranking.load import is_address, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -95,6 +96,7 @@ class EvaluationSettings:
     @classmethod
     def of(cls, config: DictConfig) -> EvaluationSettings:
         """From a composed configuration. Raises ``ValueError`` for an option that is wrong in itself."""
+        check_evaluation(config)
         explain = (config.explain.query, config.explain.document)
         folder = Path(config.cache.folder).expanduser() if config.cache.folder else cache_dir() / "senses"
         runs = config.run if config.run is None or not isinstance(config.run, str) else [config.run]
@@ -115,7 +117,7 @@ class EvaluationSettings:
             explain=None if explain == (None, None) else explain,
             listwise=ListwiseSettings.of(config),
             variants=None if config.get("variants") is None else dataset_of(config.variants),
-            swap=bool(config.swap),
+            swap=config.swap,
             scoring=instantiate(config.scoring),
             cache=SenseCache(folder, config.cache.max_gb),
             config=config,

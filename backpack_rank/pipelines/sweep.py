@@ -42,7 +42,7 @@ class SweepReport(Callback):
         self._failed += job_return.return_value is not True
 
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
-        """Called by Hydra when every job has ended. Ends the script with status 1 when a job failed."""
+        """Called by Hydra when every job has ended. Ends the script with status 2 when a job failed."""
         folder = Path(config.hydra.sweep.dir)
         with friendly_errors():
             if next(folder.rglob(MEASURES_FILE), None) is not None:
@@ -51,7 +51,7 @@ class SweepReport(Callback):
                 print(f"Report: {write_sweep_page(folder, sweep)}")
         if self._failed:
             log.error("%d of %d jobs failed; what they said is above and in their folders", self._failed, self._jobs)
-            raise SystemExit(1)
+            raise SystemExit(2)
         link_latest(config.output, "sweep", folder)
 
 

@@ -73,6 +73,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         start: checkpoint to go on from.
     """
     # Every wrong option is an error before anything is loaded.
+    settings.check_ranking()
     source, specialisation, beginning = settings.teacher, settings.specialisation, settings.beginning
     ranking_loss, adapter, freezing, trainer = settings.loss, settings.adapter, settings.freezing, settings.trainer
     dataset = settings.dataset

@@ -20,6 +20,7 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
 from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
+from backpack_rank.pipelines.option_checks import check_ranking, check_trainer, check_training
 from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
 from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
@@ -58,8 +59,16 @@ class TrainingSettings:
             ValueError: an option that is about new rankers only, or hardware that is not there.
         """
         settings = cls(_continued(config, changed), changed)
+        check_training(settings.config)
         check_hardware(settings.trainer.options)
+        check_trainer(settings.trainer.options)
         return settings
+
+    def check_ranking(self) -> None:
+        """Raise ``ValueError`` for a wrong option of ``task=ranking``, before anything is loaded."""
+        check_ranking(self.config)
+        for part in ("loss", "optimisation", "pretraining", "beginning"):
+            getattr(self, part)  # made of options, which it checks
 
     @classmethod
     def resumed(cls, folder: Path, changed: Sequence[str], started: bool = True) -> TrainingSettings:

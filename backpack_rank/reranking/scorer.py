@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
+from backpack_rank.checks import whole
 from backpack_rank.data.batching import (
     CPU_TOKENS,
     GPU_TOKENS,
@@ -64,6 +65,8 @@ class ScoringSettings:
     cache_dtype: str | None = None
 
     def __post_init__(self) -> None:
+        whole("scoring.tokens_per_batch", self.tokens_per_batch, 1, null="to choose by device")
+        whole("scoring.workers", self.workers, 0)
         if self.dtype not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"scoring.dtype={self.dtype}: use float32, bfloat16 or float16")
         if self.cache_dtype not in (None, "float32", "float16"):

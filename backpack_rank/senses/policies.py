@@ -7,7 +7,6 @@ texts is several views. At alpha = 1 no policy is asked: the ranker is unchanged
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,13 +20,16 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import load_lexicon
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
-from backpack_rank.checks import above, at_least, finite, fraction, one_of
+from backpack_rank.checks import above, finite, flag, fraction, one_of, whole
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, TokenShift, token_shift
 from backpack_rank.senses.counterfactual import CounterfactualFit, SwappedSenses, check_strength, fit_weights
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
 from backpack_rank.senses.specialised import KEY, specialised_senses
 from backpack_rank.senses.views import View
+
+LARGEST_ALPHA = 1000
+"""Far above every use; what is larger is a slip of the keyboard, and overflows in half precision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +220,7 @@ class RandomSenses(ScaledSenses):
 
     def __post_init__(self) -> None:
         _check_count(self.count)
+        whole("policy.seed", self.seed, 0, most=2**63 - 1)
 
     @property
     def name(self) -> str:
@@ -297,10 +300,11 @@ class ExplicitWeights(SensePolicy):
     values: Sequence[float]
 
     def __post_init__(self) -> None:
-        numbers = tuple(float(value) for value in self.values)
-        if not numbers or not all(math.isfinite(number) and number >= 0 for number in numbers):
-            raise ValueError(f"policy.values={list(numbers)}: give one finite number >= 0 per sense")
-        object.__setattr__(self, "values", numbers)
+        if isinstance(self.values, str) or not isinstance(self.values, Sequence) or not self.values:
+            raise ValueError(f"policy.values={self.values}: give one finite number >= 0 per sense, as a list")
+        for place, value in enumerate(self.values):
+            finite(f"policy.values[{place}]", value, 0, "; one per sense")
+        object.__setattr__(self, "values", tuple(map(float, self.values)))
 
     @property
     def name(self) -> str:
@@ -414,6 +418,8 @@ class PairedTokens(Policy):
 
     def __post_init__(self) -> None:
         one_of("policy.scope", self.scope, SCOPES)
+        flag("policy.wide", self.wide)
+        flag("policy.with_names", self.with_names)
         if not self.classes:
             raise ValueError("policy.classes is empty: name at least one file of word classes, such as gender_classes")
         if self.with_names and self.names is None:
@@ -445,11 +451,14 @@ class PairedTokens(Policy):
 
 
 def check_alpha(alpha: float | str) -> float:
-    """Alpha as a float. Raises ``ValueError`` when it is not a finite number >= 0."""
+    """Alpha as a float. Raises ``ValueError`` when it is not a number from 0 to :data:`LARGEST_ALPHA`."""
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
         raise ValueError(f"alpha={alpha!r} is not a number; give one >= 0, such as alpha=0.5")
-    if not math.isfinite(alpha) or alpha < 0:
-        raise ValueError(f"alpha={alpha} must be a finite number >= 0: 0 removes, 1 leaves as it is, more amplifies")
+    if not 0 <= alpha <= LARGEST_ALPHA:
+        raise ValueError(
+            f"alpha={alpha} must be a finite number >= 0 and at most {LARGEST_ALPHA}: 0 removes, 1 leaves as it is, "
+            "more amplifies"
+        )
     return float(alpha)
 
 
@@ -459,7 +468,7 @@ def _towards(at_zero: Tensor, alpha: float) -> Tensor:
 
 
 def _check_count(count: int) -> None:
-    at_least("policy.count", count, 1)
+    whole("policy.count", count, 1)
 
 
 def _check_enough(count: int, sensitivity: Tensor) -> None:

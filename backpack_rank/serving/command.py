@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from backpack_rank.checks import UsageError
 from backpack_rank.files import RANKER
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.reranking.load import load
@@ -60,7 +61,7 @@ def run(options: Namespace) -> None:
     """Serve until the process is told to stop.
 
     Raises:
-        SystemExit: an option that is wrong, or a ranker that cannot be loaded.
+        UsageError: an option that is wrong, or a ranker that cannot be loaded.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -71,16 +72,16 @@ def run(options: Namespace) -> None:
         settings = settings_of(options)
         app = create_app(loaders_of(options), settings)
     except (OSError, ValueError) as error:
-        raise SystemExit(f"backpack-rank serve: {error}") from error
+        raise UsageError(f"backpack-rank serve: {error}") from error
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        raise SystemExit(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}") from error
+        raise UsageError(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}") from error
     logging.info("http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1])
     Server(app).run([listening])
     if (failure := app.state.batcher.failure) is not None:
-        raise SystemExit(f"backpack-rank serve: {failure}")
+        raise UsageError(f"backpack-rank serve: {failure}")
 
 
 def settings_of(options: Namespace) -> ServerSettings:

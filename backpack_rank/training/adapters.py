@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from backpack_rank.checks import above, at_least, fraction
+from backpack_rank.checks import above, fraction, whole
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.freezing import backbone_of
 
@@ -59,7 +59,7 @@ class Lora:
     target_modules: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        at_least("adapter.rank", self.rank, 1)
+        whole("adapter.rank", self.rank, 1)
         above("adapter.scale", self.scale, 0)
         fraction("adapter.dropout", self.dropout, ends="[)")
         if self.target_modules is not None and not self.target_modules:

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.module import OptimizerConfig
@@ -43,7 +43,7 @@ class Pretraining:
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("sequence_length", 2), ("batch_size", 1), ("max_tokens", 1)):
-            at_least(f"pretraining.{name}", getattr(self, name), least)
+            whole(f"pretraining.{name}", getattr(self, name), least)
 
     def sequences(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> Tensor:
         """The texts as rows of ``sequence_length`` token ids. [N, n]

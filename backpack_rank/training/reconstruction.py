@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from backpack_rank.checks import above, at_least
+from backpack_rank.checks import above, whole
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking
@@ -48,7 +48,7 @@ class Reconstruction:
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 0), ("texts", 1), ("held_out", 2), ("batch_size", 1)):
-            at_least(f"reconstruct.{name}", getattr(self, name), least)
+            whole(f"reconstruct.{name}", getattr(self, name), least)
         above("reconstruct.learning_rate", self.learning_rate, 0)
 
     def split(self, texts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:

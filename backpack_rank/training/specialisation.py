@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.counterfactual import LexiconSwap
-from backpack_rank.checks import at_least, finite
+from backpack_rank.checks import finite, whole
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker, load_ranker
 from backpack_rank.models.rankers import BackpackForRanking
@@ -118,7 +118,7 @@ class Specialisation:
             raise ValueError(f"specialise.senses={self.senses}: at least one sense must take the attribute")
         if not isinstance(self.senses, int) and (not self.senses or len(set(self.senses)) != len(self.senses)):
             raise ValueError(f"specialise.senses={list(self.senses)}: name one sense or more, each once")
-        at_least("specialise.counterfactuals", self.counterfactuals, 1, null="for all")
+        whole("specialise.counterfactuals", self.counterfactuals, 1, null="for all")
 
     @property
     def swap(self) -> Callable[[str], str] | None:

@@ -14,7 +14,7 @@ from filelock import FileLock
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
-from backpack_rank.checks import above, at_least, one_of
+from backpack_rank.checks import above, one_of, whole
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import ListBatch, Teacher
@@ -195,7 +195,7 @@ class RankerTeacher:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("teacher.candidates_per_query", self.candidates_per_query, 1, null="")
+        whole("teacher.candidates_per_query", self.candidates_per_query, 1, null="")
         _ = self.term, self._ranker_folder  # both check their options
         self._settings("cpu")
 

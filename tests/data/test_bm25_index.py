@@ -71,6 +71,19 @@ def test_nothing_but_the_index_is_left_in_its_folder(cache):
         "indices.csc.index.npy",
         "indptr.csc.index.npy",
         "params.index.json",
+        "seal.json",
         "settings.json",
         "vocab.index.json",
     ]
+
+
+@pytest.mark.parametrize("file", ["data.csc.index.npy", "vocab.index.json", "doc_ids.npy"])
+def test_a_damaged_index_is_built_anew_with_one_line(cache, caplog, file):
+    settings = Bm25Settings(0.9, 0.4, None, False, r"(?u)\b\w+\b", "lucene")
+    store, queries = MemoryStore(texts(50)), {"q": "w1 w7"}
+    run = Bm25Index.of(store, settings, cache=True).search(queries, 10)
+    (damaged,) = (cache / "bm25").glob(f"*/{file}")
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    assert Bm25Index.of(store, settings, cache=True).search(queries, 10) == run
+    (message,) = caplog.messages
+    assert f"the bytes of {file} have changed) and is made anew" in message

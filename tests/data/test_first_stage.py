@@ -152,7 +152,7 @@ def test_threads_do_not_change_the_run():
         ({"k1": -0.1}, "BM25: k1="),
         ({"k1": math.nan}, "BM25: k1="),
         ({"b": 1.5}, "BM25: b=1.5 must lie in"),
-        ({"depth": 0}, "depth=.* must be a whole number"),
+        ({"depth": 0}, "depth=0 must be at least 1"),
         ({"depth": 2.5}, "depth=.* must be a whole number"),
         ({"threads": 0}, "threads=0 must be"),
         ({"method": "bm25l"}, "BM25: method=bm25l: use one of lucene"),

@@ -45,6 +45,7 @@ def said_to_be_specialised(trained: Workplace, folder: Path) -> Path:
         file = run / "ranker" / "config.json"
         mark = {"specialised": {"attribute": "gender", "senses": [0, 3]}}
         file.write_text(json.dumps(json.loads(file.read_text()) | mark))
+        (run / "ranker" / "checksums.json").unlink()
     return run
 
 

@@ -101,6 +101,9 @@ def test_a_broken_settings_file_is_named(folder):
 def test_a_folder_without_tokenizer_or_model_is_named(folder):
     for file in folder.glob("tokenizer*"):
         file.unlink()
+    with pytest.raises(ValueError, match=r"tokenizer\.json is missing: put back what was saved"):
+        load_listwise(folder)
+    (folder / "checksums.json").unlink()
     with pytest.raises(FileNotFoundError, match="has no tokenizer: save the one that belongs to the model into it"):
         load_listwise(folder)
     (folder / "config.json").unlink()

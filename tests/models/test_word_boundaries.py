@@ -117,6 +117,7 @@ def as_in_version_0_1(folder):
     config = json.loads((folder / "config.json").read_text())
     config["alike_words"] = config.pop("merged_embeddings")
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "checksums.json").unlink()  # as in a folder of version 0.1
 
 
 @torch.inference_mode()

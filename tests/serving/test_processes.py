@@ -104,7 +104,7 @@ def test_what_cannot_be_served_ends_with_a_sentence(folder, tmp_path):
     def end(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 1, done.stderr
+        assert done.returncode == 2, done.stderr
         return done.stderr.splitlines()[-1]
 
     with socket.socket() as taken:

@@ -76,9 +76,11 @@ class Workplace:
         return subprocess.Popen(command, cwd=ROOT, env=self.environment(), **quiet)
 
     def fails(self, script: str, *options: str) -> str:
-        """What a script says that must end with an error."""
+        """What a script says that must end with a sentence: status 2, few lines, no traceback."""
         done = self.run(script, *options, check=False)
-        assert done.returncode != 0, done.stdout
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert len(done.stderr.strip().splitlines()) <= 6, done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def newest(self, kind: str) -> Path:

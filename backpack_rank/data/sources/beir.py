@@ -9,7 +9,13 @@ from pathlib import Path
 from backpack_rank.checks import fraction
 from backpack_rank.data.collection import Collection, DocumentStore, MissingSplitError, Qrels, Queries, Run
 from backpack_rank.data.documents import open_documents
-from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates, require_known
+from backpack_rank.data.sources.filters import (
+    drawn_queries,
+    make_collection,
+    read_candidates,
+    require_known,
+    require_some_judged,
+)
 from backpack_rank.data.trec import read_qrels, read_queries_jsonl, sorted_run
 
 JUDGED = "judged"
@@ -67,6 +73,7 @@ def load_beir(
     queries = read_queries_jsonl(queries_path)
     labels, own = _labels(root, split, qrels, queries, queries_path, dev_fraction)
     documents = open_documents(existing_file(root / "corpus.jsonl"), title=title)
+    require_some_judged(root / (qrels or "qrels"), labels, documents)
     run = None
     if candidates == JUDGED:
         run = _judged(labels, documents, depth)

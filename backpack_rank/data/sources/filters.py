@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
 from backpack_rank.data.trec import line_of, read_run
 
@@ -25,7 +25,7 @@ def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) 
     ids = list(query_ids)
     if max_queries is None:
         return ids
-    at_least("max_queries", max_queries, 1, null="for all queries")
+    whole("max_queries", max_queries, 1, null="for all queries")
     if max_queries >= len(ids):
         return ids
     sample = set(random.Random(seed).sample(ids, max_queries))
@@ -38,6 +38,16 @@ def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path)
         if query_id not in queries:
             line = line_of(path, query_id, 0)
             raise ValueError(f"{path}, line {line}: query id {query_id!r} is not in {where}")
+
+
+def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) -> None:
+    """Raise ``ValueError`` when no judged document is in the collection, so that every measure would be 0."""
+    judged = [doc_id for of_query in labels.values() for doc_id in of_query]
+    if judged and not any(doc_id in documents for doc_id in judged):
+        raise ValueError(
+            f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is in the collection; "
+            "are they of another collection, or have ids another form?"
+        )
 
 
 def read_candidates(path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore) -> Run:

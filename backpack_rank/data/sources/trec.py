@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backpack_rank.data.collection import Collection, Qrels
 from backpack_rank.data.documents import open_documents
-from backpack_rank.data.sources.filters import make_collection, read_candidates
+from backpack_rank.data.sources.filters import make_collection, read_candidates, require_some_judged
 from backpack_rank.data.trec import read_qrels, read_queries
 
 
@@ -45,6 +45,7 @@ def load_trec(
     queries = read_queries(topics_path)
     labels: Qrels = {} if qrels is None else read_qrels(_existing(qrels, "qrels"))
     documents = open_documents(_existing(collection, "collection"), title=title)
+    require_some_judged(qrels, labels, documents)
     run = None
     if candidates is not None:
         run = read_candidates(_existing(candidates, "candidates"), depth, queries, topics_path, documents)

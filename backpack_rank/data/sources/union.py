@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, DocumentStore, missing_message
 
 
@@ -33,7 +33,7 @@ def load_union(
     for part, count in (sample or {}).items():
         if part not in parts:
             raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
-        at_least(f"sample.{part}", count, 1, null="for all queries")
+        whole(f"sample.{part}", count, 1, null="for all queries")
     parts = {part: _sampled(collection, (sample or {}).get(part), seed) for part, collection in parts.items()}
     candidates = [collection.candidates for collection in parts.values()]
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import above, at_least
+from backpack_rank.checks import above, whole
 
 
 class Words(NamedTuple):
@@ -112,7 +112,7 @@ class KernelPooling(nn.Module):
             ValueError: fewer than 2 kernels, or a width that is not above 0.
         """
         super().__init__()
-        at_least("kernels", kernels, 2)
+        whole("kernels", kernels, 2)
         above("sigma", sigma, 0)
         above("exact_sigma", exact_sigma, 0, null="")
         others = kernels - 1

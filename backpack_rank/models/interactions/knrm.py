@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, KernelPooling, Words
 
 
@@ -62,8 +62,8 @@ class ConvKnrm(Interaction):
         exact_sigma: float = 0.001,
     ) -> None:
         super().__init__()
-        at_least("filters", filters, 1)
-        at_least("ngrams", ngrams, 1)
+        whole("filters", filters, 1)
+        whole("ngrams", ngrams, 1)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(embedding_size, filters, kernel_size=length) for length in range(1, ngrams + 1)
         )

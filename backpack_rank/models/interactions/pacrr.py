@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
 
@@ -49,7 +49,7 @@ class Pacrr(Interaction):
         super().__init__()
         sizes = {"query_length": query_length, "windows": windows, "filters": filters, "top": top, "hidden": hidden}
         for name, size in sizes.items():
-            at_least(name, size, 1)
+            whole(name, size, 1)
         self.query_length = query_length
         self.top = top
         self.convolutions = nn.ModuleList(nn.Conv2d(1, filters, length) for length in range(2, windows + 1))

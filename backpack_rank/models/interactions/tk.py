@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import at_least
+from backpack_rank.checks import whole
 from backpack_rank.models.interactions.base import Interaction, KernelPooling, Words
 
 
@@ -49,7 +49,7 @@ class Tk(Interaction):
         super().__init__()
         sizes = {"layers": layers, "heads": heads, "head_size": head_size, "feed_forward": feed_forward}
         for name, size in sizes.items():
-            at_least(name, size, 1)
+            whole(name, size, 1)
         self.document_shift = document_shift
         self.pooling = KernelPooling(kernels, sigma, exact_sigma=None)
         self.gate = nn.Parameter(torch.tensor([0.5]))

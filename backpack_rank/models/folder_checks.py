@@ -1,0 +1,153 @@
+"""Whether the folder of a saved ranker holds what was saved: checksums, and what a glance at weights and tokens tells.
+
+Half a vocabulary, or weights of zeros, load without a word and give scores that look like scores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from backpack_rank.files import read_text
+from backpack_rank.models.utils import input_embeddings
+
+CHECKSUMS = "checksums.json"
+FORMAT = "backpack_rank checksums 1"
+_CHANGED = f"put back what was saved, or delete {CHECKSUMS} beside it if the change is meant"
+_NOT_COVERED = (CHECKSUMS, "README.md", ".gitattributes", "listwise.json")
+_READ = 2**20
+_SHARE = 0.9
+"""Of the rows of an embedding table that must have a token; tables are padded to round numbers."""
+
+
+def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write length and SHA-256 of every file of a saved ranker, and the number of tokens, to ``checksums.json``.
+
+    Not of ``README.md`` and ``listwise.json``, which people edit.
+    """
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name not in _NOT_COVERED)
+    content = {
+        "format": FORMAT,
+        "tokens": len(tokenizer),
+        "files": {
+            file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+            for file in files
+        },
+    }
+    (folder / CHECKSUMS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def check_files(folder: str | Path) -> None:
+    """Compare a folder with its checksums; one without them (of version 0.1, or of others) is taken as it is.
+
+    Raises:
+        ValueError: a file is missing, cut or changed; weights are integers, or cannot be read. The file is named.
+    """
+    folder = Path(folder)
+    for name, saved in _saved(folder / CHECKSUMS).items():
+        file = folder / name
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: {_CHANGED}")
+        if (size := file.stat().st_size) != saved["bytes"]:
+            raise ValueError(f"{file} has {size} bytes and was saved with {saved['bytes']}: {_CHANGED}")
+        if _sha256(file) != saved["sha256"]:
+            raise ValueError(f"{file} is not what was saved (another checksum): {_CHANGED}")
+    for file in sorted(folder.glob("*.safetensors")):
+        _check_formats(file)
+
+
+def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Look at loaded weights and tokens.
+
+    Raises:
+        ValueError: weights that are not finite, word embeddings or a head of zeros, another number of tokens than rows
+            of embeddings, or a BPE without merges.
+    """
+    for name, values in model.named_parameters():
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError(f"{folder}: {name} holds values that are not finite")
+        if name.startswith("head.") and values.ndim > 1 and not bool(values.any()):
+            raise ValueError(f"{folder}: {name} is all zeros, so every score is the same")
+    embeddings = input_embeddings(model)
+    if (table := getattr(embeddings, "weight", None)) is not None:
+        if not bool(table.any()):
+            raise ValueError(f"{folder}: the word embeddings are all zeros: the weights were not saved")
+        tokens = len(tokenizer) + getattr(model.config, "unknown_buckets", 0)  # of rankers over words
+        if not _SHARE * len(table) <= tokens <= len(table):
+            raise ValueError(
+                f"{folder}: the tokenizer has {tokens} tokens and the weights have embeddings for "
+                f"{len(table)}: it is not the tokenizer of this ranker, or a part of it is missing"
+            )
+    _check_merges(folder, tokenizer)
+
+
+@contextmanager
+def readable(folder: str | Path) -> Iterator[None]:
+    """What other libraries say of a damaged folder becomes a ``ValueError`` that names it."""
+    try:
+        yield
+    except (MemoryError, FileNotFoundError):
+        raise
+    except Exception as error:  # the tokenizers library raises the bare type
+        said = " ".join(str(error).split())
+        if isinstance(error, (ValueError, OSError)) and str(folder) in said:
+            raise
+        raise ValueError(f"{folder} cannot be loaded: {type(error).__name__}: {said[:300]}") from error
+
+
+def _saved(file: Path) -> dict[str, dict[str, Any]]:
+    """Name to length and checksum; nothing where there is no such file."""
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(read_text(file))
+        files = content["files"]
+        known = {name: {key: saved[key] for key in ("bytes", "sha256")} for name, saved in files.items()}
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{file} does not hold checksums ({error}): delete it, or put back what was saved") from error
+    if content.get("format") != FORMAT or any(Path(name).is_absolute() or ".." in Path(name).parts for name in known):
+        raise ValueError(f"{file} is not of the form {FORMAT!r}: delete it, or put back what was saved")
+    return known
+
+
+def _check_formats(file: Path) -> None:
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            formats = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"the weights of {file} cannot be read ({why}); copy or save them again") from error
+    wrong = [name for name, kind in formats.items() if name.endswith(".weight") and kind[0] in "IU"]
+    if wrong:
+        raise ValueError(
+            f"{file}: {wrong[0]} is of integers ({formats[wrong[0]]}); quantised weights are not read, save them in "
+            "float32, bfloat16 or float16"
+        )
+
+
+def _check_merges(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    model = {} if backend is None else json.loads(backend.to_str())["model"]
+    bytes_alone = 300  # and a few special tokens
+    if model.get("type") == "BPE" and not model["merges"] and len(model["vocab"]) > bytes_alone:
+        raise ValueError(
+            f"{folder}: the tokenizer has {len(model['vocab'])} tokens and no merges, so it would cut every text into "
+            "single letters: put back its merges (tokenizer.json or merges.txt)"
+        )
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as handle:
+        while block := handle.read(_READ):
+            digest.update(block)
+    return digest.hexdigest()
