@@ -36,7 +36,7 @@ RENAMED = {
     "task=language_model": "pretraining.epochs=N",
 }
 """Options as they were called in version 0.1, and what they are called now."""
-LIBRARIES = ("trainer", "logger")
+LIBRARIES = ("trainer", "logger", "executor_options")
 """Nodes that are passed to a library as they are."""
 _SPLITS = ("train", "dev", "test", "bias")
 _ABOUT_DATA = ("first_stage", "bias_queries", "measures", "answers", "requests", "variants")
