@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+import httpx
 import pytest
+from rerank_servers import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.packaging
@@ -52,7 +55,7 @@ def test_the_command_works_outside_a_checkout(installed: Path, tmp_path: Path) -
     assert page.startswith("<!DOCTYPE html>")
 
 
-def test_it_trains_and_evaluates(installed: Path, tmp_path: Path) -> None:
+def test_every_verb_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     small = ["model.ranker.hidden_size=16", "model.ranker.layers=1", "model.ranker.heads=2", "pretraining.epochs=0"]
     small += ["training.epochs=1", "+data.train.train_queries=8", "+data.train.documents=40"]
     cache = {"BACKPACK_RANK_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
@@ -60,3 +63,30 @@ def test_it_trains_and_evaluates(installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "backpack-rank", "evaluate", "alpha=0", "policy=paired_tokens", folder=tmp_path, **cache)
     assert "alpha=0" in shown
     assert list(tmp_path.glob("outputs/evaluate/*/report.html"))
+    few = [
+        "data=synthetic",
+        "alpha=[1,0]",
+        "policy=paired_tokens",
+        "+data.test.test_queries=6",
+        "+data.test.documents=40",
+        "workers=1",
+    ]
+    run(installed / "backpack-rank", "rerank", *few, folder=tmp_path, **cache)
+    assert len(list(tmp_path.glob("outputs/rerank/**/run.txt"))) == 2
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{(port := one.getsockname()[1])}/health"
+    command = [str(installed / "backpack-rank"), "serve", "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **cache, "PYTHONPATH": ""}) as server:
+        try:
+            wait_for(lambda: answers(url) or server.poll() is not None, 120)
+            assert answers(url)
+        finally:
+            server.terminate()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False

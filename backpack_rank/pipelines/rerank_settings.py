@@ -115,7 +115,7 @@ class RerankSettings:
         assert isinstance(rest, DictConfig)
         del rest["defaults"], rest["hydra"]
         own = OmegaConf.to_container(self.config)
-        merged = OmegaConf.merge(rest, own, {"run": None, "data": self.config.get("data")})
+        merged = OmegaConf.merge(rest, own, {"run": None, "alpha": 1.0, "data": self.config.get("data")})
         assert isinstance(merged, DictConfig)
         return EvaluationSettings.of(merged)
 

@@ -130,7 +130,7 @@ def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
     [
         (["action=go"], "action=go: use one of plan, score, merge, status, all"),
         (["shard=3"], "shard=3 is for action=score"),
-        (["action=score", "shard=-1"], "shard=-1 must be a whole number of at least 0"),
+        (["action=score", "shard=-1"], "shard=-1 must be at least 0"),
         (["action=score", "shard=two"], "shard='two' must be a whole number"),
         (["workers=0"], "workers=0 must be a whole number of at least 1"),
         (["threads=1.5"], r"threads=1\.5 must be a whole number"),
