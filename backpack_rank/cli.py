@@ -129,7 +129,11 @@ def rerank(arguments: Sequence[str] | None = None) -> None:
             return
         if {"-m", "--multirun"} & set(given):
             raise UsageError("backpack-rank rerank takes no -m: give several alphas as alpha=[1,0.5,0]")
-        _run("rerank", given)
+        try:
+            _run("rerank", given)
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on", file=sys.stderr)
+            raise SystemExit(130) from None
 
 
 def serve(arguments: Sequence[str] | None = None) -> None:

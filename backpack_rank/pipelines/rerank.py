@@ -40,8 +40,7 @@ def rerank(config: DictConfig) -> Path:
         _score_all(settings, plan, sweep)
     if settings.action in ("merge", "all"):
         plan = Plan.read(settings.folder)
-        for path in merge(plan):
-            _describe(plan, path.parent)
+        for path in merge(plan, lambda path: _describe(plan, path.parent)):
             print(f"Run: {path}")
     if settings.action in ("plan", "status"):
         print_table(status(Plan.read(settings.folder)))
@@ -80,7 +79,7 @@ def status(plan: Plan) -> Table:
     left = [number for number, shard in enumerate(shards) if shard is None]
     seconds = sum(shard.seconds for shard in shards if shard is not None)
     rows = [_row(plan, "scored", scored, seconds), _row(plan, "open", left, None)]
-    notes = [f"Plan: {plan.folder}"]
+    notes = [f"Plan: {plan.folder}. Tokens are estimated; hours and pairs/s are of one worker."]
     if left:
         notes.append(f"Open: {ranges(left)}")
     if left and scored:
@@ -89,7 +88,7 @@ def status(plan: Plan) -> Table:
         notes.append(f"Left, for one worker: {hours:.2f} hours")
     if hosts := sorted({shard.host for shard in shards if shard is not None}):
         notes.append(f"Scored on {', '.join(hosts)}")
-    columns = ("shards", "queries", "pairs", "tokens, about", "hours", "pairs/s of a worker")
+    columns = ("shards", "queries", "pairs", "tokens", "hours", "pairs/s")
     title = f"Re-ranking of {plan.about.get('candidates', '')} at {', '.join(plan.labels)}"
     return Table("rerank", title, ("",), [Group("", columns)], [Section("", rows)], notes)
 

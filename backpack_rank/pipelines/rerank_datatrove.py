@@ -33,7 +33,7 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
     options: dict[str, Any] = {
         "pipeline": [task],
         "tasks": len(plan),
-        "workers": settings.workers,
+        "workers": settings.workers if settings.executor == "local" else settings.config.workers or -1,
         "logging_dir": str(plan.folder / "datatrove"),
         "skip_completed": False,
         **settings.executor_options,

@@ -70,6 +70,10 @@ class RerankSettings:
         one_of("split", config.split, SPLITS)
         one_of("engine", config.engine, ENGINES)
         one_of("executor", config.executor, EXECUTORS)
+        if (config.action, config.engine, config.executor) == ("all", "datatrove", "slurm"):
+            raise ValueError(
+                "executor=slurm only hands jobs in: give action=plan, action=score, and action=merge when they are done"
+            )
         whole("threads", config.threads, 1)
         if config.workers is not None:
             whole("workers", config.workers, 1, ", or null")

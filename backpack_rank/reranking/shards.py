@@ -128,10 +128,14 @@ def is_held(plan: Plan, number: int) -> bool:
         return not mine
 
 
-def merge(plan: Plan) -> list[Path]:
+def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) -> list[Path]:
     """Make one TREC run of each alpha from the shards' scores: ``runs/LABEL/run.txt``.
 
     Memory holds the scores of one shard and the documents of one query.
+
+    Args:
+        plan: all of whose shards are scored.
+        describe: called with the path of each run, to write what is known of it beside it.
 
     Raises:
         ValueError: shards are missing; they are named.
@@ -143,10 +147,14 @@ def merge(plan: Plan) -> list[Path]:
         )
     paths = [plan.folder / RUNS / label / RUN for label in plan.labels]
     total = len(paths) * sum(shard.queries for shard in plan.shards)
-    with Progress(total=total, desc="merging", unit="query") as bar:
+    (plan.folder / LOCKS).mkdir(exist_ok=True)
+    with FileLock(plan.folder / LOCKS / "merge.lock"), Progress(total=total, desc="merging", unit="query") as bar:
         for column, path in enumerate(paths):
+            for leftover in path.parent.glob(".*"):  # of a process that was killed while it merged
+                shutil.rmtree(leftover, ignore_errors=True)
             with room_for(path, "the run"):
                 write_rankings(path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column])
+                describe(path)
     shutil.rmtree(plan.folder / LOCKS, ignore_errors=True)
     return paths
 
