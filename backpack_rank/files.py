@@ -8,6 +8,7 @@ import json
 import logging
 import mmap
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -112,10 +113,10 @@ def atomic_path(path: str | Path, *, sealed: bool = False) -> Iterator[Path]:
         else:
             os.replace(temporary, path)
         _sync_entries(path.parent)
-    except OSError as error:
-        if error.errno not in _FULL or isinstance(error, DiskFullError):
+    except Exception as error:
+        if isinstance(error, DiskFullError) or (number := no_space(error)) is None:
             raise
-        raise DiskFullError(error.errno, path, 0 if holder is None else _bytes_in(holder)) from error
+        raise DiskFullError(number, path, 0 if holder is None else _bytes_in(holder)) from error
     finally:
         if holder is not None:
             shutil.rmtree(holder, ignore_errors=True)
@@ -136,6 +137,18 @@ class DiskFullError(OSError):
             f"{self.filename} could not be written: {self.strerror} ({_size(self.written)} of it were written, "
             f"{_size(free)} are free on its disk); free some, or give {option}FOLDER on another disk"
         )
+
+
+def no_space(error: BaseException) -> int | None:
+    """The system's number of an error that says that nothing more can be written; None for other errors.
+
+    The writers of torch, safetensors and tokenizers raise errors of their own, with the system's words in them.
+    """
+    if isinstance(error, OSError):
+        return error.errno if error.errno in _FULL else None
+    if found := re.search(r"\(os error (\d+)\)", str(error)):
+        return int(found[1]) if int(found[1]) in _FULL else None
+    return errno.ENOSPC if "file write failed" in str(error) or "unexpected pos" in str(error) else None
 
 
 def remove_leftovers(folder: str | Path) -> int:

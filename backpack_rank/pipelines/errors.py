@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from backpack_rank.files import DiskFullError, no_space
+
 log = logging.getLogger(__name__)
 MISTAKES = (ValueError, TypeError, KeyError, OSError, OmegaConfBaseException, InstantiationException)
 
@@ -64,6 +66,16 @@ def _sentence(error: BaseException) -> str:
         if found := re.search(r"Environment variable '(\w+)' not found", first):
             first = f"the environment variable {found[1]} is not set: set it, or give options that do without it"
         return f"{error.full_key}: {first}" if error.full_key else first
+    if no_space(error) is not None and not isinstance(error, DiskFullError):
+        return _sentence_of_full_disk(error)
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])  # str() of a KeyError is its argument in quotes
     return str(error)
+
+
+def _sentence_of_full_disk(error: BaseException) -> str:
+    file = getattr(error, "filename", None) or "a file"
+    return (
+        f"{file} could not be written: {getattr(error, 'strerror', None) or error}; free some space, or give "
+        "output=FOLDER or cache.folder=FOLDER on another disk"
+    )

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from backpack_rank.files import UNFINISHED
 from backpack_rank.pipelines import unfinished
+from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options
 from backpack_rank.pipelines.unfinished import Unfinished
 
@@ -48,17 +49,23 @@ def new_folder(path: str, command: Command) -> str:
     """
     if command.resumed is not None:
         return str(command.resumed)
+    if path not in _made:
+        with friendly_errors():  # here: Hydra would show a traceback
+            _made[path] = _new(path)
+            unfinished.claim(_made[path], command.options, command.multirun)
+    return _made[path]
+
+
+def _new(path: str) -> str:
     number = 1
-    while path not in _made:
+    while True:
         folder = path if number == 1 else f"{path}_{number}"
         try:
             os.makedirs(folder)
         except FileExistsError:
             number += 1
         else:
-            _made[path] = folder
-            unfinished.claim(folder, command.options, command.multirun)
-    return _made[path]
+            return folder
 
 
 def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
