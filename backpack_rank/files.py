@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import gzip
 import json
 import logging
@@ -196,9 +197,12 @@ def damage(path: str | Path) -> str | None:
 def intact(path: str | Path) -> bool:
     """Whether a sealed file or folder is there and as it was written; a damaged one is removed, with a line in the log.
 
-    Whoever calls it holds the lock of that file, and makes it anew.
+    Whoever calls it holds the lock of that file, and makes it anew. So what is half-written beside it is of a killed
+    process, and goes.
     """
     path = Path(path)
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         why = damage(path)
     except FileNotFoundError:
