@@ -6,7 +6,6 @@ Help, lists of choices and mistyped options are answered from conf/ before Hydra
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 import sys
 import textwrap
@@ -270,7 +269,6 @@ def _run(script: str, arguments: list[str]) -> None:
         return jobs.alone(script, config, folder, options)
 
     register_resolvers(command)
-    logging.raiseExceptions = False  # on a full disk every line of the log would be a traceback
     flags = ["-m"] if command.multirun else []  # argparse wants them first
     sys.argv = [f"{script}.py", *flags, *command.options]
     hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()

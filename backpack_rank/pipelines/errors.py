@@ -56,6 +56,8 @@ def _is_mistake(error: BaseException | None) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
+    if no_space(error) is not None and not isinstance(error, DiskFullError):
+        return _sentence_of_full_disk(error)
     if isinstance(error, InstantiationException) and error.__cause__ is not None:
         return _sentence(error.__cause__)
     if isinstance(error, MissingMandatoryValue):
@@ -66,8 +68,6 @@ def _sentence(error: BaseException) -> str:
         if found := re.search(r"Environment variable '(\w+)' not found", first):
             first = f"the environment variable {found[1]} is not set: set it, or give options that do without it"
         return f"{error.full_key}: {first}" if error.full_key else first
-    if no_space(error) is not None and not isinstance(error, DiskFullError):
-        return _sentence_of_full_disk(error)
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])  # str() of a KeyError is its argument in quotes
     return str(error)
