@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import glob
 import gzip
 import json
 import logging
 import mmap
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -169,10 +171,10 @@ def atomic_path(path: str | Path, *, sealed: bool = False) -> Iterator[Path]:
         else:
             os.replace(temporary, path)
         _sync_entries(path.parent)
-    except OSError as error:
-        if error.errno not in _FULL or isinstance(error, DiskFullError):
+    except Exception as error:
+        if isinstance(error, DiskFullError) or (number := no_space(error)) is None:
             raise
-        raise DiskFullError(error.errno, path, 0 if holder is None else _bytes_in(holder)) from error
+        raise DiskFullError(number, path, 0 if holder is None else _bytes_in(holder)) from error
     finally:
         if holder is not None:
             shutil.rmtree(holder, ignore_errors=True)
@@ -193,6 +195,18 @@ class DiskFullError(OSError):
             f"{self.filename} could not be written: {self.strerror} ({_size(self.written)} of it were written, "
             f"{_size(free)} are free on its disk); free some, or give {option}FOLDER on another disk"
         )
+
+
+def no_space(error: BaseException) -> int | None:
+    """The system's number of an error that says that nothing more can be written; None for other errors.
+
+    The writers of torch, safetensors and tokenizers raise errors of their own, with the system's words in them.
+    """
+    if isinstance(error, OSError):
+        return error.errno if error.errno in _FULL else None
+    if found := re.search(r"\(os error (\d+)\)", str(error)):
+        return int(found[1]) if int(found[1]) in _FULL else None
+    return errno.ENOSPC if "file write failed" in str(error) or "unexpected pos" in str(error) else None
 
 
 def remove_leftovers(folder: str | Path) -> int:
@@ -240,9 +254,12 @@ def damage(path: str | Path) -> str | None:
 def intact(path: str | Path) -> bool:
     """Whether a sealed file or folder is there and as it was written; a damaged one is removed, with a line in the log.
 
-    Whoever calls it holds the lock of that file, and makes it anew.
+    Whoever calls it holds the lock of that file, and makes it anew. So what is half-written beside it is of a killed
+    process, and goes.
     """
     path = Path(path)
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         why = damage(path)
     except FileNotFoundError:

@@ -244,6 +244,13 @@ def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> No
     assert (tmp_path / "run" / ".hydra").is_dir()
 
 
+def test_who_has_the_lock_of_a_file_clears_what_a_killed_process_left_of_it(tmp_path: Path) -> None:
+    for name in (".index[1].ab12.tmp", ".index[1]2.ab12.tmp", ".other.ab12.tmp"):
+        (tmp_path / name).mkdir()
+    assert not intact(tmp_path / "index[1]")
+    assert sorted(os.listdir(tmp_path)) == [".index[1]2.ab12.tmp", ".other.ab12.tmp"]
+
+
 LIMITED = """
 import resource, signal, sys
 from backpack_rank.files import DiskFullError, write_text

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from backpack_rank.files import DiskFullError, no_space
+
 log = logging.getLogger(__name__)
 TRACEBACK = "HYDRA_FULL_ERROR"
 MISTAKES = (ValueError, TypeError, KeyError, OSError, OmegaConfBaseException, InstantiationException)
@@ -82,6 +84,8 @@ def _is_mistake(error: BaseException | None) -> bool:
 
 
 def _sentence(error: BaseException) -> str:
+    if no_space(error) is not None and not isinstance(error, DiskFullError):
+        return _sentence_of_full_disk(error)
     if isinstance(error, InstantiationException) and error.__cause__ is not None:
         node, unknown = re.search(r"full_key: (\S+)", str(error)), _UNKNOWN.search(str(error.__cause__))
         if node and unknown and unknown[1] in str(error).partition("\n")[0]:
@@ -100,3 +104,11 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])  # str() of a KeyError is its argument in quotes
     return str(error)
+
+
+def _sentence_of_full_disk(error: BaseException) -> str:
+    file = getattr(error, "filename", None) or "a file"
+    return (
+        f"{file} could not be written: {getattr(error, 'strerror', None) or error}; free some space, or give "
+        "output=FOLDER or cache.folder=FOLDER on another disk"
+    )

@@ -16,6 +16,7 @@ from backpack_rank.pipelines.output_folder import Command, link_latest
 from backpack_rank.pipelines.run_folder import OVERRIDES
 
 log = logging.getLogger(__name__)
+logging.raiseExceptions = False  # on a full disk every line of the log would be a traceback
 
 
 def alone(script: str, config: DictConfig, folder: Path, options: Sequence[str]) -> Any:

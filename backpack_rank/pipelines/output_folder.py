@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from backpack_rank.files import UNFINISHED
 from backpack_rank.pipelines import unfinished
+from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options
 from backpack_rank.pipelines.unfinished import Unfinished
 
@@ -48,17 +49,23 @@ def new_folder(path: str, command: Command) -> str:
     """
     if command.resumed is not None:
         return str(command.resumed)
+    if path not in _made:
+        with friendly_errors():  # here: Hydra would show a traceback
+            _made[path] = _new(path)
+            unfinished.claim(_made[path], command.options, command.multirun)
+    return _made[path]
+
+
+def _new(path: str) -> str:
     number = 1
-    while path not in _made:
+    while True:
         folder = path if number == 1 else f"{path}_{number}"
         try:
             os.makedirs(folder)
         except FileExistsError:
             number += 1
         else:
-            _made[path] = folder
-            unfinished.claim(folder, command.options, command.multirun)
-    return _made[path]
+            return folder
 
 
 def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
@@ -81,6 +88,10 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
     options = [option for option in options if not option.startswith("resume=")]
     output = next((option.partition("=")[2] for option in reversed(options) if option.startswith("output=")), output)
     found = _found(script, given[-1], Path(output), options, multirun)
+    if found.options is None:  # killed while it was marked: it is begun with the options given now
+        if not comparable(options):
+            raise ValueError(f"resume: {found.folder / UNFINISHED} cannot be read; give the options again")
+        found = Unfinished(found.folder, tuple(options), multirun)
     unfinished.claim(found.folder, found.options or options, found.multirun)
     if script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file():
         return Command((*options, f"resume='{found.folder}'"), False, found.folder)
@@ -97,14 +108,14 @@ def _found(script: str, given: str, output: Path, options: Sequence[str], multir
         what = "is finished" if Path(given).is_dir() else "is no folder"
         raise FileNotFoundError(f"resume={given}: it {what}, so there is nothing to resume")
     known = found.folder / OVERRIDES  # of which a training run refuses others itself
-    if comparable(options) not in ([], comparable(found.options)) and not known.is_file():
+    if found.options is not None and comparable(options) not in ([], comparable(found.options)) and not known.is_file():
         raise ValueError(f"resume={found} was begun with other options than {' '.join(comparable(options))}")
     return found
 
 
 def _begun_with(found: Unfinished, options: Sequence[str]) -> list[str]:
     """Options of an unfinished folder, as far as they only choose files of conf/ and plain values."""
-    own = [option for option in found.options if not (option.startswith("output=") and options)]
+    own = [option for option in found.options or () if not (option.startswith("output=") and options)]
     where = f"resume={found.folder}: give the options again that it was begun with, because in its {UNFINISHED}"
     return safe_options(own, where)
 

@@ -17,7 +17,7 @@ from typing import IO
 
 import yaml
 
-from backpack_rank.files import LAST, RANKER, UNFINISHED, remove_leftovers, write_text
+from backpack_rank.files import LAST, RANKER, UNFINISHED, remove_leftovers
 from backpack_rank.pipelines.run_folder import comparable
 
 try:
@@ -36,20 +36,20 @@ class Unfinished:
 
     Attributes:
         folder: of a run, an evaluation or a multirun.
-        options: of the command line that began it.
+        options: of the command line that began it; None when its mark cannot be read.
         multirun: began with ``-m``.
         process, host: of the process that wrote there last.
     """
 
     folder: Path
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] | None = ()
     multirun: bool = False
     process: int = 0
     host: str = "another machine"
 
     @classmethod
     def read(cls, folder: Path) -> Unfinished | None:
-        """What a folder's mark says; None without one. A mark that cannot be read is one without options."""
+        """What a folder's mark says; None without one."""
         try:
             found = yaml.safe_load((folder / UNFINISHED).read_text(encoding="utf-8"))
             options = tuple(map(str, found["options"]))
@@ -59,7 +59,7 @@ class Unfinished:
             old = (folder / LAST).is_file() and not (folder / RANKER).is_dir()
             return cls(folder) if old else None
         except (ValueError, TypeError, KeyError, yaml.YAMLError):
-            return cls(folder)
+            return cls(folder, None)
 
     @property
     def alive(self) -> bool:
@@ -73,7 +73,7 @@ class Unfinished:
         return handle is None
 
     def __str__(self) -> str:
-        given = " ".join((*(["-m"] if self.multirun else []), *self.options))
+        given = " ".join((*(["-m"] if self.multirun else []), *(self.options or ())))
         return f"{self.folder} ({given})" if given else str(self.folder)
 
 
@@ -96,7 +96,8 @@ def claim(folder: str | Path, options: Sequence[str] = (), multirun: bool = Fals
     remove_leftovers(folder)
     about = {"process": os.getpid(), "host": socket.gethostname(), "multirun": multirun, "options": list(options)}
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=10_000)
-    write_text(folder / UNFINISHED, _ABOUT.format(folder) + text)
+    # In place: a kill leaves a mark that cannot be read rather than none.
+    (folder / UNFINISHED).write_text(_ABOUT.format(folder) + text, encoding="utf-8")
 
 
 def finish(folder: str | Path) -> bool:
@@ -140,7 +141,9 @@ def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfin
         raise FileNotFoundError(f"resume=true: nothing to resume, nothing below {where} is unfinished")
     matching = every
     if options or multirun:
-        matching = [one for one in every if comparable(one.options) == comparable(options) and one.multirun == multirun]
+        matching = [one for one in every if one.options is not None and one.multirun == multirun]
+        matching = [one for one in matching if comparable(one.options or ()) == comparable(options)]
+        matching += [one for one in every if one.options is None]  # killed while they were marked
     if not matching:
         raise FileNotFoundError(
             f"resume=true: nothing to resume with these options; unfinished below {where}: "

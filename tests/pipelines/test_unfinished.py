@@ -125,7 +125,11 @@ def test_a_run_of_an_older_version_is_known_by_its_checkpoint(tmp_path: Path) ->
 @pytest.mark.parametrize("text", ["", "[1]", "options: 3", "\x00", "options: [a]\nprocess: x\nhost: y\nmultirun: no"])
 def test_a_mark_that_cannot_be_read_still_marks(tmp_path: Path, text: str) -> None:
     (tmp_path / UNFINISHED).write_text(text)
-    assert Unfinished.read(tmp_path) == Unfinished(tmp_path)
+    assert Unfinished.read(tmp_path) == Unfinished(tmp_path, None)
+    with pytest.raises(ValueError, match="UNFINISHED cannot be read; give the options again"):
+        command_of("evaluate", [f"resume={tmp_path}"], "outputs")
+    expected = Command(("alpha=1,0",), True, tmp_path)
+    assert command_of("evaluate", [f"resume={tmp_path}", "-m", "alpha=1,0"], "outputs") == expected
 
 
 def test_an_evaluation_goes_on_with_the_options_it_was_begun_with(tmp_path: Path) -> None:
