@@ -28,3 +28,5 @@ def _build(place: Workplace) -> None:
     write_run(place.folder / "runs" / "mine.trec", turned, "mine")
     words = "word,group\nremote,remote\nhome,remote\noffice,onsite\nsite,onsite\n"
     (place.folder / "words.csv").write_text(words)
+    (place.folder / "query.txt").write_text("who can rewire a house?\n")
+    (place.folder / "document.txt").write_text("She is an electrician.\n")
