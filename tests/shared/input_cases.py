@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import logging
 import random
@@ -25,6 +26,7 @@ from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
 
 VERDICTS = ("clear", "accepted", "unclear", "traceback", "silently wrong", "wrongly refused")
 MOST_LINES = 6
+_BYTES = b"\x00\t\r\n \"',:;{}[]\\/01-.eqd\x7f\x80\xc3\xe9\xef\xbb\xbf\xff\x1b"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Case:
         run: reads it.
         says: words that the sentence must have; None: the input is right, and must be taken.
         right: of what ``run`` gives, for an input that is right.
+        either: whether it may be refused too, in a sentence with these words (bytes changed at random).
     """
 
     area: str
@@ -43,6 +46,7 @@ class Case:
     run: Callable[[], object]
     says: tuple[str, ...] | None = ()
     right: Callable[[Any], bool] = lambda _: True
+    either: tuple[str, ...] | None = None
 
 
 def verdict(case: Case) -> tuple[str, str]:
@@ -65,9 +69,10 @@ def verdict(case: Case) -> tuple[str, str]:
         return ("accepted", "") if case.right(found) else ("silently wrong", repr(found)[:200])
     finally:
         logging.disable(logging.NOTSET)
-    if case.says is None:
+    words = case.says if case.either is None else case.either
+    if words is None:
         return "wrongly refused", said
-    clear = len(said.splitlines()) <= MOST_LINES and all(word in said for word in case.says)
+    clear = len(said.splitlines()) <= MOST_LINES and all(word in said for word in words)
     return ("clear" if clear else "unclear"), said
 
 
@@ -92,6 +97,31 @@ def _file_case(kind: FileKind, mutation: Mutation, line: int, folder: Path) -> C
 
     says = None if mutation.says is None else tuple(word.format(line=line + 1, file=name) for word in mutation.says)
     return Case("files", f"{name}, {mutation.name}, line {line + 1}", run, says, mutation.right or kind.right)
+
+
+def byte_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
+    """Bytes put in, taken out and changed at random: taken, or refused in a sentence that names the file."""
+    folder.mkdir(parents=True)
+    number = 0
+    while True:
+        number += 1
+        kind = rng.choice(FILES)
+        raw = bytearray("".join(f"{line}\n" for line in kind.lines).encode())
+        for _ in range(rng.randint(1, 6)):
+            place = rng.randrange(len(raw))
+            raw[place : place + rng.randint(0, 3)] = bytes(rng.choice(_BYTES) for _ in range(rng.randint(0, 3)))
+        packed = rng.random() < 0.2 and kind.name.endswith(("run", "qrels", "tsv", "csv"))
+        yield _byte_case(kind, bytes(raw), packed, folder / str(number))
+
+
+def _byte_case(kind: FileKind, raw: bytes, packed: bool, folder: Path) -> Case:
+    name = f"{kind.name}.gz" if packed else kind.name
+
+    def run() -> object:
+        folder.mkdir()
+        return kind.read(kind.write(folder, name, gzip.compress(raw) if packed else raw))
+
+    return Case("changed bytes", f"{name}, {raw!r}", run, None, either=(str(folder),))
 
 
 def value_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
@@ -267,5 +297,6 @@ AREAS: dict[str, Callable[[random.Random, Path], Iterator[Case]]] = {
     "texts to explain": explain_cases,
     "budgets": budget_cases,
     "files": file_cases,
+    "changed bytes": byte_cases,
     "ranker folders": folder_area,
 }

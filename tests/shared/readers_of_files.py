@@ -303,7 +303,7 @@ PAIRS = FileKind(
                 "a long field": "y" * 200_000 + ",z",
             }.items()
         ),
-        Mutation("only a header", lambda lines, place: text(lines[:1])),
+        Mutation("only a header", lambda lines, place: text(lines[:1]), ("{file}", "there is no pair")),
         *(*ANY_TEXT, BLANK),
     ),
 )
