@@ -47,7 +47,7 @@ MORE_OPTIONS = {
 """Options that a file of the group need not have."""
 WITHOUT_EFFECT = {"recalibrate.weight": "recalibrate.run", "aggregate_depth": "aggregate"}
 """Options that do nothing unless another is given too."""
-TEXTS = ("explain.query", "explain.document")
+TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
 """Options whose value is any text; see :func:`quoted`."""
 _CONFIG_FLAGS = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
 _VALUED_FLAGS = ("--cfg", "--package", "-c", "-p", *_CONFIG_FLAGS)

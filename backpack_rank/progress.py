@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -9,7 +10,17 @@ from tqdm import tqdm
 
 INTERVAL = 10.0
 """Seconds between two lines where there is no terminal."""
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} ({rate_fmt}, {remaining} left)"
+
+
+def printable(text: str) -> str:
+    """A text of anybody's for the terminal: control characters and marks of writing direction are written out.
+
+    An escape sequence could otherwise clear the screen, or a title of the window stand for another; line breaks and
+    tabs stay.
+    """
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class Progress(tqdm):

@@ -139,14 +139,12 @@ def check_listwise(settings: EvaluationSettings) -> None:
     """Refuse options that act on nothing beside ``listwise=...``."""
     if settings.alpha != 1:
         raise ValueError(f"alpha={settings.alpha} turns the senses of a Backpack; listwise=... has none: leave it out")
-    query, document = settings.explain or (None, None)
     beside = {
         "run": settings.runs,
         "variants": settings.variants,
         "aggregate": settings.aggregator,
         "recalibrate.run": settings.recalibration,
-        "explain.query": query,
-        "explain.document": document,
+        **dict.fromkeys([] if settings.explain is None else settings.explain.options, True),
     }
     for option, value in beside.items():
         if value is not None:

@@ -73,8 +73,13 @@ class EvaluationData:
     @property
     def bias_set(self) -> str:
         """Name and size of the bias set, such as ``dl19/test: 30 gender-neutral queries``."""
+        return self.bias_set_of(len(self.bias.queries))
+
+    def bias_set_of(self, measured: int) -> str:
+        """The same where only so many of its queries have a ranking: ``dl19/test: 1 of 30 gender-neutral queries``."""
         number = len(self.bias.queries)
-        return f"{self.bias.name}: {number} {self.neutral}neutral {'query' if number == 1 else 'queries'}"
+        some = f"{measured} of " if measured < number else ""
+        return f"{self.bias.name}: {some}{number} {self.neutral}neutral {'query' if number == 1 else 'queries'}"
 
     neutral: str = ""
 
@@ -113,7 +118,8 @@ def load_evaluation_data(
         stage, candidates = dataset.candidates(split, test)
         own = separate and dataset.candidates("bias", bias)[1]
         bias_candidates = own or select_queries(candidates, bias)
-    data = EvaluationData(test, bias, separate, stage, candidates, bias_candidates, neutral=f"{attribute.name}-")
+    neutral = f"{_name_of_words(attribute, lexicon)}-"
+    data = EvaluationData(test, bias, separate, stage, candidates, bias_candidates, neutral=neutral)
     if swap:
         data = replace(data, swapped=_swapped(attribute, bias, bias_candidates))
     variants = variants or (dataset if dataset.variants is not None else None)
@@ -140,6 +146,12 @@ def swapped_senses(scorer: Scorer, data: EvaluationData, policy: str) -> Swapped
     ids = (tuple(of[row] for row in rows) for of in (original.query_ids, original.doc_ids))
     groups = np.repeat(np.arange(len(candidates)), [len(documents) for documents in candidates.values()])
     return SwappedSenses(scorer.senses(original), scorer.senses(Pairs(data.swapped.collection, *ids)), groups, rows)
+
+
+def _name_of_words(attribute: Attribute, lexicon: str) -> str:
+    """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has its groups."""
+    words = load_lexicon(lexicon)
+    return attribute.name if set(words.group_names) == set(attribute.lexicon().group_names) else words.name
 
 
 def _first_documents(run: Run, count: int) -> Run:

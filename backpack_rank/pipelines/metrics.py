@@ -96,7 +96,8 @@ class MetricSuite:
             )
         context = self.fairness.context(magnitudes, background, data.bias.queries)
         rows = tuple(SystemMetrics(one.label, one.alpha, self._values(one, data, context)) for one in systems)
-        info = RunInfo(effectiveness_set=data.test.name, bias_set=data.bias_set)
+        measured = max((len(row.values[BIAS].query_ids) for row in rows if BIAS in row.values), default=0)
+        info = RunInfo(effectiveness_set=data.test.name, bias_set=data.bias_set_of(measured))
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(rows, self.fairness.describe(info, data.stage), names)
 

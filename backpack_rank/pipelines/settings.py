@@ -29,6 +29,7 @@ from backpack_rank.pipelines.evaluation_data import EvaluationData, swapped_sens
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.option_checks import check_evaluation
+from backpack_rank.pipelines.pair_to_explain import PairToExplain
 from backpack_rank.pipelines.run_folder import CONFIG, run_config
 from backpack_rank.reranking.load import is_address, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -65,7 +66,7 @@ class EvaluationSettings:
         ties: order of their equal scores.
         aggregator, aggregate_depth: makes one run of them.
         recalibration: another system's run to move.
-        explain: (query, document), either of which may be missing, or None.
+        explain: query and document whose score is explained, or None.
         listwise: a listwise ranker in place of a pointwise one.
         variants: documents in a wording for each group.
         swap: also score the bias set's candidates in swapped wording.
@@ -84,7 +85,7 @@ class EvaluationSettings:
     aggregator: Aggregator | None
     aggregate_depth: int | None
     recalibration: Recalibration | None
-    explain: tuple[str | None, str | None] | None
+    explain: PairToExplain | None
     listwise: ListwiseSettings | None
     variants: Dataset | None
     swap: bool
@@ -97,7 +98,6 @@ class EvaluationSettings:
     def of(cls, config: DictConfig) -> EvaluationSettings:
         """From a composed configuration. Raises ``ValueError`` for an option that is wrong in itself."""
         check_evaluation(config)
-        explain = (config.explain.query, config.explain.document)
         folder = Path(config.cache.folder).expanduser() if config.cache.folder else cache_dir() / "senses"
         runs = config.run if config.run is None or not isinstance(config.run, str) else [config.run]
         recalibrate = config.recalibrate
@@ -114,7 +114,7 @@ class EvaluationSettings:
             aggregator=instantiate(config.get("aggregate"), _convert_="all"),
             aggregate_depth=config.aggregate_depth,
             recalibration=None if recalibrate.run is None else Recalibration(str(recalibrate.run), recalibrate.weight),
-            explain=None if explain == (None, None) else explain,
+            explain=PairToExplain.of(config.explain),
             listwise=ListwiseSettings.of(config),
             variants=None if config.get("variants") is None else dataset_of(config.variants),
             swap=config.swap,

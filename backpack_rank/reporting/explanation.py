@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backpack_rank.files import write_text
+from backpack_rank.progress import printable
 from backpack_rank.reporting.writers import dump_json
 from backpack_rank.senses.attribution import ExplainedSense, ExplainedWord, Explanation
 from backpack_rank.senses.profiles import SenseProfile
@@ -31,7 +32,7 @@ def print_explanation(row: Explanation, console: Console | None = None, stronges
     """Print the score, the text in colours, the ``strongest`` words and all senses as tables."""
     console = console or Console()
     if row.title:
-        console.print(Text(row.title, style="bold"))
+        console.print(Text(printable(row.title), style="bold"))
     console.print(Text(score_sentence(row)))
     for segment in ("query", "document"):
         console.print(coloured_text(row, segment))
@@ -65,7 +66,7 @@ def coloured_text(row: Explanation, segment: str) -> Text:
             # On white, at least a little of the colour: terminals have no transparency.
             red, green, blue = (round(255 + (channel - 255) * (0.2 + 0.8 * strength)) for channel in end)
             style += Style.parse(f"black on rgb({red},{green},{blue})")
-        text.append(word.text, style=style)
+        text.append(printable(word.text), style=style)
     if not words:
         text.append("(empty)", style=Style(bold=False, italic=True))
     return text
@@ -83,7 +84,7 @@ def words_table(row: Explanation, strongest: int = 10) -> Table:
     for name in ("times", "contribution"):
         table.add_column(name, justify="right")
     for key in order:
-        cells = [Text(cell) for cell in key]
+        cells = [Text(printable(cell)) for cell in key]
         table.add_row(*cells, str(len(sums[key])), f"{sum(sums[key]):+.4f}")
     return table
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult, Values
 from backpack_rank.files import open_text, write_text
-from backpack_rank.reporting.writers import csv_text, dump_json, finite
+from backpack_rank.reporting.writers import csv_text, dump_json, finite, read_cell
 
 FORMAT = "backpack_rank measures 1"
 PER_QUERY_COLUMNS = ("system", "measure", "query_id", "value")
@@ -150,7 +150,7 @@ def _read_value(cells: Sequence[str], found: dict[str, dict[str, dict[str, float
     """Put one line of per-query values where it belongs."""
     if len(cells) != len(PER_QUERY_COLUMNS):
         raise ValueError(f"{','.join(PER_QUERY_COLUMNS)} are needed, but there are {len(cells)} cells")
-    system, measure, query_id, value = cells
+    system, measure, query_id, value = *map(read_cell, cells[:3]), cells[3]
     by_query = found.setdefault(system, {}).setdefault(measure, {})
     if query_id in by_query:
         raise ValueError(f"a second value of {measure} for system {system!r}, query {query_id!r}")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from backpack_rank.evaluation.results import Report, RunInfo, Summary
+from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import print_table
 
@@ -27,7 +28,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
     for table in report_tables(report):
         print_table(table, console)
     for line in describe(report):
-        console.print(Text(line))
+        console.print(Text(printable(line)))
 
 
 def report_tables(report: Report) -> list[Table]:

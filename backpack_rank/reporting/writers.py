@@ -19,8 +19,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from backpack_rank.files import write_text
+from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 
+_FORMULA = re.compile(r"['\t\r ]*[=+\-@].", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -44,11 +47,11 @@ def write_table(folder: str | Path, table: Table) -> list[Path]:
 def print_table(table: Table, console: Console | None = None) -> None:
     """Print title, table and notes; columns that do not fit side by side stand below each other."""
     console = console or Console()
-    console.print(Text(table.title, style="bold"))
+    console.print(Text(printable(table.title), style="bold"))
     for part in _fitting(table, console):
         console.print(part)
     for note in table.notes:
-        console.print(Text(note))
+        console.print(Text(printable(note)))
 
 
 def to_markdown(table: Table) -> str:
@@ -107,13 +110,35 @@ def latex_escape(text: str) -> str:
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    """CSV text; None and numbers that are not finite become empty cells, numbers keep all digits."""
+    """CSV text; None and numbers that are not finite become empty cells, numbers keep all digits.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe; see :func:`safe_cell`.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
     for line in lines:
-        writer.writerow([finite(cell) if isinstance(cell, float) else cell for cell in line])
+        writer.writerow([_csv_cell(cell) for cell in line])
     return buffer.getvalue()
+
+
+def safe_cell(text: str) -> str:
+    """The text, behind an apostrophe where a spreadsheet would run it: ``=``, ``+``, ``-`` or ``@`` begins it.
+
+    Numbers, such as the id ``-5``, and a single sign stay as they are.
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def read_cell(cell: str) -> str:
+    """The text that :func:`safe_cell` was given."""
+    return cell[1:] if cell.startswith("'") and safe_cell(cell[1:]) == cell else cell
+
+
+def _csv_cell(cell: Any) -> Any:
+    if isinstance(cell, float):
+        return finite(cell)
+    return safe_cell(cell) if isinstance(cell, str) else cell
 
 
 def dump_json(payload: dict[str, Any]) -> str:
@@ -170,7 +195,7 @@ def _part(table: Table, places: Sequence[int]) -> Table:
 def _rich(table: Table, width: int, padding: int) -> RichTable:
     out = RichTable(box=SIMPLE_HEAD, padding=(0, padding, 0, 0))
     for label in table.labels:
-        out.add_column(Text(label), overflow="fold", max_width=max(16, width // 3), vertical="bottom")
+        out.add_column(Text(printable(label)), overflow="fold", max_width=max(16, width // 3), vertical="bottom")
     headings = [
         [*([] if place else group.split()), *_broken(name)]
         for group, names in table.groups
@@ -182,9 +207,9 @@ def _rich(table: Table, width: int, padding: int) -> RichTable:
     figures = zip(*columns, strict=True) if columns else iter([()] * len(table.rows))
     for section in table.sections:
         if section.heading:
-            out.add_row(Text(section.heading, style="bold"))
+            out.add_row(Text(printable(section.heading), style="bold"))
         for row in section.rows:
-            out.add_row(*map(Text, row.labels), *next(figures))
+            out.add_row(*(Text(printable(label)) for label in row.labels), *next(figures))
         out.add_section()
     return out
 

@@ -32,3 +32,5 @@ def _build(place: Workplace) -> None:
         write_jsonl(audit / f"{name}.jsonl", ({"_id": key, "text": text} for key, text in texts))
     words = "word,group\nremote,remote\nhome,remote\noffice,onsite\nsite,onsite\n"
     (place.folder / "words.csv").write_text(words)
+    (place.folder / "query.txt").write_text("who can rewire a house?\n")
+    (place.folder / "document.txt").write_text("She is an electrician.\n")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from damaged_folders import CONFIG, DAMAGES, QUIET, TOKENIZER, WEIGHTS, config
 
 from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.models.folder_checks import CHECKSUMS, check_files
-
-WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 
 
 @pytest.fixture(params=["with checksums", "without"])
@@ -24,81 +20,6 @@ def folder(request, tmp_path, make_backpack, pair_tokenizer) -> Path:
     return tmp_path / "ranker"
 
 
-def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], object]:
-    def mutate(folder: Path) -> None:
-        values = load_file(folder / WEIGHTS)
-        change(values)
-        save_file(values, folder / WEIGHTS, metadata={"format": "pt"})
-
-    return mutate
-
-
-def table(values: dict[str, torch.Tensor]) -> str:
-    return next(name for name in values if name.endswith("wte.weight"))
-
-
-def tokenizer(change: Callable[[dict], object]) -> Callable[[Path], object]:
-    def mutate(folder: Path) -> None:
-        content = json.loads((folder / TOKENIZER).read_text())
-        change(content["model"])
-        (folder / TOKENIZER).write_text(json.dumps(content))
-
-    return mutate
-
-
-def half(model: dict) -> None:
-    model["vocab"] = {word: number for word, number in model["vocab"].items() if number < 320}
-    model["merges"] = [
-        pair for pair in model["merges"] if all(part in model["vocab"] for part in (*pair, "".join(pair)))
-    ]
-
-
-def cut(name: str, share: float) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[: int(share * _size(folder / name))])
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size
-
-
-def config(**changes: object) -> Callable[[Path], object]:
-    return lambda folder: (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | changes))
-
-
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "weights cut": cut(WEIGHTS, 0.5),
-    "weights without their header": cut(WEIGHTS, 0.0),
-    "weights that are no weights": lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 4096),
-    "weights missing": lambda folder: (folder / WEIGHTS).unlink(),
-    "word embeddings of zeros": weights(lambda values: values[table(values)].zero_()),
-    "head of zeros": weights(lambda values: [values[name].zero_() for name in values if name.startswith("head.")]),
-    "a value that is no number": weights(lambda values: values[table(values)].view(-1)[:1].fill_(torch.nan)),
-    "integer weights": weights(lambda values: values.update({table(values): values[table(values)].to(torch.int8)})),
-    "a weight missing": weights(lambda values: values.pop(table(values))),
-    "a weight too many": weights(lambda values: values.update(more=torch.ones(3))),
-    "another shape": weights(lambda values: values.update({table(values): torch.ones(7, 32)})),
-    "half a vocabulary": tokenizer(half),
-    "no merges": tokenizer(lambda model: model.update(merges=[])),
-    "tokenizer cut": cut(TOKENIZER, 0.5),
-    "tokenizer missing": lambda folder: [file.unlink() for file in folder.glob("tokenizer*")],
-    "tokenizer that is a list": lambda folder: (folder / TOKENIZER).write_text("[]"),
-    "configuration cut": cut(CONFIG, 0.5),
-    "configuration empty": cut(CONFIG, 0.0),
-    "configuration nested too deeply": lambda folder: (folder / CONFIG).write_text("[" * 50_000),
-    "configuration that is a list": lambda folder: (folder / CONFIG).write_text("[]"),
-    "no architecture": config(architectures=None),
-    "architectures that are a number": config(architectures=7),
-    "an architecture that is none": config(architectures=["Nonsense"]),
-    "layers in words": config(backbone_config={"model_type": "gpt2", "n_layer": "two"}),
-    "a backbone that is none": config(backbone_config={"model_type": "nonsense"}),
-    "senses that do not divide": config(num_senses=7),
-    "senses below 1": config(num_senses=-1),
-    "other pooling": config(pooling="middle"),
-    "a length in words": config(max_pair_length="long"),
-    "a length beyond the positions": config(max_pair_length=10**6),
-}
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_folder_is_refused_and_named(folder: Path, damage: str) -> None:
     DAMAGES[damage](folder)
@@ -107,25 +28,6 @@ def test_a_damaged_folder_is_refused_and_named(folder: Path, damage: str) -> Non
     said = str(refused.value)
     assert str(folder) in said or "max_length=" in said
     assert len(said.splitlines()) <= 4, said
-
-
-QUIET = {
-    "weights permuted": weights(lambda values: values.update({table(values): values[table(values)].flip(0)})),
-    "vocabulary permuted": tokenizer(
-        lambda model: model.update(vocab=dict(zip(model["vocab"], reversed(model["vocab"].values()), strict=True)))
-    ),
-    "one bit of the weights": lambda folder: flip(folder / WEIGHTS, -9),
-    "another length": config(max_pair_length=24),
-    "another number of heads": lambda folder: (folder / CONFIG).write_text(
-        (folder / CONFIG).read_text().replace('"n_head": 4', '"n_head": 2')
-    ),
-}
-
-
-def flip(file: Path, place: int) -> None:
-    raw = bytearray(file.read_bytes())
-    raw[place] ^= 1
-    file.write_bytes(raw)
 
 
 @pytest.mark.parametrize("damage", QUIET)

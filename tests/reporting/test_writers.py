@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from shown import printed
 
@@ -19,6 +21,8 @@ from backpack_rank.reporting.writers import (
     dump_json,
     latex_escape,
     print_table,
+    read_cell,
+    safe_cell,
     to_latex,
     to_markdown,
     write_table,
@@ -180,3 +184,32 @@ def test_figures_are_rounded_without_a_minus_before_nothing() -> None:
     assert [signed(value) for value in (-1e-9, 0.5)] == ["+0.0000", "+0.5000"]
     assert extreme([0.2, None, math.nan, 0.1], smallest=True) == 0.1
     assert extreme([None], smallest=False) is None
+
+
+FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "'=1", " =1")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_cell_that_a_spreadsheet_would_run_begins_with_an_apostrophe(text: str) -> None:
+    (_, row) = csv.reader(io.StringIO(csv_text(("id", "value"), [(text, -0.5)])))
+    assert row == [f"'{text}", "-0.5"]
+    assert read_cell(row[0]) == text
+
+
+@pytest.mark.parametrize("text", ["-5", "+1.5", "-1e-3", "-", "q=1", "'quoted'", "", "caf\u00e9"])
+def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
+    assert safe_cell(text) == text == read_cell(text)
+
+
+@given(text=st.text())
+def test_a_cell_is_read_as_it_was_written(text: str) -> None:
+    assert read_cell(safe_cell(text)) == text
+
+
+def test_escape_sequences_of_labels_do_not_reach_the_terminal() -> None:
+    row = Row(("\x1b[2Jrun", "here"), [Cell("1")] * 4)
+    table = replace(TABLE, title="\x1b]0;x\x07", sections=(Section("\x9b2J", (row,)),), notes=("\x1bc",))
+    out = io.StringIO()
+    print_table(table, Console(file=out, width=100))
+    assert not {"\x1b", "\x9b", "\x07"} & set(out.getvalue())
+    assert "\\x1b[2Jrun" in out.getvalue()
