@@ -21,7 +21,7 @@ from readers_of_files import FILES, FileKind, Mutation
 
 from backpack_rank.checks import UsageError
 from backpack_rank.evaluation.alpha_search import parse_budgets
-from backpack_rank.options import _options, check_grammar, check_options, groups_of, quoted
+from backpack_rank.options import check_grammar, check_options, groups_of, own_options, quoted
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
 
 VERDICTS = ("clear", "accepted", "unclear", "traceback", "silently wrong", "wrongly refused")
@@ -158,7 +158,7 @@ def name_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     """Names of options with a slip of the keyboard, bare, behind a + and behind ++."""
     while True:
         script = rng.choice(("train", "evaluate"))
-        known = [name for name in _options(script) if len(name) > 3]
+        known = [name for name in own_options(script) if len(name) > 3]
         nested = {
             "train": ("training.epochs", "lists.size", "trainer.devices"),
             "evaluate": ("explain.query", "cache.folder"),
