@@ -149,13 +149,13 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
     total = len(paths) * sum(shard.queries for shard in plan.shards)
     (plan.folder / LOCKS).mkdir(exist_ok=True)
     with FileLock(plan.folder / LOCKS / "merge.lock"), Progress(total=total, desc="merging", unit="query") as bar:
-        for column, path in enumerate(paths):
-            for leftover in path.parent.glob(".*"):  # of a process that was killed while it merged
+        for left_by_killed in (plan.folder / SCORES, *(path.parent for path in paths)):
+            for leftover in left_by_killed.glob(".*"):
                 shutil.rmtree(leftover, ignore_errors=True)
+        for column, path in enumerate(paths):
             with room_for(path, "the run"):
                 write_rankings(path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column])
                 describe(path)
-    shutil.rmtree(plan.folder / LOCKS, ignore_errors=True)
     return paths
 
 
@@ -183,7 +183,7 @@ def _claimed(plan: Plan, number: int) -> Iterator[bool]:
     (plan.folder / LOCKS).mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
-    except (Timeout, FileNotFoundError):  # held, or all is scored and the locks were removed just now
+    except Timeout:
         yield False
         return
     except NotImplementedError:  # a file system without locks: at worst a shard is scored twice, to the same bytes

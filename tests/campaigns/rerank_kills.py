@@ -42,7 +42,7 @@ RERANK = [
 ]
 KINDS = {"moment": 3, "rename": 5, "ctrl-c": 1, "worker": 1, "parent": 1}
 """What is killed and when, and how often of twelve."""
-LEFT = {"plan", "scores", "runs"}
+LEFT = {"plan", "scores", "runs", "locks"}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from backpack_rank.evaluation.alpha_search import BudgetUnreachableError
 from backpack_rank.options import quoted
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.output_folder import register_resolvers
+from backpack_rank.pipelines.rerank import rerank
 from backpack_rank.pipelines.sweep import with_tests
 from backpack_rank.reporting.sweep import collect_sweep
 
@@ -66,6 +67,8 @@ class Command:
     def here(self) -> bool:
         """Whether the small ranker and the synthetic collection are all that it needs."""
         named = re.findall(r"(?<!\S)(?:data|checkpoint)=(\S+)", self.line)
+        if self.script == "rerank":
+            return True  # of these, only what runs here is in a block for bash
         real = any(option in self.line for option in _OF_REAL_DATA)
         own = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
         return self.script == "evaluate.py" and own and not real
@@ -113,11 +116,11 @@ def keys(node: object, start: str = "") -> set[str]:
 
 @pytest.fixture(scope="module")
 def options() -> set[str]:
-    """Every option of both scripts, with every choice of every group."""
+    """Every option of all scripts, with every choice of every group."""
     found: set[str] = set()
     for path in sorted((ROOT / "conf").glob("*/**/*.yaml")):
         group, name = path.relative_to(ROOT / "conf").with_suffix("").as_posix().split("/", 1)
-        for script in ("train.py", "evaluate.py"):
+        for script in ("train.py", "evaluate.py", "rerank"):
             known = f"- {group}:" in (ROOT / "conf" / f"{Path(script).stem}.yaml").read_text()
             if known and (script, group) != ("train.py", "experiment"):  # experiments are evaluations
                 config = composed(script, [f"{group}={name}"])
@@ -133,11 +136,13 @@ def test_there_are_pages_and_commands() -> None:
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: str(getattr(value, "line", value)))
 def test_every_command_composes(page: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA, os.environ.get(DATA, "/nowhere"))
-    assert re.fullmatch(r"python (train|evaluate)\.py\b.*", command.line), f"not run by this test: {command.line}"
+    assert re.fullmatch(r"(python (train|evaluate)\.py|backpack-rank rerank)\b.*", command.line), (
+        f"not run by this test: {command.line}"
+    )
     for overrides in command.jobs():
         config = composed(command.script, overrides)
         assert not unknown_arguments(OmegaConf.to_container(config, resolve=False))
-        if command.script == "evaluate.py":
+        if command.script != "train.py":
             hydra.utils.instantiate(config.policy, _convert_="all")
 
 
@@ -171,6 +176,13 @@ def test_commands_and_python_of_a_page_run(
 
 def run(command: Command, documented: Workplace, folder: Path) -> None:
     jobs = command.jobs()
+    if command.script == "rerank":
+        (overrides,) = jobs
+        small = SMALL_TEST if "data=synthetic" in overrides else []
+        assert any(
+            rerank(composed(command.script, [*overrides, *small, f"output={documented.output}", "workers=1"])).iterdir()
+        )
+        return
     for number, overrides in enumerate(jobs):
         small = SMALL_TEST if "data=synthetic" in overrides else []
         config = composed(command.script, [*overrides, *small, f"output={documented.output}"])

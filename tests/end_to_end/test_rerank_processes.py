@@ -62,7 +62,7 @@ def test_four_workers_write_the_bytes_that_one_writes(
 ) -> None:
     finished(start(trained, *options, f"folder={tmp_path}", "workers=4"))
     assert run_bytes(tmp_path) == expected
-    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs"}
+    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs", "locks"}
 
 
 def test_a_killed_worker_is_replaced(
@@ -93,7 +93,7 @@ def test_workers_end_with_a_killed_parent_and_the_same_command_goes_on(
     finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
     assert kept(before, score_times(tmp_path))
     assert run_bytes(tmp_path) == expected
-    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs"}
+    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs", "locks"}
 
 
 def test_ctrl_c_says_what_is_kept(

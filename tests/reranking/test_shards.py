@@ -394,7 +394,7 @@ def test_what_killed_workers_left_goes_with_the_shard(planned, sweep, collection
     scored(plan, sweep, collection)
     assert {path.name for path in left.parent.iterdir()} == {f"{number:05d}.safetensors" for number in range(5)}
     merge(plan)
-    assert {path.name for path in plan.folder.iterdir()} == {"plan", "scores", "runs"}
+    assert {path.name for path in plan.folder.iterdir()} == {"plan", "scores", "runs", "locks"}
 
 
 def test_scores_that_are_not_finite_are_no_scores(planned, collection, make_backpack, pair_tokenizer) -> None:
