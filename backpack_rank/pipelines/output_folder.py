@@ -82,11 +82,11 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
     """
     multirun = any(argument in ("-m", "--multirun") for argument in arguments)
     options = [argument for argument in arguments if argument not in ("-m", "--multirun")]
-    given = [option.partition("=")[2].strip("'\"") for option in options if option.startswith("resume=")]
+    given = _values("resume", options)
     if not given or given[-1].lower() in _NO or "LOCAL_RANK" in os.environ:  # further processes of a run have theirs
         return Command(tuple(options), multirun)
     options = [option for option in options if not option.startswith("resume=")]
-    output = next((option.partition("=")[2] for option in reversed(options) if option.startswith("output=")), output)
+    output = [output, *_values("output", options)][-1]
     found = _found(script, given[-1], Path(output), options, multirun)
     if found.options is None:  # killed while it was marked: it is begun with the options given now
         if not comparable(options):
@@ -98,6 +98,10 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
     if not comparable(options):
         options += _begun_with(found, options)
     return Command(tuple(options), found.multirun, found.folder)
+
+
+def _values(name: str, options: Sequence[str]) -> list[str]:
+    return [option.partition("=")[2].strip("'\"") for option in options if option.startswith(f"{name}=")]
 
 
 def _found(script: str, given: str, output: Path, options: Sequence[str], multirun: bool) -> Unfinished:

@@ -75,7 +75,7 @@ def _kept(script: str, program: str, arguments: Sequence[str]) -> str:
     go_on = f"go on with: {program} {shlex.join([f'resume={folder}', *output])}"
     jobs = [path for path in folder.glob("[!.]*/config.yaml") if not (path.parent / UNFINISHED).exists()]
     if jobs or len(folders) > 1:
-        return f"stopped; {len(jobs)} finished jobs are kept in {folder}; {go_on}"
+        return f"stopped; finished jobs kept in {folder}: {len(jobs)}; {go_on}"
     if script != "train":
         return f"stopped; {folder} is marked as unfinished; {go_on}"
     if (folder / LAST).is_file():
