@@ -9,6 +9,8 @@ import pytest
 
 from tests.campaigns.attacks import ATTACKS, TRACE, _Payload, stopped
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_an_attack_is_stopped(attack: Callable[[Path], bool], tmp_path: Path) -> None:
