@@ -8,15 +8,14 @@ A truth value is no number: ``policy.count=true`` is a mistake, although Python 
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import TypeGuard
 
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_LONGEST = 40
+"""Characters of a whole number that is looked at."""
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -94,17 +93,24 @@ def decimal(text: str) -> float:
     Raises:
         ValueError: the text is none, or more than a float holds.
     """
-    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
-    if not math.isfinite(number):
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or not text.isascii() or "_" in text:
         raise ValueError(f"{text[:40]!r} is no number")
     return number
 
 
 def integer(text: str) -> int:
     """A whole number of 64 bits in ASCII digits. Raises ``ValueError`` for any other text."""
-    if not _INTEGER.fullmatch(text) or abs(int(text)) >= 2**63:
+    try:
+        number = int(text[:_LONGEST])
+    except ValueError:
+        number = 2**63
+    if abs(number) >= 2**63 or len(text) >= _LONGEST or not text.isascii() or "_" in text:
         raise ValueError(f"{text[:40]!r} is no integer")
-    return int(text)
+    return number
 
 
 class UsageError(SystemExit):

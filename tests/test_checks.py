@@ -48,3 +48,40 @@ def test_what_is_in_range_passes() -> None:
     checks.fraction("dropout", 0.0, ends="[)")
     checks.fraction("floor", 1, ends="(]")
     checks.whole("depth", 1, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "\uff11", "\u0661", "nan", "inf", "-Infinity", "1e999", "", "0x10", "--1", "1,5", "9" * 400]
+)
+def test_what_only_python_takes_for_a_number_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is no number"):
+        checks.decimal(text)
+    with pytest.raises(ValueError, match="is no integer"):
+        checks.integer(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1", 1.0), ("-1.5e-3", -0.0015), (".5", 0.5), ("+2.", 2.0), ("1E5", 1e5)]
+)
+def test_decimal_numbers_are_read_as_everywhere(text: str, number: float) -> None:
+    assert checks.decimal(text) == number
+
+
+def test_whole_numbers_have_64_bits() -> None:
+    assert checks.integer("-9223372036854775807") == -(2**63) + 1
+    for text in ("9223372036854775808", "1.0", "1e3", "0" * 50):
+        with pytest.raises(ValueError, match="is no integer"):
+            checks.integer(text)
+
+
+def test_truth_values_and_texts_are_no_numbers() -> None:
+    for value in (True, "3", [1], {}, None, 10**400):
+        with pytest.raises(ValueError, match=r"^x=.* must be a finite number"):
+            checks.finite("x", value)
+    for value in ("no", 0, None, "true"):
+        with pytest.raises(ValueError, match=r"^x=.* must be true or false"):
+            checks.flag("x", value)
+    with pytest.raises(ValueError, match="x=9 must be at most 5"):
+        checks.whole("x", 9, 1, most=5)
+    with pytest.raises(ValueError, match="use one of a, b"):
+        checks.one_of("x", ["a"], {"a": 1, "b": 2})

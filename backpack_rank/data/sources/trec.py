@@ -51,6 +51,8 @@ def load_trec(
         run = read_candidates(_existing(candidates, "candidates"), depth, queries, topics_path, documents)
     if qrels is not None and judged_queries_only:
         queries = {query_id: text for query_id, text in queries.items() if query_id in labels}
+        if not queries:
+            raise ValueError(f"{qrels}: none of its {len(labels)} queries is in {topics_path}")
     return make_collection(name, documents, queries, labels, run, answerable_only=answerable_only)
 
 
