@@ -169,7 +169,7 @@ def test_a_vector_beyond_half_precision_is_refused_by_name(checkpoint, collectio
 def test_wrong_options_are_refused(checkpoint, collection, tmp_path, make_backpack, pair_tokenizer):
     with pytest.raises(FileNotFoundError, match=re.escape(f"first_stage.checkpoint={tmp_path}: neither a run's")):
         Dense(tmp_path)
-    with pytest.raises(ValueError, match="depth=0 must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         Dense(checkpoint, depth=0)
     with pytest.raises(ValueError, match=r"first_stage\.dtype=int8: use float32"):
         Dense(checkpoint, dtype="int8")
