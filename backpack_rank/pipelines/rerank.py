@@ -19,7 +19,7 @@ from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 from backpack_rank.reporting.writers import print_table
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.shard_plan import Plan, make_plan
-from backpack_rank.reranking.shards import is_held, merge, open_shards, ranges, read_shard, scores_path
+from backpack_rank.reranking.shards import is_held, merge, open_shards, ranges, read_shard
 
 log = logging.getLogger(__name__)
 _POLL = 0.5
@@ -115,8 +115,8 @@ def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
 def _score_all(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
     """Score until nothing is open, and wait for what other commands are at."""
     score_open(settings, plan, sweep)
-    waiting = False
-    while left := [number for number in range(len(plan)) if not scores_path(plan, number).is_file()]:
+    left, waiting = open_shards(plan), False
+    while left := [number for number in left if read_shard(plan, number) is None]:
         if not all(is_held(plan, number) for number in left):
             score_open(settings, plan, sweep)
         elif not waiting:

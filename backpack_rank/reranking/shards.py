@@ -48,11 +48,13 @@ class ScoredShard:
     Attributes:
         scores: float32 [N, A]
         seconds: of scoring, without loading the ranker.
+        processor_seconds: that the process had a core for.
         host: name of the machine.
     """
 
     scores: np.ndarray
     seconds: float
+    processor_seconds: float
     host: str
 
 
@@ -70,10 +72,9 @@ def read_shard(plan: Plan, number: int) -> ScoredShard | None:
         with safe_open(path, "np") as file:
             scores, about = file.get_tensor(SCORES), file.metadata() or {}
         if about.get("checksum") == _checksum(plan, number, scores):
-            return ScoredShard(scores, float(about["seconds"]), about["host"])
+            return ScoredShard(scores, float(about["seconds"]), float(about["processor seconds"]), about["host"])
     except (SafetensorError, OSError, KeyError, ValueError):
         pass
-    log.warning("%s is damaged and does not count: its %d pairs are to be scored again", path, _pairs(plan, number))
     return None
 
 
@@ -110,7 +111,9 @@ def score_shard(
     with _claimed(plan, number) as mine:
         if not mine or read_shard(plan, number) is not None:
             return False
-        begun = time.monotonic()
+        if scores_path(plan, number).exists():
+            log.warning("%s is damaged: its %d pairs are scored again", scores_path(plan, number), _pairs(plan, number))
+        begun = time.monotonic(), time.process_time()
         scores = np.empty((_pairs(plan, number), len(sweep.alphas)), dtype=np.float32)
         rows, done = plan.pairs(number), 0
         while block := list(islice(rows, BLOCK)):
@@ -118,7 +121,7 @@ def score_shard(
             scores[done : done + len(block)] = sweep.scores(Pairs(collection, query_ids, doc_ids))
             done += len(block)
             progress(done)
-        _write(plan, number, scores, time.monotonic() - begun)
+        _write(plan, number, scores, time.monotonic() - begun[0], time.process_time() - begun[1])
     return True
 
 
@@ -197,12 +200,13 @@ def _claimed(plan: Plan, number: int) -> Iterator[bool]:
         lock.release()
 
 
-def _write(plan: Plan, number: int, scores: np.ndarray, seconds: float) -> None:
+def _write(plan: Plan, number: int, scores: np.ndarray, seconds: float, processor_seconds: float) -> None:
     about = {
         "checksum": _checksum(plan, number, scores),
         "shard": str(number),
         "tokens": str(plan.shards[number].tokens),
         "seconds": f"{seconds:.3f}",
+        "processor seconds": f"{processor_seconds:.3f}",
         "host": socket.gethostname(),
         "process": str(os.getpid()),
         "threads": str(torch.get_num_threads()),

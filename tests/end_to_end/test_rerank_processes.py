@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import re
 import resource
+import shutil
 import signal
 from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock
 from reranked import (
     LARGE,
     finished,
@@ -121,6 +123,23 @@ def test_two_commands_share_one_folder(
     for process in both:
         finished(process)
     assert len(score_times(tmp_path)) == SHARDS
+    assert run_bytes(tmp_path) == expected
+
+
+def test_a_command_waits_for_a_damaged_shard_that_another_one_is_at(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
+    path = tmp_path / "scores" / "00007.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    shutil.rmtree(tmp_path / "runs")
+    with FileLock(tmp_path / "locks" / "00007.lock"):
+        process = start(trained, *options, f"folder={tmp_path}", "workers=1")
+        said = iter(process.stdout)
+        assert any("waiting for another process, which is at shards 7" in line for line in said)
+        path.write_bytes(whole)
+    finished(process)
     assert run_bytes(tmp_path) == expected
 
 

@@ -365,8 +365,8 @@ def test_damaged_scores_do_not_count_and_come_back_the_same(planned, sweep, coll
     before = times(plan)
     with pytest.raises(ValueError, match=r"1 of 5 shards have no scores yet: 3\. Score them with action=score"):
         merge(plan)
-    assert f"{path} is damaged and does not count" in caplog.text
     assert scored(plan, sweep, collection) == [3]
+    assert f"{path} is damaged: its {plan.shards[3].pairs} pairs are scored again" in caplog.text
     assert [number for number, (one, two) in enumerate(zip(before, times(plan), strict=True)) if one != two] == [3]
     assert [path.read_bytes() for path in merge(plan)] == runs
 
