@@ -58,7 +58,7 @@ class SenseCache:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if size > self.max_gb * GB:
             log.warning(
-                "%.1f GB of sense vectors do not fit into scoring.cache.max_gb=%g: every alpha is a pass of its own",
+                "%.1f GB of sense vectors do not fit into cache.max_gb=%g: every alpha is a pass of its own",
                 size / GB,
                 self.max_gb,
             )
