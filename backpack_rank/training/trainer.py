@@ -141,8 +141,11 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
 
 
 class OwnSignals(Callback):
-    """Leaves SIGTERM to whoever had it before: Lightning's own handler, set just before training starts, waits for the
-    other processes, and may wait forever. What is no error but asks this process to end, ends the others too; only the first has anything to keep."""
+    """Leaves SIGTERM to whoever had it before, and ends all processes of a training with the first.
+
+    Lightning's own handler, set just before training starts, waits for the other processes, and may wait forever. Only
+    the first process has anything to keep.
+    """
 
     def __init__(self) -> None:
         self._before = signal.getsignal(signal.SIGTERM)
