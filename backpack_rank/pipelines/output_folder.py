@@ -83,7 +83,8 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
     multirun = any(argument in ("-m", "--multirun") for argument in arguments)
     options = [argument for argument in arguments if argument not in ("-m", "--multirun")]
     given = _values("resume", options)
-    if not given or given[-1].lower() in _NO or "LOCAL_RANK" in os.environ:  # further processes of a run have theirs
+    if not given or given[-1].lower() in _NO or int(os.environ.get("LOCAL_RANK") or 0) > 0:
+        # Further processes of a distributed run have their folder.
         return Command(tuple(options), multirun)
     options = [option for option in options if not option.startswith("resume=")]
     output = [output, *_values("output", options)][-1]

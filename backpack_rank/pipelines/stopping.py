@@ -55,7 +55,8 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
         wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a progress bar
         line = f"{wipe}{_NAMES[signal.Signals(number)]}: {_kept(script, program, arguments)}"
         with suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
+            if int(os.environ.get("LOCAL_RANK") or 0) == 0:  # of several processes the first one says it
+                print(line, file=sys.stderr, flush=True)
         raise SystemExit(128 + number) from None
     finally:
         for number, handler in before.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -106,7 +108,7 @@ def fit(
         max_epochs=epochs,
         gradient_clip_val=gradient_clip,
         logger=logger or False,
-        callbacks=[*callbacks, LearningRateMonitor("step"), progress_bar(), best, last],
+        callbacks=[*callbacks, LearningRateMonitor("step"), progress_bar(), OwnSignals(), best, last],
         plugins=[AtomicCheckpoints()],
         default_root_dir=folder,
         num_sanity_val_steps=0,
@@ -136,6 +138,26 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
         if earlier is not None:
             earlier.restore(logger)
     return logger
+
+
+class OwnSignals(Callback):
+    """Leaves SIGTERM to whoever had it before, and ends all processes of a training with the first.
+
+    Lightning's own handler, set just before training starts, waits for the other processes, and may wait forever. Only
+    the first process has anything to keep.
+    """
+
+    def __init__(self) -> None:
+        self._before = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._before)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        launcher = trainer.strategy.launcher
+        if not isinstance(exception, Exception) and launcher is not None:
+            launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 class ProgressLines(ProgressBar):

@@ -195,7 +195,12 @@ import os, sys, time
 from pathlib import Path
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 with one_line_when_stopped("train", ["output=o"]):
+    there, here = os.pipe()
     worker = os.fork() if sys.argv[2] == "worker" else None
+    if worker == 0:  # Python forgets a signal that comes while it forks
+        os.write(here, b".")
+    elif worker:
+        os.read(there, 1)
     if sys.argv[1] != "early" and worker != 0:
         from backpack_rank.pipelines.unfinished import claim
         claim("o/train/now")
