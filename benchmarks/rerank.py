@@ -33,7 +33,7 @@ from rich.console import Console
 
 from backpack_rank.reranking.shard_plan import PAIRS_PER_SHARD, Plan
 from backpack_rank.reranking.shards import read_shard, scores_path
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, machine, print_table, record_file, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
@@ -315,8 +315,7 @@ def _options() -> argparse.Namespace:
     if options.quick:
         options.pairs, options.rate_pairs, options.documents = 4_000, 0, 2_000
         options.rounds = 0
-    name = "build/rerank-cpu.json" if options.quick else "benchmarks/results/rerank-cpu.json"
-    options.output = options.output or ROOT / name
+    options.output = options.output or record_file("rerank-cpu.json", options.quick)
     return options
 
 

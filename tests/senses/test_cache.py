@@ -218,7 +218,7 @@ def test_an_array_larger_than_the_whole_cache_is_not_kept(tmp_path, caplog):
     cache.get("a", SHAPE, "float32", ones)
     assert cache.get("large", (50, 2, 3), "float32", never) is None
     assert names(tmp_path) == ["a.npy"]
-    assert "scoring.cache.max_gb" in caplog.text
+    assert "cache.max_gb" in caplog.text
 
 
 def test_the_fingerprint_of_weights_changes_with_any_of_them(make_backpack):
