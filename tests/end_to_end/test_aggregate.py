@@ -152,7 +152,7 @@ def test_what_cannot_be_aggregated_is_refused(place: Workplace, files: dict[str,
     assert several in said("aggregate=rrf")
     assert "is given twice" in said("aggregate=kemeny", given(one, one))
     assert "aggregate_depth=0" in said("aggregate=kemeny", given(one, two), "aggregate_depth=0")
-    assert "aggregate_depth=all" in said("aggregate=kemeny", given(one, two), "aggregate_depth=all")
+    assert "aggregate_depth='all'" in said("aggregate=kemeny", given(one, two), "aggregate_depth=all")
     foreign = tmp_path / "foreign.trec"
     foreign.write_text("q9 Q0 d1 1 2.0 t\n")
     assert f"{foreign}: none of its 1 queries is in inline" in said("aggregate=kemeny", given(one, foreign))
