@@ -261,7 +261,7 @@ class _Builder:
             "num_docs": documents,
         }
         model.vocab_dict, model.nonoccurrence_array = self._vocabulary, None
-        model.save(folder, show_progress=False)
+        model.save(folder)
 
     def _save_scores(
         self, folder: Path, blocks: list[_Block], lengths: np.ndarray, idf: np.ndarray, starts: np.ndarray
