@@ -265,7 +265,8 @@ def _run(script: str, arguments: list[str]) -> None:
 
     def job(config: DictConfig) -> Any:
         state = HydraConfig.get()
-        folder, options = Path(state.runtime.output_dir), list(state.overrides.task)
+        with friendly_errors():  # an option may name one that is not there
+            folder, options = Path(state.runtime.output_dir), list(state.overrides.task)
         if state.mode == RunMode.MULTIRUN:
             return jobs.one_of_several(script, config, folder, options, command)
         return jobs.alone(script, config, folder, options)

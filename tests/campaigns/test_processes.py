@@ -37,7 +37,7 @@ GRAMMAR = [
     ("evaluate", ["alpha"], "cannot be read as OPTION=VALUE"),
     ("evaluate", ["run=a.trec,b.trec"], "Ambiguous value"),
     ("evaluate", ["alpha=${nothing}"], "nothing"),
-    ("train", ["resume=true"], "no interrupted run"),
+    ("train", ["resume=true"], "nothing to resume"),
     ("train", ["trainer={a"], "cannot be read as OPTION=VALUE"),
 ]
 VALUES = [
