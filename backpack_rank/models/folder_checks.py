@@ -23,7 +23,8 @@ from backpack_rank.models.utils import input_embeddings
 CHECKSUMS = "checksums.json"
 FORMAT = "backpack_rank checksums 1"
 _CHANGED = f"put back what was saved, or delete {CHECKSUMS} beside it if the change is meant"
-_NOT_COVERED = (CHECKSUMS, "README.md", ".gitattributes", "listwise.json")
+_OF_SENTENCE_TRANSFORMERS = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json")
+_NOT_COVERED = (CHECKSUMS, "README.md", ".gitattributes", "listwise.json", *_OF_SENTENCE_TRANSFORMERS)
 _READ = 2**20
 _SHARE = 0.9
 """Of the rows of an embedding table that must have a token; tables are padded to round numbers."""
@@ -32,7 +33,8 @@ _SHARE = 0.9
 def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Write length and SHA-256 of every file of a saved ranker, and the number of tokens, to ``checksums.json``.
 
-    Not of ``README.md`` and ``listwise.json``, which people edit.
+    Not of ``README.md`` and ``listwise.json``, which people edit, nor of what sentence-transformers alone reads, and
+    writes anew when it saves a ranker that it has loaded.
     """
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name not in _NOT_COVERED)
     content = {

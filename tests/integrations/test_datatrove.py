@@ -93,6 +93,9 @@ def test_a_job_array_of_slurm_scores_a_shard_in_each_task(
     sbatch.parent.mkdir()
     sbatch.write_text(SBATCH)
     sbatch.chmod(0o755)
+    scontrol = tmp_path / "bin" / "scontrol"  # show hostnames LIST
+    scontrol.write_text('#!/bin/sh\necho "$3"\n')
+    scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{sbatch.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     options = [*options[:-1], "shards=2", f"folder={tmp_path / 'one'}"]
