@@ -45,7 +45,11 @@ MORE_OPTIONS = {
     "model.recommended": ("head_learning_rate", "start_weights", "reconstruct_steps"),
 }
 """Options that a file of the group need not have."""
-WITHOUT_EFFECT = {"recalibrate.weight": "recalibrate.run", "aggregate_depth": "aggregate"}
+WITHOUT_EFFECT = {
+    "recalibrate.weight": ("recalibrate.run",),
+    "aggregate_depth": ("aggregate",),
+    "ties": ("run", "recalibrate.run"),
+}
 """Options that do nothing unless another is given too."""
 TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
 """Options whose value is any text; see :func:`quoted`."""
@@ -97,8 +101,8 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
             raise UsageError(f"{mark}{key}: {program(script)} has no such option{nearest(key, known)}; see --help")
         elif "." in key and mark != "~":
             _check_nested(script, key, arguments, added="+" in mark)
-        if (other := WITHOUT_EFFECT.get(key)) and not given & {other, "experiment"}:
-            raise UsageError(f"{key} does nothing without {other}=...: add that, or leave {key} out")
+        if (others := WITHOUT_EFFECT.get(key)) and not given & {*others, "experiment"}:
+            raise UsageError(f"{key} does nothing without {' or '.join(others)}=...: add that, or leave {key} out")
 
 
 def _refuse_renamed(mark: str, key: str, value: str | None) -> None:

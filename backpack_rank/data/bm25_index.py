@@ -2,14 +2,16 @@
 
 bm25s takes the tokens of all documents at once, which needs 2.5 kB of memory for each. Here documents are read in
 blocks, whose postings (document, frequency) go to disk sorted by word; then one range of words after the other is
-gathered from all blocks and scored with the frequencies and the mean length of the whole collection. The index is the
-same as that of bm25s, which reads it memory-mapped.
+gathered from all blocks and scored with the frequencies and the mean length of the whole collection (blocked sort-based
+indexing, Manning et al. 2008, section 4.2). The index is the same as that of bm25s, which reads it memory-mapped.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -26,14 +28,16 @@ from filelock import FileLock
 
 from backpack_rank.checks import finite, fraction, one_of
 from backpack_rank.data.collection import DocumentStore, Queries, Run
-from backpack_rank.files import atomic_path, cache_dir, intact
+from backpack_rank.files import atomic_path, cache_dir, intact, no_space
 from backpack_rank.progress import Progress
 
 # bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a match.
 METHODS = ("lucene", "robertson", "atire")
+log = logging.getLogger(__name__)
 SHOW_PROGRESS_FROM = 20_000
 _FORMAT = 2
 _IDS_FILE = "doc_ids.npy"
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _SETTINGS_FILE = "settings.json"
 _BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
 """What reading a block, and scoring a range of words, needs at most; measured with room to spare."""
@@ -118,15 +122,25 @@ class Bm25Index:
 
         With ``cache``, the index lies in ``bm25/`` of the cache folder under a key of documents, settings
         and version of bm25s; jobs that need it at the same time wait for the one that builds it, and it is
-        read memory-mapped. ``max_gb`` is what building it may take of memory, beside the words themselves.
+        read memory-mapped. A cache that cannot be written is left out, with a warning. ``max_gb`` is what building
+        it may take of memory, beside the words themselves.
 
         Raises:
             ValueError: no document has a word.
         """
-        if not cache:
-            with tempfile.TemporaryDirectory() as temporary:
-                _Builder(settings, max_gb).build(documents, Path(temporary))
-                return cls(settings, Path(temporary), mapped=False)
+        if cache:
+            try:
+                return cls._cached(documents, settings, max_gb)
+            except OSError as error:
+                if error.errno not in _READ_ONLY and no_space(error) is None:
+                    raise
+                log.warning("the index of BM25 is not kept, because the cache cannot be written: %s", error)
+        with tempfile.TemporaryDirectory() as temporary:
+            _Builder(settings, max_gb).build(documents, Path(temporary))
+            return cls(settings, Path(temporary), mapped=False)
+
+    @classmethod
+    def _cached(cls, documents: DocumentStore, settings: Bm25Settings, max_gb: float) -> Bm25Index:
         folder = cache_dir() / "bm25" / _key(documents, settings)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f"{folder.name}.lock")):

@@ -184,6 +184,7 @@ class CrossEncoderForRanking(BackboneRanker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
+        """Scores [B] from the head on the pooled token; ``token_shift`` moves what the encoder reads."""
         self.refuse_senses(sense_weights, return_senses)
         hidden = self.hidden_states(batch, token_shift)[self.pooled_positions(batch)]
         return RankerOutput(self.head(hidden.to(self.head.dense.weight.dtype)))
@@ -212,6 +213,7 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
+        """Scores [B] from the head on the last token; ``token_shift`` moves the word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
         with shifted_embeddings(self.transformer.wte, token_shift):
             hidden = packed_trunk(self.transformer, batch)

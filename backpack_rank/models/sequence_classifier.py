@@ -137,6 +137,7 @@ class SequenceClassifierForRanking(Ranker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
+        """The classifier's raw logits [B]; ``token_shift`` moves its word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
         mask = batch.padding_mask()
         ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)

@@ -118,6 +118,7 @@ class InteractionForRanking(Ranker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
+        """Scores [B] from the interaction of query words with document words; ``token_shift`` moves word vectors."""
         self.refuse_senses(sense_weights, return_senses)
         query, document = self.sides(batch, token_shift)
         return RankerOutput(self.interaction(*query.padded(), *document.padded(), query.ids(), document.ids()))

@@ -107,7 +107,7 @@ def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
         sweep.scorer.pair_tokenizer,
         sweep.fingerprint(settings.collection),
         tuple(run_tag(label) for label in sweep.labels),
-        cut=settings.cut,
+        sharding=settings.sharding,
         about=about,
     )
 

@@ -24,7 +24,7 @@ from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
-from backpack_rank.reranking.shard_plan import Candidates, Cut
+from backpack_rank.reranking.shard_plan import Candidates, Sharding
 from backpack_rank.senses.policies import check_alpha
 
 ACTIONS = ("plan", "score", "merge", "status", "all")
@@ -54,7 +54,7 @@ class RerankSettings:
     run: Path | None
     split: str
     alphas: tuple[float, ...]
-    cut: Cut
+    sharding: Sharding
     shard: int | None
     engine: str
     executor: str
@@ -91,7 +91,7 @@ class RerankSettings:
             run=None if config.run is None else Path(config.run).expanduser(),
             split=config.split,
             alphas=tuple(check_alpha(alpha) for alpha in alphas),
-            cut=Cut(config.shards, config.pairs_per_shard),
+            sharding=Sharding(config.shards, config.pairs_per_shard),
             shard=config.shard,
             engine=config.engine,
             executor=config.executor,

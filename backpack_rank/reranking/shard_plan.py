@@ -6,7 +6,6 @@ pairs of the first shard as ``query id<TAB>document id``, sorted. It is there wh
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -24,7 +23,7 @@ from filelock import FileLock
 from backpack_rank.checks import located, whole
 from backpack_rank.data.collection import Collection, missing_message
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, no_space
 from backpack_rank.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ _ROWS = 4096
 _BUFFERED = 200_000
 _SAMPLE = 256
 _BLOCK = 2**20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Sharding:
     """How many shards: their number, or how many pairs each has; with neither about 10,000 pairs, and 40 at least."""
 
     shards: int | None = None
@@ -216,7 +214,7 @@ def make_plan(
     fingerprint: Mapping[str, Any],
     labels: tuple[str, ...],
     *,
-    cut: Cut | None = None,
+    sharding: Sharding | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Plan:
     """Cut candidates into shards, or give the plan that the folder has already.
@@ -231,24 +229,24 @@ def make_plan(
         pair_tokenizer: of the ranker.
         fingerprint: what the scores hang on, beside the candidates.
         labels: of the rankings.
-        cut: how many shards.
+        sharding: how many shards.
         about: what else is known, for people.
 
     Raises:
         ValueError: the folder's plan is another one; a document that stands twice for a query or that the collection
             does not have; a query that is empty or too long; no query of the collection.
     """
-    folder, cut = Path(folder).expanduser(), cut or Cut()
+    folder, sharding = Path(folder).expanduser(), sharding or Sharding()
     fingerprint = {**fingerprint, "candidates": candidates.digest}
     (folder / LOCKS).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCKS / "plan.lock"):
         if (folder / PLAN).exists():
-            return _known(folder, fingerprint, cut)
+            return _known(folder, fingerprint, sharding)
         for leftover in folder.glob(f".{PLAN}.*"):  # of a process that was killed while it planned
             shutil.rmtree(leftover, ignore_errors=True)
         sizes = _sizes(candidates, collection, pair_tokenizer)
-        number = cut.number(sum(size.pairs for size in sizes.values()))
-        if cut == Cut():
+        number = sharding.number(sum(size.pairs for size in sizes.values()))
+        if sharding == Sharding():
             number = max(number, min(SHARDS, len(sizes)))
         shard_of = _balanced({query_id: sizes[query_id].tokens for query_id in sorted(sizes)}, number)
         with room_for(folder / PLAN, "the plan"), atomic_path(folder / PLAN) as temporary:
@@ -271,7 +269,7 @@ def room_for(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if no_space(error) is None:
             raise
         raise OSError(
             f"{path}: no room for {what} ({error.strerror}). What is scored is kept: make room and give the same "
@@ -279,10 +277,10 @@ def room_for(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _known(folder: Path, fingerprint: Mapping[str, Any], cut: Cut) -> Plan:
+def _known(folder: Path, fingerprint: Mapping[str, Any], sharding: Sharding) -> Plan:
     plan = Plan.read(folder)
     plan.check(fingerprint)
-    if cut.shards not in (None, len(plan)) or cut.pairs_per_shard is not None:
+    if sharding.shards not in (None, len(plan)) or sharding.pairs_per_shard is not None:
         log.warning("%s is planned already, in %d shards: shards and pairs_per_shard change nothing", folder, len(plan))
     return plan
 

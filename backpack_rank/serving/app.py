@@ -112,6 +112,7 @@ class _Service:
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def models(self) -> Response:
+        """The served rankers in the form of OpenAI's list of models, with their policies."""
         rows = [
             {
                 "id": ranker.name,

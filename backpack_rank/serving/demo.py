@@ -132,6 +132,7 @@ class _Explainer(Served):
     def job(
         self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
     ) -> _ExplainJob:
+        """One document at one alpha; counted in the queue by its characters, as tokens are not known yet."""
         ((document,), (alpha,)) = documents, alphas
         nothing = np.zeros((1, 1), dtype=np.float32)
         job = _ExplainJob(self, query, documents, [[(1.0, 0)]], nothing, alpha=alpha, policy=policy)
@@ -141,6 +142,7 @@ class _Explainer(Served):
         return job
 
     def score(self, slices: Sequence[Slice]) -> None:
+        """Explain in place of scoring; what a policy cannot do becomes the job's error."""
         for one in slices:
             job = one.job
             assert isinstance(job, _ExplainJob)
@@ -163,6 +165,7 @@ class _Demo:
         self._batcher, self._settings, self._admission, self._read = batcher, settings, admission, read
 
     async def page(self) -> Response:
+        """The page, which no other site may frame."""
         headers = {
             "Content-Security-Policy": "frame-ancestors 'self'",
             "Referrer-Policy": "no-referrer",

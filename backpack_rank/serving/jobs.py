@@ -191,6 +191,7 @@ class ServedPointwise(Served):
     def job(
         self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
     ) -> Job:
+        """The passes that the views of all alphas need, each text tokenised once."""
         try:
             with self._lock:  # policies ask the ranker's own tokenizer, which is not for several threads
                 views = [self._cached_views(policy, alpha) for alpha in alphas]
@@ -200,6 +201,7 @@ class ServedPointwise(Served):
 
     @torch.inference_mode()
     def score(self, slices: Sequence[Slice]) -> None:
+        """One pass over the texts of slices that read them in the same way."""
         parts = [(one, one.part) for one in slices if one.part is not None]
         sequences = [part.sequences[place] for one, part in parts for place in one.places]
         batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)
@@ -290,6 +292,7 @@ class ServedListwise(Served):
     def job(
         self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
     ) -> Job:
+        """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
         if max_tokens is not None:
             raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
         job = Job(self, query, documents, [[(1.0, 0)]], np.full((1, len(documents)), np.nan, dtype=np.float32))
@@ -329,6 +332,7 @@ class _Reading:
         self._sequences, self._cut, self._views = joined.sequences, joined.cut, views
 
     def job(self) -> Job:
+        """The request as slices, ready for the queue."""
         terms: list[list[tuple[float, int]]] = []
         groups: dict[tuple[str | None, Any], list[tuple[View, int]]] = {}
         columns = 0

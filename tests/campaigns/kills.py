@@ -10,20 +10,21 @@ means: exit code 0, results bit-equal to those of an uninterrupted run, no trace
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "shared")]
+
+from kill_campaigns import main  # noqa: E402
 
 SMALL = [
     *("model.tokenizer.vocab_size=500", "model.ranker.layers=1", "model.ranker.hidden_size=16", "model.ranker.heads=2"),
@@ -239,27 +240,13 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
     return {"seed": seed, "commands": {kind: dict(count) for kind, count in counts.items()}, "failures": failures}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--keep", type=Path, help="work in this folder, and keep the rounds that failed")
-    options = parser.parse_args()
-    folder = options.keep or Path(tempfile.mkdtemp())
-    begun = time.monotonic()
-    found = campaign(options.kills, options.seed, folder)
-    found["minutes"] = round((time.monotonic() - begun) / 60, 1)
-    if options.keep is None:
-        shutil.rmtree(folder)
+def show(found: dict) -> None:
+    """The figures as a table."""
     print(f"{'command':10} {'killed':>7} {'recovered':>10} {'of them before the folder was begun':>36}")
     for kind, count in found["commands"].items():
         print(f"{kind:10} {count['kills']:7} {count['recovered']:10} {count['before their folder']:36}")
     print(f"{found['minutes']} minutes")
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    raise SystemExit(1 if found["failures"] else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, campaign, show)

@@ -12,15 +12,12 @@ no traceback, nothing temporary left behind.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -29,6 +26,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import psutil
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "shared")]
+
+from kill_campaigns import main  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = [
@@ -248,24 +249,10 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
     return {"seed": seed, "rounds": rounds, **counts, "failures": failures}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--keep", type=Path, help="work in this folder, and keep the rounds that failed")
-    options = parser.parse_args()
-    folder = options.keep or Path(tempfile.mkdtemp())
-    begun = time.monotonic()
-    found = campaign(options.kills, options.seed, folder)
-    found["minutes"] = round((time.monotonic() - begun) / 60, 1)
-    if options.keep is None:
-        shutil.rmtree(folder)
+def show(found: dict) -> None:
+    """The figures."""
     print({name: value for name, value in found.items() if name != "failures"})
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    raise SystemExit(1 if found["failures"] else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, campaign, show)

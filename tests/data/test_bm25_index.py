@@ -1,6 +1,7 @@
 """BM25 built in blocks: the index that bm25s builds at once, whatever the blocks are."""
 
 import random
+from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -87,3 +88,14 @@ def test_a_damaged_index_is_built_anew_with_one_line(cache, caplog, file):
     assert Bm25Index.of(store, settings, cache=True).search(queries, 10) == run
     (message,) = caplog.messages
     assert f"the bytes of {file} have changed) and is made anew" in message
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, in which nobody makes folders")
+def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(caplog, monkeypatch):
+    settings = Bm25Settings(0.9, 0.4, None, False, r"(?u)\b\w+\b", "lucene")
+    store, queries = MemoryStore(texts(50)), {"q": "w1 w7"}
+    run = Bm25Index.of(store, settings, cache=False).search(queries, 10)
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", "/sys/kernel/cache")
+    assert Bm25Index.of(store, settings, cache=True).search(queries, 10) == run
+    (message,) = caplog.messages
+    assert message.startswith("the index of BM25 is not kept, because the cache cannot be written")

@@ -30,7 +30,7 @@ from backpack_rank.models.factory import load_ranker
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.reranking.shard_plan import Candidates, Cut, make_plan
+from backpack_rank.reranking.shard_plan import Candidates, Sharding, make_plan
 from backpack_rank.reranking.shards import merge, score_shard
 
 pytestmark = pytest.mark.processes
@@ -175,7 +175,11 @@ def _plan(folder: Path, ranker: Path):
     given = Candidates("all", lambda: iter(pairs), "one")
     tokenizer, fingerprint = sweep.scorer.pair_tokenizer, sweep.fingerprint(collection)
     labels = ("alpha-1", "alpha-0")
-    return make_plan(folder, given, collection, tokenizer, fingerprint, labels, cut=Cut(SHARDS)), sweep, collection
+    return (
+        make_plan(folder, given, collection, tokenizer, fingerprint, labels, sharding=Sharding(SHARDS)),
+        sweep,
+        collection,
+    )
 
 
 def test_racing_processes_score_every_shard_once(trained: Workplace, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from backpack_rank.reranking import shard_plan
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
-from backpack_rank.reranking.shard_plan import Candidates, Cut, Plan, make_plan
+from backpack_rank.reranking.shard_plan import Candidates, Plan, Sharding, make_plan
 from backpack_rank.reranking.shards import merge, open_shards, ranges, read_shard, score_shard, scores_path
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
@@ -88,7 +88,7 @@ def planned(tmp_path: Path, run, collection, sweep) -> Callable[..., Plan]:
             sweep.scorer.pair_tokenizer,
             sweep.fingerprint(collection),
             LABELS,
-            cut=Cut(shards=shards),
+            sharding=Sharding(shards=shards),
         )
 
     return plan
@@ -181,16 +181,17 @@ def test_neighbouring_queries_go_where_their_middle_falls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cut", "pairs", "number"), [(Cut(), 45_001, 5), (Cut(shards=7), 10, 7), (Cut(pairs_per_shard=50), 101, 3)]
+    ("cut", "pairs", "number"),
+    [(Sharding(), 45_001, 5), (Sharding(shards=7), 10, 7), (Sharding(pairs_per_shard=50), 101, 3)],
 )
-def test_how_many_shards_there_are(cut: Cut, pairs: int, number: int) -> None:
+def test_how_many_shards_there_are(cut: Sharding, pairs: int, number: int) -> None:
     assert cut.number(pairs) == number
 
 
 @pytest.mark.parametrize("options", [{"shards": 0}, {"pairs_per_shard": 2.5}, {"shards": 2, "pairs_per_shard": 3}])
 def test_a_wrong_number_of_shards_is_refused(options: dict) -> None:
     with pytest.raises(ValueError, match=r"shards=|pairs_per_shard="):
-        Cut(**options)
+        Sharding(**options)
 
 
 def test_a_small_run_gets_a_shard_for_each_query_by_itself(tmp_path: Path, run, collection, sweep) -> None:
