@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from real_layout import write_data, write_encoder
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.benchmarks
@@ -54,3 +55,25 @@ def test_seeds_and_policies_are_laid_out(tmp_path: Path) -> None:
     table = run("policies", str(sweep), "--name", "small", "--device", "CPU", "--output", str(tmp_path))
     assert "| lowest_2_senses | 0.5 |" in table
     assert len(json.loads((tmp_path / "small.json").read_text())["rows"]) > 2
+
+
+def test_policies_on_real_collections_are_measured_once_and_laid_out(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", str(write_data(tmp_path / "data")))
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
+    folders = ["--rankers", str(tmp_path / "rankers"), "--records", str(tmp_path / "records")]
+    options = ["--quick", "--weights", str(write_encoder(tmp_path / "bert")), *folders]
+    shown = run("real_collections", *options)
+    assert "| Backpack | paired_tokens | 0 |" in shown
+    assert "### `alpha=auto`" in shown
+    record = json.loads((tmp_path / "records" / "backpack-0.json").read_text())
+    assert record["dl19 unchanged 1"].keys() == record["dl20 unchanged 1"].keys() | {"|gap|/std", "gap/std"}
+    assert (
+        max(record["dl19 paired_tokens 0"]["|gap|/std"].values())
+        < 1e-4
+        < max(record["dl19 unchanged 1"]["|gap|/std"].values())
+    )
+    assert record["cost paired_tokens"]["turned passes"] == 1
+    # What is measured needs no ranker, and is left as it is.
+    (tmp_path / "rankers").rename(tmp_path / "elsewhere")
+    assert shown.endswith(run("real_collections", *options))
+    assert not (tmp_path / "rankers").exists()
