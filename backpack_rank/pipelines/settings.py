@@ -199,8 +199,7 @@ class EvaluationSettings:
             return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
         scorer = Scorer(*load_ranker(checkpoint), self.scoring)
         swapped = None if fit_on is None else lambda: swapped_senses(scorer, fit_on(), self.policy.name)
-        cache = self.cache if scorer.ranker.has_senses else None
-        return PointwiseReranker(scorer, attribute=self.attribute, cache=cache, swapped=swapped)
+        return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache, swapped=swapped)
 
     def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:
         """Write ``config.yaml``, every value resolved, with the data of a checkpoint where it was taken from there."""
