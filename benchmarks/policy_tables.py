@@ -30,6 +30,7 @@ MEASURES = {
     "NFaiRR@10": "NFaiRR@10",
 }
 """Headings, in order."""
+GAP = "|gap|/std"
 AUTO_MEASURES = ("nDCG@10", "swap change/std (swapped)")
 
 
@@ -74,7 +75,7 @@ def tables(records: Sequence[Mapping[str, Any]]) -> str:
             if any(row.policy != FIRST_STAGE for row in shown):
                 where = "" if "gap" in measure else f", {COLLECTIONS[name]}"
                 parts.append(f"### {heading}{where}\n\n{measure_table(shown, measure)}")
-    parts += [costs(records), chosen(records)]
+    parts += [split_gaps(records, by_collection["dl19"]), costs(records), chosen(records)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -119,6 +120,28 @@ def difference(values: np.ndarray, base: np.ndarray) -> str:
     if low <= 0 <= high:
         return change
     return f"{change}, {100 * (values.mean() / base.mean() - 1):+.0f}%"
+
+
+def split_gaps(records: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
+    """The gap on Grep-BiasIR where both wordings have one canonical form, and on the other pairs."""
+    known = [record["equal forms"] for record in records if "equal forms" in record]
+    shown = [row for row in rows if GAP in row.seeds[0]]
+    if not known or not shown:
+        return ""
+    forms = {name: set(queries) for name, queries in known[0].items()}
+    queries = sorted(shown[0].seeds[0][GAP])
+    heads = ["ranker", "policy", "alpha"]
+    for name, equal in forms.items():
+        heads += [f"`{name}`: the {len(equal)} equal", f"the {len(queries) - len(equal)} others"]
+    lines = []
+    for row in shown:
+        means = dict(zip(queries, row.array(GAP).mean(axis=0), strict=True))
+        line = [MODELS[row.model], row.policy, f"{row.alpha:g}"]
+        for equal in forms.values():
+            for part in ([q for q in queries if q in equal], [q for q in queries if q not in equal]):
+                line.append(_number(float(np.mean([means[query] for query in part]))) if part else "")
+        lines.append(line)
+    return f"### The gap on Grep-BiasIR by whether both wordings have one canonical form\n\n{markdown(heads, lines)}"
 
 
 def costs(records: Sequence[Mapping[str, Any]]) -> str:

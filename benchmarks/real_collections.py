@@ -12,7 +12,7 @@ TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of it takes hours 
 JSON files of ``--records`` (one for each ranker and seed) or among the rankers below ``--rankers`` is taken as it is. A
 ranker whose file is complete is not needed any more.
 
-A text that a policy leaves alone keeps its score, and texts that several policies read are read once, so the time of
+Texts that a policy leaves alone are not read again, and texts that several policies read are read once, so the time of
 the measurement is not the time of a policy. That is measured apart, on some lists, without any cache.
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 from torch import nn
 
+from backpack_rank.attributes.renditions import RELATIONS
 from backpack_rank.data.batching import Pairs, join_pairs
 from backpack_rank.files import resource_folder, write_text
 from backpack_rank.pipelines.alpha import choose_alpha
@@ -86,19 +87,36 @@ class Setting:
         return self.options or (f"policy={self.policy}",)
 
 
-CONTROL = Setting("uniform", alphas=(0.5,), chosen=False)
+def _control(name: str, *options: str) -> Setting:
+    return Setting(name, options, alphas=(0.0,), chosen=False)
+
+
+UNIFORM = Setting("uniform", alphas=(0.5,), chosen=False)
+RENDITIONS = (
+    Setting("renditions_keep", ("policy=renditions",)),
+    Setting("renditions_merge"),
+    _control("renditions_keep_female", "policy=renditions", "policy.only=female"),
+    _control("renditions_keep_male", "policy=renditions", "policy.only=male"),
+    _control("renditions_merge_female", "policy=renditions_merge", "policy.only=female"),
+    _control("renditions_merge_male", "policy=renditions_merge", "policy.only=male"),
+    _control("renditions_keep_wide", "policy=renditions", "policy.wide=true"),
+    _control("renditions_merge_wide", "policy=renditions_merge", "policy.wide=true"),
+)
+"""Any ranker's."""
 POLICIES: Mapping[str, tuple[Setting, ...]] = {
     "backpack": (
         Setting("lowest_senses"),
-        CONTROL,
+        UNIFORM,
         Setting("paired_tokens"),
         Setting("paired_tokens_wide"),
+        *RENDITIONS,
     ),
     "cross_encoder": (
         Setting("paired_tokens", ("policy=paired_tokens", "policy.scope=weights")),
         Setting("paired_tokens_wide", ("policy=paired_tokens_wide", "policy.scope=weights")),
+        *RENDITIONS,
     ),
-    "specialised": (Setting("specialised"), CONTROL),
+    "specialised": (Setting("specialised"), UNIFORM, *RENDITIONS[:2]),
 }
 """By ranker, in the order of the tables."""
 
@@ -208,6 +226,8 @@ class Measurement:
         """Find what the record lacks."""
         self.record.need(f"{self.collection} unchanged 1", lambda: self.values(self.reranker))
         self.record.need(f"{self.collection} BM25 1", lambda: self.values(FirstStageOrder(self.data.stage)))
+        if self.collection == COLLECTIONS[0]:
+            self.record.need("equal forms", self.equal_forms)
         for setting in POLICIES[self.job.model]:
             for alpha in setting.alphas:
                 self._at(setting, alpha)
@@ -237,6 +257,22 @@ class Measurement:
     def turned(self, setting: Setting, alpha: float) -> PointwiseReranker:
         """The ranker under a policy."""
         return self.reranker.with_policy(self.settings(setting.overrides).policy, alpha)
+
+    def equal_forms(self) -> dict[str, list[str]]:
+        """Queries of Grep-BiasIR whose relevant document has one canonical form in both wordings, by kind of form."""
+        variants = self.data.variants
+        assert variants is not None
+        pairs = [pair for pair in variants.variants.pairs() if pair.relevance]
+        found: dict[str, list[str]] = {}
+        for relations, wide in product(RELATIONS, (False, True)):
+            canonical = self.settings().attribute.renditions(relations, wide=wide).canonical
+            name = f"{relations}_wide" if wide else relations
+            found[name] = []
+            for pair in pairs:
+                first, second = variants.collection.documents.get_many([pair.first, pair.second]).values()
+                if canonical(first) == canonical(second):
+                    found[name].append(pair.query_id)
+        return found
 
     def cost(self, setting: Setting) -> dict[str, float]:
         """Texts that the network reads per candidate, and CPU seconds per candidate beside those of alpha 1."""
@@ -288,19 +324,17 @@ class Measurement:
     @cached_property
     def reranker(self) -> PointwiseReranker:
         own = self.settings().reranker(self.checkpoint)
-        return PointwiseReranker(SharedScorer(own.local_scorer), attribute=own.attribute, cache=own.cache)
+        return PointwiseReranker(SparingScorer(own.local_scorer), attribute=own.attribute, cache=own.cache)
 
 
-class SharedScorer(TextScorer):
-    """The scores of another scorer, for many views of the same texts: no text is read twice under one view.
+class SparingScorer(TextScorer):
+    """The scores of another scorer: under a view that moves tokens, only the texts that have such a token are read.
 
-    A text without a token that moves keeps the score of the view without the shift, and a rewritten text that is
-    known has the score that it had.
+    The others keep the score of the view without the shift, which the cache holds.
     """
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer, self.ranker, self.tokenizer = scorer, scorer.ranker, scorer.tokenizer
-        self._known: dict[tuple[str, str], float] = {}
 
     def score_texts(
         self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = "cut"
@@ -310,30 +344,14 @@ class SharedScorer(TextScorer):
 
     def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
         """Raw logits of all rows. [N] float32"""
-        texts, shift = list(pairs.texts()), view.token_shift
-        if view.rewrite is not None:
-            if view.sense_weights is not None or shift is not None:
-                return self.scorer.scores(pairs, view, cache)
-            return self._plain([view.rewrite(*pair) for pair in texts])
-        if shift is not None:
-            scores = self.scores(pairs, replace(view, token_shift=None), cache).copy()
-            names = [f"query {query_id}" for query_id in pairs.query_ids]
-            sequences = join_pairs(self.scorer.pair_tokenizer, texts, names=names).sequences
-            if moved := [row for row, ids in enumerate(sequences) if shift.moves(ids)]:
-                scores[moved] = self.scorer.score_tokens([sequences[row] for row in moved], view)
-            return scores
-        if not self.ranker.has_senses:
-            return self._plain(texts)
-        scores = self.scorer.scores(pairs, view, cache)
-        if view.sense_weights is None:
-            self._known.update(zip(texts, scores.tolist(), strict=True))
+        if view.token_shift is None:
+            return self.scorer.scores(pairs, view, cache)
+        scores = np.array(self.scorer.scores(pairs, replace(view, token_shift=None), cache))
+        names = [f"query {query_id}" for query_id in pairs.query_ids]
+        sequences = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names).sequences
+        if moved := [row for row, ids in enumerate(sequences) if view.token_shift.moves(ids)]:
+            scores[moved] = self.scorer.score_tokens([sequences[row] for row in moved], view)
         return scores
-
-    def _plain(self, texts: Sequence[tuple[str, str]]) -> np.ndarray:
-        missing = list(dict.fromkeys(pair for pair in texts if pair not in self._known))
-        if missing:
-            self._known.update(zip(missing, self.scorer.score_texts(missing).tolist(), strict=True))
-        return np.array([self._known[pair] for pair in texts], dtype=np.float32)
 
 
 @contextmanager
