@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from real_layout import write_data, write_encoder
 
+from backpack_rank.reporting.measure_files import read_per_query
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.benchmarks
 
@@ -73,6 +75,14 @@ def test_policies_on_real_collections_are_measured_once_and_laid_out(tmp_path: P
         < max(record["dl19 unchanged 1"]["|gap|/std"].values())
     )
     assert record["cost paired_tokens"]["turned passes"] == 1
+    # evaluate.py, which shares nothing between policies, gives the same values.
+    (ranker,) = (tmp_path / "rankers").glob("backpack-0/train/*")
+    options_of_one = ["data=dl19", "variants=grep_biasir", "policy=renditions", "alpha=0", f"checkpoint={ranker}"]
+    command = [sys.executable, "evaluate.py", *options_of_one, f"output={tmp_path / 'outputs'}"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
+    (file,) = (tmp_path / "outputs").glob("evaluate/*/per_query.csv")
+    for measure, values in record["dl19 renditions_keep 0"].items():
+        assert read_per_query(file)["alpha=0"][measure] == pytest.approx(values, rel=1e-4, abs=1e-6), measure
     # What is measured needs no ranker, and is left as it is.
     (tmp_path / "rankers").rename(tmp_path / "elsewhere")
     assert shown.endswith(run("real_collections", *options))
