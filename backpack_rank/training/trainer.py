@@ -172,6 +172,7 @@ class ProgressLines(ProgressBar):
 
     def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._begun = self._written = time.monotonic()
+        self._batches = self.total_train_batches  # with max_steps it is what is left, which falls from step to step
 
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, n: int
@@ -180,8 +181,8 @@ class ProgressLines(ProgressBar):
         if now - self._written >= INTERVAL:
             self._written = now
             rate = (n + 1) / (now - self._begun)
-            left = (float(self.total_train_batches) - n - 1) / rate
-            self._write(trainer, module, f"{n + 1}/{self.total_train_batches} ({rate:.1f}/s, {left:.0f} s left)")
+            left = (float(self._batches) - n - 1) / rate
+            self._write(trainer, module, f"{n + 1}/{self._batches} ({rate:.1f}/s, {left:.0f} s left)")
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self._write(trainer, module, f"{time.monotonic() - self._begun:.0f} s")

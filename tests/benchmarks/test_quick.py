@@ -48,15 +48,11 @@ def test_a_benchmark_runs_small_and_says_what_it_measured(name, options, figures
         assert written[figure]
 
 
-def test_seeds_and_policies_are_laid_out(tmp_path: Path) -> None:
+def test_seeds_are_laid_out(tmp_path: Path) -> None:
     shown = run("synthetic_seeds", "--quick", "--output", str(tmp_path))
     assert "| seed | nDCG@10 BM25 |" in shown
     (row,) = json.loads((tmp_path / "synthetic_seeds.json").read_text())["rows"]
     assert {"BM25", "GPT-2", "alpha=1", "alpha=0.5"} <= set(row)
-    (sweep,) = tmp_path.glob("backpack_tiny-0/sweep/*")
-    table = run("policies", str(sweep), "--name", "small", "--device", "CPU", "--output", str(tmp_path))
-    assert "| lowest_2_senses | 0.5 |" in table
-    assert len(json.loads((tmp_path / "small.json").read_text())["rows"]) > 2
 
 
 def test_policies_on_real_collections_are_measured_once_and_laid_out(tmp_path: Path, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from workplace import Workplace
 import backpack_rank
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.run_folder import run_config
+from backpack_rank.training import trainer
 
 FEW = ("reconstruct.steps=3", "reconstruct.texts=20", "reconstruct.held_out=10")
 
@@ -72,3 +74,12 @@ def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
     assert "nDCG@10" in card
     (first, *_) = backpack_rank.load(tmp_path / "saved").rank(f"what does a {OCCUPATIONS[0]} do", ["a nurse", "bread"])
     assert set(first) == {"corpus_id", "score"}
+
+
+def test_the_steps_of_reconstruction_are_counted_down(place: Workplace, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(trainer, "INTERVAL", 0.0)
+    options = (f"model.ranker.name={place.folder / 'bert'}", *FEW, "reconstruct.batch_size=2", "lists.per_epoch=4")
+    trained_in(place, "progress", "recipe=minilm", *options)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "reconstruct/loss" in line and "left" in line]
+    assert [re.findall(r"(\d+/\d+) .* (-?\d+) s left", line)[0][0] for line in lines] == ["1/3", "2/3", "3/3"]
+    assert not any("-" in re.findall(r"(\S+) s left", line)[0] for line in lines)
