@@ -111,7 +111,8 @@ def test_a_ranker_gives_the_same_scores_under_every_policy_at_every_alpha(name: 
             weights, what = reranker.hook.view.sense_weights, (entry["overrides"], at["alpha"])
             assert (weights is None) == (at["weights"] is None), what
             if weights is not None:
-                assert_close(weights, at["weights"], what)
+                # policy=soft standardises s_l: another processor's last bits count more.
+                assert_close(weights, at["weights"], what, tolerance=5e-6)
             assert_scores(name, reranker, at["scores"], what)
 
 
