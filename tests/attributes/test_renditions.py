@@ -21,44 +21,9 @@ SWAP = GENDER.swap()
 KEEP, MERGE = (GENDER.renditions(relations) for relations in RELATIONS)
 FEMALE, MALE = 0, 1
 # What a text may be made of: class words in every case, one-way words, titles, names, closed words, marks.
-WORDS = [
-    *("he", "She", "HIS", "her", "hers", "Him", "himself", "man", "WoMen", "Mr", "Mrs", "Ms", "Miss", "ms", "miss"),
-    *(
-        "host",
-        "hostess",
-        "Earl",
-        "countess",
-        "count",
-        "guy",
-        "girls",
-        "lady",
-        "dude",
-        "Mary",
-        "John",
-        "Sikawa",
-        "Monday",
-    ),
-    *(
-        "and",
-        "of",
-        "friend",
-        "one",
-        "The",
-        "book",
-        "in-laws",
-        "'s",
-        "/",
-        ".",
-        '"',
-        "(",
-        "\n",
-        "—",
-        "é",
-        "İ",
-        "ß",
-        "told",
-    ),
-]
+TEXT = """he She HIS her hers Him himself man WoMen Mr Mrs Ms Miss ms miss host hostess Earl countess count guy girls
+lady dude Mary Sikawa Monday and of friend one The book in-laws told 's / . " ( é İ ß"""
+WORDS = [*TEXT.split(), "\n"]
 texts = st.lists(st.sampled_from(WORDS), max_size=14).flatmap(
     lambda words: st.lists(st.sampled_from(["", " ", "-"]), min_size=len(words), max_size=len(words)).map(
         lambda gaps: "".join(word + gap for word, gap in zip(words, gaps, strict=True))
@@ -122,7 +87,8 @@ def test_every_real_text_has_the_form_of_its_swap(real_data: Path) -> None:
 
 def test_wider_classes_join_synonyms() -> None:
     wide = GENDER.renditions(wide=True)
-    assert wide.canonical("guys") == wide.canonical("girls") and KEEP.canonical("guys") != KEEP.canonical("girls")
+    assert wide.canonical("guys") == wide.canonical("girls")
+    assert KEEP.canonical("guys") != KEEP.canonical("girls")
     assert (wide("Guys", FEMALE), wide("Guys", MALE)) == ("Girls", "Boys")
     assert (KEEP("Guys", FEMALE), KEEP("mum", FEMALE), KEEP("mum", MALE)) == ("Gals", "mom", "dad")
 
