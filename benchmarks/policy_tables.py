@@ -17,6 +17,8 @@ from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 
 COLLECTIONS = {"dl19": "TREC DL 2019", "dl20": "TREC DL 2020"}
 MODELS = {"backpack": "Backpack", "cross_encoder": "cross-encoder", "specialised": "specialised Backpack"}
+ALPHAS = (1.0, 0.5, 0.0)
+"""What the tables of policies show; others were chosen by ``alpha=auto``."""
 UNCHANGED, FIRST_STAGE = "unchanged", "BM25"
 MEASURES = {
     "nDCG@10": "nDCG@10",
@@ -31,7 +33,8 @@ MEASURES = {
 }
 """Headings, in order."""
 GAP = "|gap|/std"
-AUTO_MEASURES = ("nDCG@10", "swap change/std (swapped)")
+SWAP = "swap change/std (swapped)"
+AUTO_MEASURES = ("nDCG@10", SWAP)
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def stacked(seeds: Sequence[Mapping[str, Mapping[str, float]]], measure: str) ->
 
 def tables(records: Sequence[Mapping[str, Any]]) -> str:
     """All tables as Markdown."""
-    by_collection = {name: rows_of(records, name) for name in COLLECTIONS}
-    parts = []
+    by_collection = {name: [row for row in rows_of(records, name) if row.alpha in ALPHAS] for name in COLLECTIONS}
+    parts = [overview(by_collection)]
     for measure, heading in MEASURES.items():
         for name, rows in by_collection.items():
             shown = [row for row in rows if measure in row.seeds[0]]
@@ -77,6 +80,40 @@ def tables(records: Sequence[Mapping[str, Any]]) -> str:
                 parts.append(f"### {heading}{where}\n\n{measure_table(shown, measure)}")
     parts += [split_gaps(records, by_collection["dl19"]), costs(records), chosen(records)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def overview(by_collection: Mapping[str, Sequence[Row]]) -> str:
+    """The main measures side by side: means over seeds, and what they are of alpha 1."""
+    columns = [
+        *((name, "nDCG@10", f"nDCG@10, {where} [difference]") for name, where in COLLECTIONS.items()),
+        *((name, SWAP, f"swap change / std, {where}") for name, where in COLLECTIONS.items()),
+        ("dl19", GAP, "abs. gap / std, Grep-BiasIR"),
+    ]
+    found = {(name, row.model, row.policy, row.alpha): row for name, rows in by_collection.items() for row in rows}
+    lines = []
+    for model, policy, alpha in dict.fromkeys((row.model, row.policy, row.alpha) for row in by_collection["dl19"]):
+        seeds = len(found["dl19", model, policy, alpha].seeds)
+        line = [MODELS.get(model, ""), policy, f"{alpha:g}" if model else "", str(seeds) if model else ""]
+        for name, measure, _ in columns:
+            row, base = found.get((name, model, policy, alpha)), found.get((name, model, UNCHANGED, 1.0))
+            line.append(_beside(row, base, measure))
+        lines.append(line)
+    heads = ["ranker", "policy", "alpha", "seeds", *(head for _, _, head in columns)]
+    return f"### All policies\n\n{markdown(heads, lines)}" if lines else ""
+
+
+def _beside(row: Row | None, base: Row | None, measure: str) -> str:
+    """The mean, with the interval of the difference (nDCG@10) or the difference in percent (others)."""
+    if row is None or measure not in row.seeds[0]:
+        return ""
+    values = row.array(measure)
+    mean = _number(values[:1].mean() if base is None else values.mean())
+    if base is None or row.policy == UNCHANGED or len(base.seeds) != len(row.seeds):
+        return mean
+    if measure == "nDCG@10":
+        low, high = bootstrap_intervals((values - base.array(measure)).mean(axis=0)[None])[0]
+        return f"{mean} [{_number(low, True)}, {_number(high, True)}]"
+    return f"{mean} ({_percent(values, base.array(measure))})"
 
 
 def rows_of(records: Sequence[Mapping[str, Any]], collection: str) -> list[Row]:
@@ -119,7 +156,7 @@ def difference(values: np.ndarray, base: np.ndarray) -> str:
     low, high = bootstrap_intervals(base.mean(axis=0)[None])[0]
     if low <= 0 <= high:
         return change
-    return f"{change}, {100 * (values.mean() / base.mean() - 1):+.0f}%"
+    return f"{change}, {_percent(values, base)}"
 
 
 def split_gaps(records: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
@@ -207,6 +244,11 @@ def _mean(values: np.ndarray, sign: bool = False) -> str:
     mean = values.mean(axis=0)
     low, high = bootstrap_intervals(mean[None])[0]
     return f"{_number(mean.mean(), sign)} [{_number(low, sign)}, {_number(high, sign)}]"
+
+
+def _percent(values: np.ndarray, base: np.ndarray) -> str:
+    share = 100 * (values.mean() / base.mean() - 1)
+    return f"{share:+.1f}%" if -100 < share < -98.95 else f"{share:+.0f}%"  # nearly all is not all
 
 
 def _spread(values: np.ndarray) -> str:
