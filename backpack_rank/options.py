@@ -48,6 +48,7 @@ MORE_OPTIONS = {
 WITHOUT_EFFECT = {
     "recalibrate.weight": ("recalibrate.run",),
     "aggregate_depth": ("aggregate",),
+    "certificate_pairs": ("certificate",),
     "ties": ("run", "recalibrate.run"),
 }
 """Options that do nothing unless another is given too."""

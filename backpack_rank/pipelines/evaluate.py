@@ -19,6 +19,7 @@ from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
 from backpack_rank.pipelines.alpha import choose_alpha
+from backpack_rank.pipelines.certificate import certify
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.libraries import quiet_libraries
@@ -229,6 +230,12 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     write_senses(folder / "sensitivity.json", controlled)
     write_class_counts(folder, controlled, settings.policy, data)
     notes = [*notes_on(controlled, checkpoint), *swap_notes(data), *notes]
+    # A sweep has positions of the dial at which nothing is promised.
+    if settings.certificate and (controlled.hook.alpha == 0 or not quiet):
+        wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)
+        files = settings.certificate_pairs
+        found = certify(controlled, data.test, data.candidates, folder, variants=wordings, files=files)
+        notes += found.sentences
     return _Evaluated(data, metrics, systems, notes, checkpoint, controlled)
 
 

@@ -80,12 +80,6 @@ class AlphaSweep:
             pairs.check_finite(scores)
         return np.ascontiguousarray(found.T, dtype=np.float32)
 
-    @property
-    def number_format(self) -> str:
-        """In which scores are really computed, such as ``float32 on cpu``."""
-        dtype = next(self.scorer.ranker.parameters()).dtype
-        return f"{str(dtype).removeprefix('torch.')} on {self.scorer.device.type}"
-
     def fingerprint(self, collection: Collection) -> dict[str, Any]:
         """Everything but the pairs that the scores hang on, by name, as values of JSON."""
         queries = json.dumps(sorted(collection.queries.items())).encode()
@@ -97,7 +91,7 @@ class AlphaSweep:
             "policy": self.policy,
             "alpha": list(self.alphas),
             "what the policy does": _digest(json.dumps(views).encode()),
-            "number format": self.number_format,
+            "number format": self.scorer.number_format,
             "tokens per batch": self.scorer.tokens_per_batch,
             "documents": collection.documents.fingerprint,
             "queries": _digest(queries),

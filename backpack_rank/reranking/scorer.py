@@ -108,6 +108,12 @@ class Scorer(TextScorer):
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
 
+    @property
+    def number_format(self) -> str:
+        """In which scores are really computed, such as ``float32 on cpu``."""
+        dtype = next(self.ranker.parameters()).dtype
+        return f"{str(dtype).removeprefix('torch.')} on {self.device.type}"
+
     def score(self, query: str, documents: Sequence[str], view: View = PLAIN) -> np.ndarray:
         """Raw logits of one query's documents. [m] float32
 
