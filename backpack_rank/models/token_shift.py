@@ -217,14 +217,15 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
     embeddings = input_embeddings(ranker)
     if not isinstance(embeddings, nn.Embedding):
         raise TypeError(f"{name} has no word vectors that could be moved, so it takes alpha=1 alone")
-    table = embeddings.weight
+    device = embeddings.weight.device
     read = hidden = None
     if scope in ("weights", "both"):
-        read = _class_means(classes, lambda ids: table[ids], table.device)
+        # What the module gives, which may be its matrix times a number; past hooks, which concern tokens in their text.
+        read = _class_means(classes, embeddings.forward, device)
     if scope in ("senses", "both"):
         network: Any = ranker.backpack
         with eval_mode(ranker):  # the mean of a class is no place for dropout
-            hidden = _class_means(classes, network.token_hidden, table.device)
+            hidden = _class_means(classes, network.token_hidden, device)
     return TokenShift(classes, scope, alpha, read, hidden)
 
 

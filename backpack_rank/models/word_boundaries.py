@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -104,28 +104,29 @@ class MergedEmbeddings(nn.Module):
         known = len(boundaries.continues)
         self.continues[:known], self.ends_inside_word[:known] = boundaries.continues, boundaries.ends_inside_word
 
-    def means(self, table: Tensor) -> Tensor:
-        """Mean embedding of each class. [vocabulary, e] -> [C, e]"""
+    def means(self, embeddings: Callable[[Tensor], Tensor]) -> Tensor:
+        """Mean embedding of each class. [C, e]"""
         members = (self.class_of >= 0).nonzero().squeeze(-1)
         classes = self.class_of[members].long()
-        sums = table.new_zeros((int(classes.max()) + 1, table.shape[-1])).index_add(0, classes, table[members])
+        vectors = embeddings(members)
+        sums = vectors.new_zeros((int(classes.max()) + 1, vectors.shape[-1])).index_add(0, classes, vectors)
         return sums / classes.bincount()[:, None]
 
-    def forward(self, vectors: Tensor, ids: Tensor, table: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor, ids: Tensor, embeddings: Callable[[Tensor], Tensor]) -> Tensor:
         """Embeddings [..., e] of token ids [...], with those of whole words of a class replaced.
 
         Args:
-            table: the embedding matrix. [vocabulary, e]
+            embeddings: gives the embeddings of token ids. [M] -> [M, e]
         """
         whole = WordBoundaries(self.continues, self.ends_inside_word).whole_words(ids.flatten()).view_as(ids)
         classes = self.class_of[ids].long()
-        means = self.means(table).to(vectors.dtype)
+        means = self.means(embeddings).to(vectors.dtype)
         return torch.where((whole & (classes >= 0))[..., None], means[classes.clamp(min=0)], vectors)
 
     def replace(self, embeddings: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """As a forward hook of the embeddings, whose module is the backbone's own."""
         assert isinstance(embeddings, nn.Embedding)
-        return self(output, inputs[0], embeddings.weight)
+        return self(output, inputs[0], embeddings.forward)  # past this hook
 
 
 def _on(table: Tensor, size: int, ids: Tensor) -> Tensor:
