@@ -165,6 +165,12 @@ class TokenShift:
         whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
         return self._moved(vectors, ids, whole, self.embedding_means)
 
+    def values(self, table: Tensor, ids: Tensor) -> Tensor:
+        """Numbers of token ids [...] from a table of one for each, moved as the embeddings are (a word's IDF). [...]"""
+        means = torch.stack([table[list(members)].mean() for members in self.classes.members])
+        whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
+        return self._moved(table[ids][..., None], ids, whole, means[:, None]).squeeze(-1)
+
     def hidden(self, hidden: Tensor, ids: Tensor, whole: Tensor | None) -> Tensor:
         """h(x) [..., f] of token ids [...]; ``whole`` says which are words by themselves, None: all."""
         if self.hidden_means is None:
