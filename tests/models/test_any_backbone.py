@@ -239,6 +239,58 @@ def test_an_attention_of_the_users_choice_gives_the_same_scores(folder_of, token
         torch.testing.assert_close(chosen(batch).scores, plain(batch).scores, atol=1e-5, rtol=1e-5)
 
 
+# Padding reaches the texts in these, each in its own way.
+MIXING = {
+    "fnet": SHAPE,
+    "nystromformer": {**SHAPE, "num_landmarks": 64, "segment_means_seq_len": 64},
+    "convbert": SHAPE,
+    "yoso": SHAPE,
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("other", MIXING)
+def test_texts_are_read_one_by_one_where_padding_reaches_them(other, tokenizer, build, tmp_path, caplog):
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **MIXING[other])).save_pretrained(tmp_path / "model")
+    ranker, pair_tokenizer, batch = new(build, tmp_path / "model", tokenizer)
+    assert network(ranker).reads_one_by_one()
+    assert f"a backbone of type '{other}' makes of a text depends on longer texts beside it" in caplog.text
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
+    again, _ = load_ranker(tmp_path / "ranker")
+    for made in (ranker, again.eval()):
+        alone = torch.cat([made(text).scores for text in batch.texts()])
+        torch.testing.assert_close(made(batch).scores, alone, atol=1e-5, rtol=1e-5)
+    network(ranker)._one_by_one = False
+    assert (ranker(batch).scores - alone).abs().max() > 1e-3, "otherwise this shows nothing"
+
+
+@torch.no_grad()
+def test_padding_is_the_padding_of_the_model(tokenizer, tmp_path):
+    """MobileBERT reads each token with its neighbours; its padding token has a vector of 0, as has nothing."""
+    options = {**COMMON, **SHAPE, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16}
+    options |= {"pad_token_id": 25, "num_feedforward_networks": 1}
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model("mobilebert", **options)).save_pretrained(tmp_path)
+    ranker, _, batch = new(cross_encoder, tmp_path, tokenizer)
+    assert not ranker.reads_one_by_one()
+    alone = torch.cat([ranker(text).scores for text in batch.texts()])
+    torch.testing.assert_close(ranker(batch).scores, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_every_other_backbone_reads_texts_side_by_side(kind, folder_of, tokenizer):
+    assert not cross_encoder(tokenizer, name=str(folder_of(kind))).reads_one_by_one()
+
+
+@pytest.mark.parametrize(("other", "options"), [("layoutlm", SHAPE), ("nystromformer", {**SHAPE, "num_landmarks": 4})])
+def test_a_backbone_that_needs_more_than_token_ids_is_refused_when_the_ranker_is_made(
+    other, options, tokenizer, build, tmp_path
+):
+    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **options)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"type '{other}' does not read texts of any length from their token ids"):
+        build(tokenizer, name=str(tmp_path), **({"senses": 8} if build is backpack_on_backbone else {}))
+
+
 def test_a_start_token_that_a_decoders_tokenizer_sets_is_kept(folder_of, tokenizer):
     from tokenizers.processors import TemplateProcessing
 
