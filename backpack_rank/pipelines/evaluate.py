@@ -312,6 +312,8 @@ def notes_on(reranker: PointwiseReranker, checkpoint: Path | str) -> list[str]:
         lines.append(
             f"{sum(map(len, classes.members))} tokens in {len(classes.members)} classes are moved; {left} words of the "
             "classes are not single tokens and stay as they are"
+            + f", {len(classes.behind_space_alone)} move behind a space alone"
+            * bool(classes.behind_space_alone)
         )
     return lines
 
@@ -334,6 +336,7 @@ def write_senses(path: Path, reranker: PointwiseReranker) -> None:
         "moved_tokens": [] if classes is None else list(classes.names),
         "words_without_a_token": [] if classes is None else list(classes.several_tokens),
         "words_without_a_partner": [] if classes is None else list(classes.unpaired),
+        "words_moved_behind_a_space_alone": [] if classes is None else list(classes.behind_space_alone),
     }
     write_text(path, json.dumps(details, indent=2) + "\n")
 
