@@ -20,7 +20,7 @@ POLICY = MeanOfRenditions(Attribute.named("gender"))
 
 
 class Letters(SmallRanker):
-    """Best first by the number of letters "e", which "she" and "he", "woman" and "man" share unequally, and position."""
+    """Best first by letters "e" and "o", which "woman" and "man" share unequally, and by position."""
 
     def _one(self, passages: PassageList) -> Ranking:
         counts = [len(re.findall("[eo]", text)) - 0.1 * place for place, text in enumerate(passages.passages)]
