@@ -294,10 +294,13 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr
 
     wanted = os.environ.get(TRACEBACK)
+    started = sys.argv[0]
 
     def job(config: DictConfig) -> Any:
         _set_variable(TRACEBACK, wanted)
         errors_to_stderr()
+        # Lightning starts further processes by this line: `python train.py ...`, or `backpack-rank train ...`.
+        sys.argv = [started, *([] if Path(started).name == program(script) else [script]), *arguments]
         return work(config)
 
     sys.argv = [program(script), *arguments]

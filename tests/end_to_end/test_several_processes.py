@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from workplace import SMALL, Workplace
+from workplace import ROOT, SMALL, Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.models.factory import load_ranker
@@ -37,6 +39,23 @@ def test_two_processes_train_the_ranker_that_one_trains_on_the_same_global_batch
     centred = [one - one.mean() for one in scores]
     assert np.abs(centred[0] - centred[1]).max() < 1e-5
     assert np.std(scores[0]) > 0.01
+
+
+@pytest.mark.processes
+def test_the_console_script_starts_further_processes_outside_a_checkout(tmp_path: Path) -> None:
+    script = tmp_path / "bin" / "backpack-rank"
+    script.parent.mkdir()
+    script.write_text("import sys\n\nfrom backpack_rank.cli import main\n\nsys.exit(main())\n")
+    place, elsewhere = Workplace(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    options = [*SMALL, *TWO, "trainer=ddp", *ON_CPU, "training.epochs=1", "pretraining.epochs=0", "output=results"]
+    command = [sys.executable, str(script), "train", *options]
+    environment = {**place.environment(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "MEMBER: 2/2" in done.stdout + done.stderr
+    (run,) = (elsewhere / "results" / "train").iterdir()
+    assert (run / "ranker").is_dir()
 
 
 @pytest.mark.processes
