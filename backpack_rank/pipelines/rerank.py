@@ -14,10 +14,10 @@ from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.rerank_datatrove import score_by_datatrove
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.pipelines.rerank_workers import score_by_processes, score_here
+from backpack_rank.progress import printable
 from backpack_rank.reporting.run_metadata import write_metadata
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 from backpack_rank.reporting.writers import print_table
-from backpack_rank.progress import printable
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.shard_plan import Plan, make_plan
 from backpack_rank.reranking.shards import is_held, merge, open_shards, ranges, read_shard

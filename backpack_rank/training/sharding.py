@@ -17,9 +17,11 @@ from lightning.pytorch.plugins.precision import FSDPPrecision
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor, nn
 from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
     FullStateDictConfig,
     FullyShardedDataParallel,
     MixedPrecision,
+    OptimStateKeyType,
     StateDictType,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -102,11 +104,27 @@ class ShardedStrategy(FSDPStrategy):
 
     def whole_state(self, first_process_only: bool = False) -> dict[str, Any]:
         """All weights, on the CPU. All processes must call it."""
+        with self._whole(first_process_only):
+            return self._precision.root.state_dict()
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """Of a checkpoint: the optimiser's whole state, parameters by their numbers."""
         root = self._precision.root
-        # Torch frees what it has moved to the CPU, also what was there before.
-        config = FullStateDictConfig(self.root_device.type != "cpu", first_process_only)
-        with FullyShardedDataParallel.state_dict_type(root, StateDictType.FULL_STATE_DICT, config):
-            return root.state_dict()
+        with self._whole(first_process_only=True):
+            state = FullyShardedDataParallel.optim_state_dict(root, getattr(optimizer, "_optimizer", optimizer))
+        if self.global_rank > 0:
+            return state
+        return FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, root)
+
+    def _whole(self, first_process_only: bool) -> AbstractContextManager:
+        # What is on the CPU already torch does not move but free (weights) or write over (the optimiser's state).
+        options = {"offload_to_cpu": self.root_device.type != "cpu", "rank0_only": first_process_only}
+        return FullyShardedDataParallel.state_dict_type(
+            self._precision.root,
+            StateDictType.FULL_STATE_DICT,
+            FullStateDictConfig(**options),
+            FullOptimStateDictConfig(**options),
+        )
 
 
 def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
