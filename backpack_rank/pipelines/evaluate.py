@@ -36,6 +36,7 @@ from backpack_rank.pipelines.report import (
 )
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
+from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import distinct_labels, print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
 from backpack_rank.reporting.report_tables import print_report
@@ -371,7 +372,7 @@ def _write(settings: EvaluationSettings, folder: Path, found: _Evaluated, quiet:
     if settings.runs is not None:
         print_comparison(tests)
     page = write_evaluation_page(folder, settings, report, found.systems, found.data, tests, found.reranker)
-    print(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}")
+    print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
     return report
 
 
