@@ -161,6 +161,14 @@ class TokenShift:
         tokens = torch.from_numpy(ids).long()
         return bool(((self._class_of(tokens) >= 0) & self.classes.boundaries.whole_words(tokens)).any())
 
+    def merged(self, ids: np.ndarray) -> np.ndarray:
+        """The tokens of a text with every word of a class as the first of its class. [n]"""
+        tokens = torch.from_numpy(ids).long()
+        classes = self._class_of(tokens)
+        first = self.classes.first_of[tokens.clamp(max=len(self.classes.first_of) - 1)]
+        moved = self.classes.boundaries.whole_words(tokens) & (classes >= 0)
+        return torch.where(moved, first, tokens).numpy()
+
     def embeddings(self, vectors: Tensor, ids: Tensor) -> Tensor:
         """Embeddings [..., e] of token ids [...] as the contextual network reads them."""
         if self.embedding_means is None:

@@ -13,6 +13,7 @@ from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from backpack_rank.files import DiskFullError, no_space
+from backpack_rank.progress import printable
 
 log = logging.getLogger(__name__)
 TRACEBACK = "HYDRA_FULL_ERROR"
@@ -43,6 +44,24 @@ def run_safely(job: Callable[[], object]) -> bool:
             log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
         return False
     return True
+
+
+class PrintableLines(logging.Formatter):
+    """Lines of another formatter, with what documents, ids and names of files have of escape sequences written out."""
+
+    def __init__(self, formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self._formatter = formatter or logging.Formatter()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(self._formatter.format(record))
+
+
+def printable_log() -> None:
+    """Let no handler of the log, nor what stands in where there is none, write escape sequences."""
+    for handler in (logging.lastResort, *logging.getLogger().handlers):
+        if handler is not None and not isinstance(handler.formatter, PrintableLines):
+            handler.setFormatter(PrintableLines(handler.formatter))
 
 
 def errors_to_stderr() -> None:

@@ -296,7 +296,11 @@ def senses_of(
 
 
 def attributions(reranker: PointwiseReranker, turn: RankingPair, lexicon: Lexicon) -> tuple[Attribution, ...]:
-    """The pairs whose score the control changes most; without a control the first documents."""
+    """The pairs whose score the control changes most; without a control the first documents.
+
+    A score of several texts does not split into words: then they are explained as the ranker scores them at alpha = 1.
+    """
+    explained = reranker if reranker.hook.reads_one_text else reranker.at(1.0)
     before, after = turn.runs
     changes = [
         (abs(after[query_id][doc_id] - score), query_id, doc_id)
@@ -310,7 +314,7 @@ def attributions(reranker: PointwiseReranker, turn: RankingPair, lexicon: Lexico
             continue
         seen.add(query_id)
         text = turn.collection.documents.get_many([doc_id])[doc_id]
-        row = reranker.explain(turn.collection.queries[query_id], text, lexicon)
+        row = explained.explain(turn.collection.queries[query_id], text, lexicon)
         title = f"{turn.collection.queries[query_id]} ({query_id}): document {doc_id}"
         found.append(Attribution(title, Markup(explanation_html(row))))
         if len(found) == PAIRS:

@@ -20,7 +20,7 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
 from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
-from backpack_rank.pipelines.option_checks import check_ranking, check_trainer, check_training
+from backpack_rank.pipelines.option_checks import check_ranking, check_sharding, check_trainer, check_training
 from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
 from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
@@ -31,7 +31,7 @@ from backpack_rank.training.pretraining import Pretraining
 from backpack_rank.training.reconstruction import Reconstruction
 from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
 from backpack_rank.training.teachers import NoTeacher, TeacherSource
-from backpack_rank.training.trainer import TrainerSettings, check_hardware
+from backpack_rank.training.trainer import TrainerSettings, check_hardware, trainer_options
 from backpack_rank.training.warm_start import WarmStart
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class TrainingSettings:
         check_training(settings.config)
         check_hardware(settings.trainer.options)
         check_trainer(settings.trainer.options)
+        check_sharding(settings.config)
         return settings
 
     def check_ranking(self) -> None:
@@ -118,9 +119,8 @@ class TrainingSettings:
     def trainer(self) -> TrainerSettings:
         """Hardware, seed and logger."""
         training = self.config.training
-        return TrainerSettings(
-            plain(self.config.trainer), self.seed, self._logger, training.weight_decay, training.gradient_clip
-        )
+        options = trainer_options(plain(self.config.trainer))
+        return TrainerSettings(options, self.seed, self._logger, training.weight_decay, training.gradient_clip)
 
     @property
     def seed(self) -> int:
