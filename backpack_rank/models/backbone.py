@@ -113,7 +113,7 @@ class BackboneMixin(Mixin):
         return 0 if own is None else own
 
     def _padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
-        if len(batch) == 1 or not self.reads_one_by_one():
+        if not self.reads_one_by_one() or len(batch) == 1:
             return self._together(batch, types)
         parts = [None] * len(batch) if types is None else types.split(batch.lengths)
         return torch.cat([self._together(*one) for one in zip(batch.texts(), parts, strict=True)])

@@ -272,6 +272,9 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
             "model.ranker.name"
         )
     ranker = classes[names[0]].from_pretrained(str(folder))
+    network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
+    if isinstance(network, BackboneMixin):
+        network.reads_one_by_one()  # now, in fp32, where a difference is told from rounding
     tokenizer = load_tokenizer(folder)
     return ranker, make_pair_tokenizer(tokenizer, ranker, config.get("max_pair_length", ranker.config.n_positions))
 

@@ -96,14 +96,17 @@ class TokenClasses:
         known, moved = {word for own in variants.values() for word in own.values()}, set(word_of.values())
         # "fiancé" is "fiance" where accents are taken off.
         read_as = {word: forms[_normal(tokenizer, word)][2] for one in words.classes for word in one.words}
-        quoted = {word: _ids(tokenizer, f'"{word}') for word, own in read_as.items() if own in moved}
+
+        def moves(before: str, word: str) -> bool:
+            return word_of.get(_last(tokenizer, before + word)) == read_as[word]
+
         return cls(
             names=tuple(variant.name(words.classes[variant.place]) for variant in paired),
             members=tuple(map(tuple, paired.values())),
             boundaries=WordBoundaries.of_texts(texts),
             several_tokens=tuple(word for word, own in read_as.items() if own not in known),
             unpaired=tuple(word for word, own in read_as.items() if own in known - moved),
-            behind_space_alone=tuple(word for word, ids in quoted.items() if word_of.get(ids[-1]) != read_as[word]),
+            behind_space_alone=tuple(word for word in read_as if moves("a ", word) and not moves('"', word)),
         )
 
     @cached_property
@@ -300,5 +303,7 @@ def _parted(text: str) -> tuple[str, str, str]:
     return before, core, behind
 
 
-def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+def _last(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
+    """The last token of a text, -1 of one without any."""
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids[-1] if ids else -1

@@ -37,9 +37,8 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
             texts.append(text.removesuffix(end).rstrip(" ") + " " * piece.endswith(end))
         else:
             texts.append(" " + piece)
-    for special in tokenizer.all_special_ids:
-        texts[special] = ""
-    return texts
+    special = set(tokenizer.all_special_ids)
+    return ["" if index in special else text for index, text in enumerate(texts)]
 
 
 @dataclass(frozen=True, eq=False)

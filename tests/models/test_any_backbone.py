@@ -258,6 +258,7 @@ def test_texts_are_read_one_by_one_where_padding_reaches_them(other, tokenizer, 
     assert f"a backbone of type '{other}' makes of a text depends on longer texts beside it" in caplog.text
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, _ = load_ranker(tmp_path / "ranker")
+    assert network(again)._one_by_one, "found out before anybody casts it"
     for made in (ranker, again.eval()):
         alone = torch.cat([made(text).scores for text in batch.texts()])
         torch.testing.assert_close(made(batch).scores, alone, atol=1e-5, rtol=1e-5)

@@ -66,7 +66,7 @@ def test_moved_words_make_he_and_she_one(saved):
     _, _, folder = saved
     reranker = load(folder)
     assert reranker.alpha is None
-    assert reranker.policies == ("paired_tokens_weights",)
+    assert reranker.policies == ("paired_tokens_weights", "renditions", "renditions_merge")
     plain, turned = (
         reranker.predict([(QUERY, text) for text in DOCUMENTS[:3]], **options)
         for options in ({}, {"alpha": 0, "policy": "paired_tokens_weights"})
