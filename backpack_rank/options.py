@@ -56,6 +56,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "evaluate": {
         "recalibrate.weight": ("recalibrate.run",),
         "aggregate_depth": ("aggregate",),
+        "certificate_pairs": ("certificate",),
         "ties": ("run", "recalibrate.run"),
     },
     "rerank": {
@@ -145,8 +146,8 @@ def _check_nested(script: str, key: str, arguments: Sequence[str], added: bool) 
     """Whether a dotted option is in the files that the command line chooses; what they interpolate is not followed."""
     first, _, rest = key.partition(".")
     chosen = {argument.lstrip("+").partition("=")[0]: argument.partition("=")[2] for argument in arguments}
-    if "experiment" in chosen or first == "hydra":
-        return  # an experiment brings options of its own
+    if chosen.keys() & {"experiment", "recipe"} or first == "hydra":
+        return  # these bring options of their own
     node: Any = own_options(script).get(first)
     if first in groups_of(script):
         name = chosen.get(first) or groups_of(script)[first].partition("]")[0].strip("[")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
+from backpack_rank.attributes.renditions import RELATIONS, Renditions
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.files import read_yaml, resource_folder
 
@@ -108,6 +109,16 @@ class Attribute:
         """What makes the counterfactual of a text."""
         one_way = None if self._one_way is None else load_one_way(self._one_way)
         return LexiconSwap(load_pairs(self._swap_pairs, self.sides), self.names(), one_way)
+
+    def renditions(self, relations: str = RELATIONS[0], *, wide: bool = False) -> Renditions:
+        """What writes texts once for each group; ``wide`` joins words by the wide classes too.
+
+        Raises:
+            FileNotFoundError: a file does not exist.
+            ValueError: as :class:`Renditions`, or a file is malformed.
+        """
+        files = [*self.class_files, *(self.wide_class_files if wide else ())]
+        return Renditions(self.swap(), load_all_classes(files) if files else None, relations)
 
     def classes(self, *, wide: bool = False, names: bool = False) -> WordClasses:
         """Words that are equal up to the attribute.

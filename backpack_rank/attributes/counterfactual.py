@@ -9,7 +9,7 @@ needed, and the lists make mistakes where the next word is both ("saw her return
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs
@@ -59,39 +59,58 @@ class LexiconSwap:
         Raises:
             ValueError: a word of ``one_way`` is in the pairs.
         """
+        self.pairs = pairs
+        self.one_way = dict(one_way or {})
         self._partner: dict[str, str] = {}
         for first, second in pairs.pairs:
             self._partner |= {first: second, second: first}
         self.pronouns = POSSESSIVES.issubset(self._partner)
-        for word, partner in (one_way or {}).items():
+        for word, partner in self.one_way.items():
             if word in self._partner:
                 raise ValueError(f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way words")
             self._partner[word] = partner
         self._names = frozenset() if names is None else names.words
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The words that are replaced."""
+        return frozenset(self._partner)
+
     def __call__(self, text: str) -> Swapped:
         """The counterfactual of one text."""
         pieces: list[str] = []
-        done = swaps = name_count = 0
+        done = swaps = 0
+        for match in self.found(text):
+            word = match.group()
+            partner = self._partner_of(word.lower(), word, text, match.end())
+            pieces += (text[done : match.start()], in_case(case_of(word), partner))
+            done = match.end()
+            swaps += 1
+        return Swapped("".join((*pieces, text[done:])), swaps, sum(1 for _ in self.names(text)))
+
+    def found(self, text: str, words: Collection[str] | None = None) -> Iterator[re.Match[str]]:
+        """The words of a text that are replaced, in its order; or those of other words, by the same rules."""
+        words = self._partner if words is None else words
+        if not any(word in words for word in _WORD.findall(text.lower())):
+            return
         for match in _WORD.finditer(text):
             word = match.group()
             lower = word.lower()
-            if lower in self._names and word[0].isupper():
-                name_count += 1
+            if lower not in words or self._is_name(word):
                 continue
-            if lower not in self._partner:
+            if lower in _TITLES and not (_is_capitalised(word) and _NAME_FOLLOWS.match(text, match.end())):
                 continue
-            partner = self._partner_of(lower, word, text, match.end())
-            if partner is None:
-                continue
-            pieces += (text[done : match.start()], _in_case_of(word, partner))
-            done = match.end()
-            swaps += 1
-        return Swapped("".join((*pieces, text[done:])), swaps, name_count)
+            yield match
 
-    def _partner_of(self, lower: str, word: str, text: str, end: int) -> str | None:
-        if lower in _TITLES and not (_is_capitalised(word) and _NAME_FOLLOWS.match(text, end)):
-            return None
+    def names(self, text: str) -> Iterator[re.Match[str]]:
+        """The first names of a text, which are left alone."""
+        if self._names and not self._names.isdisjoint(_WORD.findall(text.lower())):
+            yield from (match for match in _WORD.finditer(text) if self._is_name(match.group()))
+
+    def _is_name(self, word: str) -> bool:
+        return word[0].isupper() and word.lower() in self._names
+
+    def _partner_of(self, lower: str, word: str, text: str, end: int) -> str:
         if self.pronouns and lower in POSSESSIVES:
             return _pronoun(lower, word, text, end)
         return self._partner[lower]
@@ -168,7 +187,22 @@ def _is_capitalised(word: str) -> bool:
     return word[0].isupper() and (len(word) == 1 or word[1:].islower())
 
 
-def _in_case_of(word: str, partner: str) -> str:
+def case_of(word: str) -> str:
+    """How a word is written: ``upper``, ``capitalised``, or ``lower`` (anything else too)."""
     if len(word) > 1 and word.isupper():
-        return partner.upper()
-    return partner[0].upper() + partner[1:] if _is_capitalised(word) else partner
+        return "upper"
+    return "capitalised" if _is_capitalised(word) else "lower"
+
+
+def in_case(case: str, word: str) -> str:
+    """A lower-cased word written like another, see :func:`case_of`."""
+    if case == "upper":
+        return word.upper()
+    return word[0].upper() + word[1:] if case == "capitalised" else word
+
+
+def is_possessive(text: str, end: int) -> bool:
+    """Whether a "her" that ends there stands before its noun ("her book") and is no object ("saw her")."""
+    while (slash := _SLASH_HER.match(text, end)) is not None:  # "her/her book"
+        end = slash.end()
+    return _is_before_noun(_CLOSED, text, end)

@@ -210,13 +210,16 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
-def grouped_words(path: Path, column: str, plural: str) -> tuple[dict[str, list[str]], dict[str, int]]:
+def grouped_words(
+    path: Path, column: str, plural: str, further: tuple[str, ...] = ()
+) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Words of a CSV file by the values of a column, and the line where each value stands first.
 
     Args:
         path: has the columns ``word`` and ``column``.
         column: such as ``group``.
         plural: of it, for the sentence of an error.
+        further: columns that may be there too.
 
     Raises:
         ValueError: names file and line of a word that occurs twice or is in two groups, or of a bad word or cell.
@@ -224,7 +227,7 @@ def grouped_words(path: Path, column: str, plural: str) -> tuple[dict[str, list[
     groups: dict[str, list[str]] = {}
     first_lines: dict[str, int] = {}
     seen: dict[str, tuple[int, str]] = {}
-    for line, (raw, group) in rows(path, ("word", column)):
+    for line, (raw, group) in rows(path, ("word", column), further):
         word = raw.lower()
         check_word(word, f"{path}, line {line}")
         if word in seen:
@@ -237,14 +240,16 @@ def grouped_words(path: Path, column: str, plural: str) -> tuple[dict[str, list[
     return groups, first_lines
 
 
-def rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str, str]]]:
+def rows(path: Path, columns: tuple[str, str], further: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, str]]]:
     """Line number and cells of every row, in the order of ``columns``; empty lines are passed over.
+
+    ``further`` are names of columns that may be there and are not asked for.
 
     Raises:
         ValueError: names file and line of a missing or unknown column, an empty cell or a wrong number of cells.
     """
     header = header_of(path)
-    _check_header(path, header, columns)
+    _check_header(path, header, columns, further)
     order = [header.index(name) for name in columns]
     for line, row in islice(_csv_rows(path), 1, None):
         cells = [cell.strip() for cell in row]
@@ -258,10 +263,10 @@ def rows(path: Path, columns: tuple[str, str]) -> Iterator[tuple[int, tuple[str,
         yield line, (cells[order[0]], cells[order[1]])
 
 
-def _check_header(path: Path, header: list[str], columns: tuple[str, str]) -> None:
+def _check_header(path: Path, header: list[str], columns: tuple[str, str], further: tuple[str, ...]) -> None:
     missing = [name for name in columns if name not in header]
-    unknown = [name for name in header if name not in columns]
-    if missing or unknown or len(header) != len(columns):
+    unknown = [name for name in header if name not in columns + further]
+    if missing or unknown or len(header) != len(set(header)):
         raise ValueError(
             f"{path}, line 1: the header must be {','.join(columns)} (in any order), found "
             f"{','.join(header)!r}"

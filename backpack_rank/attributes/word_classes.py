@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backpack_rank.attributes.lexicon import Lexicon, check_word, find_lexicon, grouped_words
+from backpack_rank.attributes.lexicon import Lexicon, check_word, find_lexicon, grouped_words, header_of, rows
 from backpack_rank.data.words import word_tokens
 
 
@@ -44,11 +44,13 @@ class WordClasses:
         name: file name without its ending; shown in reports.
         classes: in the order of the file.
         path: where they were read, or None when they were made in memory.
+        groups: (word, group) of the words whose group is known, such as ("she", "female").
     """
 
     name: str
     classes: tuple[WordClass, ...]
     path: Path | None = None
+    groups: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -67,6 +69,11 @@ class WordClasses:
                 owner[word] = one.name
 
     @property
+    def group_of(self) -> dict[str, str]:
+        """Groups by word, of the words whose group is known."""
+        return dict(self.groups)
+
+    @property
     def words(self) -> frozenset[str]:
         """The words of all classes."""
         return frozenset(word for one in self.classes for word in one.words)
@@ -78,11 +85,13 @@ class WordClasses:
         first list has {guy, gal} as well, the result has one class {boy, girl, guy, gal}.
         """
         named = [(one.name, one.words) for one in (*self.classes, *other.classes)]
-        return WordClasses(f"{self.name}+{other.name}", _joined(named))
+        return WordClasses(
+            f"{self.name}+{other.name}", _joined(named), groups=tuple((self.group_of | other.group_of).items())
+        )
 
 
 def load_classes(path: str | Path) -> WordClasses:
-    """Read a CSV file with the columns ``class`` and ``word``.
+    """Read a CSV file with the columns ``class`` and ``word``, and ``group`` if it says which group each word is of.
 
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv`` (see
@@ -94,13 +103,17 @@ def load_classes(path: str | Path) -> WordClasses:
             or in two classes, a word with white space, a class of one word; or the file has no class.
     """
     found = find_lexicon(path)
-    words, first_lines = grouped_words(found, "class", "classes")
+    words, first_lines = grouped_words(found, "class", "classes", ("group",))
     if not words:
         raise ValueError(f"{found}: there is no row below the header")
     for name, members in words.items():
         if len(members) < 2:
             raise ValueError(f"{found}, line {first_lines[name]}: class {name!r} has one word only, {members[0]!r}")
-    return WordClasses(found.stem, tuple(WordClass(name, tuple(members)) for name, members in words.items()), found)
+    classes = tuple(WordClass(name, tuple(members)) for name, members in words.items())
+    groups: tuple[tuple[str, str], ...] = ()
+    if "group" in header_of(found):
+        groups = tuple((word.lower(), group) for _, (word, group) in rows(found, ("word", "group"), ("class",)))
+    return WordClasses(found.stem, classes, found, groups)
 
 
 def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:

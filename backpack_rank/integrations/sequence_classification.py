@@ -18,7 +18,8 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook
-from backpack_rank.senses.policies import DEFAULT_POLICY, Policy, PolicyContext, named_policy
+from backpack_rank.senses.policies import Policy, PolicyContext
+from backpack_rank.senses.policy_names import DEFAULT_POLICY, named_policy
 from backpack_rank.senses.views import IDENTITY, View
 
 

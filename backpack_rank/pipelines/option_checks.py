@@ -68,6 +68,7 @@ SET_ELSEWHERE = {
 EVALUATION: Mapping[str, Check] = {
     "aggregate_depth": partial(whole, least=1, null="for all documents"),
     "swap": flag,
+    "certificate": flag,
     "recalibrate.weight": finite,
     "scoring.tokens_per_batch": partial(whole, least=1, null="to choose by device"),
     "scoring.workers": _WORKERS,

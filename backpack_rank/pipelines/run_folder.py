@@ -119,7 +119,7 @@ def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> 
     kept = []
     for option in parsed:
         first = re.split(r"[./@]", option.key_or_group, maxsplit=1)[0]
-        if only and first not in only:
+        if only and first not in (*only, "recipe"):  # which brings options of several kinds
             continue
         if not _is_safe(option):
             raise ValueError(f"{where}: {option.input_line} is neither a name of conf/ nor a plain value")

@@ -70,6 +70,8 @@ class EvaluationSettings:
         listwise: a listwise ranker in place of a pointwise one.
         variants: documents in a wording for each group.
         swap: also score the bias set's candidates in swapped wording.
+        certificate: also say for which candidates the policy promises one score, and measure it.
+        certificate_pairs: files of sentences in two wordings for it.
         scoring: how scores are computed.
         cache: of sense vectors.
     """
@@ -89,6 +91,8 @@ class EvaluationSettings:
     listwise: ListwiseSettings | None
     variants: Dataset | None
     swap: bool
+    certificate: bool
+    certificate_pairs: tuple[str, ...]
     scoring: ScoringSettings
     cache: SenseCache
     config: DictConfig
@@ -118,6 +122,8 @@ class EvaluationSettings:
             listwise=ListwiseSettings.of(config),
             variants=None if config.get("variants") is None else dataset_of(config.variants),
             swap=config.swap,
+            certificate=config.certificate,
+            certificate_pairs=tuple(map(str, config.certificate_pairs)),
             scoring=instantiate(config.scoring),
             cache=SenseCache(folder, config.cache.max_gb),
             config=config,
@@ -199,8 +205,7 @@ class EvaluationSettings:
             return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
         scorer = Scorer(*load_ranker(checkpoint), self.scoring)
         swapped = None if fit_on is None else lambda: swapped_senses(scorer, fit_on(), self.policy.name)
-        cache = self.cache if scorer.ranker.has_senses else None
-        return PointwiseReranker(scorer, attribute=self.attribute, cache=cache, swapped=swapped)
+        return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache, swapped=swapped)
 
     def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:
         """Write ``config.yaml``, every value resolved, with the data of a checkpoint where it was taken from there."""

@@ -31,7 +31,7 @@ from backpack_rank.training.pretraining import Pretraining
 from backpack_rank.training.reconstruction import Reconstruction
 from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
 from backpack_rank.training.teachers import NoTeacher, TeacherSource
-from backpack_rank.training.trainer import TrainerSettings, check_hardware
+from backpack_rank.training.trainer import TrainerSettings, check_hardware, trainer_options
 from backpack_rank.training.warm_start import WarmStart
 
 log = logging.getLogger(__name__)
@@ -119,9 +119,8 @@ class TrainingSettings:
     def trainer(self) -> TrainerSettings:
         """Hardware, seed and logger."""
         training = self.config.training
-        return TrainerSettings(
-            plain(self.config.trainer), self.seed, self._logger, training.weight_decay, training.gradient_clip
-        )
+        options = trainer_options(plain(self.config.trainer))
+        return TrainerSettings(options, self.seed, self._logger, training.weight_decay, training.gradient_clip)
 
     @property
     def seed(self) -> int:

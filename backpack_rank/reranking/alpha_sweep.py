@@ -11,8 +11,8 @@ import numpy as np
 
 from backpack_rank.data.batching import Pairs, join_pairs
 from backpack_rank.data.collection import Collection
-from backpack_rank.reranking.pointwise import PointwiseReranker, SweepScores, rewrites
-from backpack_rank.reranking.scorer import weighted_sum
+from backpack_rank.reranking.pointwise import PointwiseReranker, SweepScores
+from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs
 from backpack_rank.senses.cache import weights_fingerprint
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
@@ -69,24 +69,16 @@ class AlphaSweep:
         """
         if not len(pairs):
             return np.empty((0, len(self.alphas)), dtype=np.float32)
-        if rewrites(self.hooks):
-            found = np.stack([self._of_rewritten(pairs, hook.views) for hook in self.hooks])  # a pass for each
+        policies = [hook.views for hook in self.hooks]
+        if rewrites(policies):
+            found = scores_of_pairs(policies, self.scorer, pairs)
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
             joined = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names)
-            found = SweepScores(self.scorer, joined.sequences).under(self.hooks)
+            found = SweepScores(self.scorer, joined.sequences).under(policies)
         for scores in found:
             pairs.check_finite(scores)
         return np.ascontiguousarray(found.T, dtype=np.float32)
-
-    def _of_rewritten(self, pairs: Pairs, views: Sequence[View]) -> np.ndarray:
-        return weighted_sum([(view.coefficient, self.scorer.scores(pairs, view)) for view in views])
-
-    @property
-    def number_format(self) -> str:
-        """In which scores are really computed, such as ``float32 on cpu``."""
-        dtype = next(self.scorer.ranker.parameters()).dtype
-        return f"{str(dtype).removeprefix('torch.')} on {self.scorer.device.type}"
 
     def fingerprint(self, collection: Collection) -> dict[str, Any]:
         """Everything but the pairs that the scores hang on, by name, as values of JSON."""
@@ -99,7 +91,7 @@ class AlphaSweep:
             "policy": self.policy,
             "alpha": list(self.alphas),
             "what the policy does": _digest(json.dumps(views).encode()),
-            "number format": self.number_format,
+            "number format": self.scorer.number_format,
             "tokens per batch": self.scorer.tokens_per_batch,
             "documents": collection.documents.fingerprint,
             "queries": _digest(queries),
@@ -109,7 +101,7 @@ class AlphaSweep:
 def _view_key(view: View) -> list[Any]:
     weights = None if view.sense_weights is None else [f"{w:.{_DIGITS}g}" for w in view.sense_weights.tolist()]
     shift = None if view.token_shift is None else view.token_shift.key
-    rewrite = None if view.rewrite is None else getattr(view.rewrite, "__qualname__", type(view.rewrite).__qualname__)
+    rewrite = (view.rewrite and getattr(view.rewrite, "key", None)) or getattr(view.rewrite, "__qualname__", None)
     return [view.coefficient, weights, shift, rewrite]
 
 

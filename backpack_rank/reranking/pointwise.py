@@ -16,12 +16,14 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents, weighted_sum
+from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
+from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs, sums_of_scores, sums_of_views
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.counterfactual import SwappedSenses
 from backpack_rank.senses.hook import InferenceHook, linear_components
-from backpack_rank.senses.policies import DEFAULT_POLICY, POLICIES, Policy, PolicyContext, named_policy
+from backpack_rank.senses.policies import Policy, PolicyContext
+from backpack_rank.senses.policy_names import DEFAULT_POLICY, POLICIES, named_policy
 from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import View
 
@@ -85,7 +87,7 @@ class PointwiseReranker(Reranker):
         >>> fair = reranker.with_policy("paired_tokens", alpha=0.0)  # doctest: +SKIP
 
         Args:
-            policy: a policy, or the name of one (:data:`backpack_rank.senses.policies.POLICIES`).
+            policy: a policy, or the name of one (:data:`backpack_rank.senses.policy_names.POLICIES`).
             alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do.
 
         Raises:
@@ -151,7 +153,7 @@ class PointwiseReranker(Reranker):
         if activation not in (None, "sigmoid"):
             raise ValueError(f"activation={activation!r}: use None for raw logits, or 'sigmoid'")
         views = self.at(alpha, policy).hook.views
-        scores = _summed(views, lambda view: self.scorer.score_texts(pairs, view, long_documents))
+        (scores,) = self._sums([views], pairs, long_documents)
         return scores if activation is None else sigmoid(scores)
 
     def rank(
@@ -230,13 +232,14 @@ class PointwiseReranker(Reranker):
         hooks = [self.at(alpha, policy).hook for alpha in alphas]
         if not texts or not hooks:
             return np.empty((len(hooks), len(texts)), dtype=np.float32)
-        if rewrites(hooks) or not isinstance(self.scorer, Scorer):
-            return np.stack([_summed(hook.views, lambda view: self.scorer.score_texts(pairs, view)) for hook in hooks])
-        return SweepScores(self.scorer, self.scorer.join(query, texts)).under(hooks)
+        policies = [hook.views for hook in hooks]
+        if rewrites(policies) or not isinstance(self.scorer, Scorer):
+            return self._sums(policies, pairs)
+        return SweepScores(self.scorer, self.scorer.join(query, texts)).under(policies)
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policies.POLICIES`.
+        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policy_names.POLICIES`.
 
         >>> backpack_rank.load("cross-encoder/ms-marco-MiniLM-L6-v2").policies  # doctest: +SKIP
         ('paired_tokens_weights',)
@@ -276,7 +279,16 @@ class PointwiseReranker(Reranker):
 
     def _scores(self, pairs: Pairs) -> np.ndarray:
         """Sum over the policy's views of coefficient times score. [N] float32"""
-        return _summed(self.hook.views, lambda view: self.scorer.scores(pairs, view, self.cache))
+        (scores,) = scores_of_pairs([self.hook.views], self.scorer, pairs, self.cache)
+        return scores
+
+    def _sums(
+        self, policies: Sequence[Sequence[View]], pairs: Sequence[tuple[str, str]], long_documents: str = "cut"
+    ) -> np.ndarray:
+        def score(texts: Sequence[tuple[str, str]], view: View) -> np.ndarray:
+            return self.scorer.score_texts(texts, view, long_documents)
+
+        return sums_of_views(policies, lambda: pairs, lambda view: score(pairs, view), score)
 
 
 class SweepScores:
@@ -286,9 +298,9 @@ class SweepScores:
         self.scorer, self.sequences = scorer, sequences
         self._senses: dict[str, np.ndarray] = {}
 
-    def under(self, hooks: Sequence[InferenceHook]) -> np.ndarray:
-        """Raw logits under policies that rewrite no text. [A, N] float32"""
-        return np.stack([_summed(hook.views, self.scores) for hook in hooks])
+    def under(self, policies: Sequence[Sequence[View]]) -> np.ndarray:
+        """Raw logits under the views of policies that rewrite no text. [A, N] float32"""
+        return sums_of_scores(policies, self.scores)
 
     def scores(self, view: View) -> np.ndarray:
         """Raw logits under a view that rewrites no text. [N] float32"""
@@ -321,11 +333,6 @@ class SweepScores:
         return scores
 
 
-def rewrites(hooks: Sequence[InferenceHook]) -> bool:
-    """Whether a policy reads other texts than those of the pair."""
-    return any(view.rewrite is not None for hook in hooks for view in hook.views)
-
-
 def ranked_rows(
     scores: np.ndarray, documents: Sequence[str], top_k: int | None, return_documents: bool
 ) -> list[dict[str, Any]]:
@@ -344,8 +351,3 @@ def ranked_rows(
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)) in float64, where two large scores are still apart."""
     return expit(logits.astype(np.float64))
-
-
-def _summed(views: Sequence[View], score: Callable[[View], np.ndarray]) -> np.ndarray:
-    """Sum over views of coefficient times score."""
-    return weighted_sum([(view.coefficient, score(view)) for view in views])

@@ -71,8 +71,6 @@ class RemoteScorer(TextScorer):
         self._check(view)
         if long_documents != LONG_DOCUMENTS[0]:
             raise ValueError(f"long_documents={long_documents!r}: {self.ranker.label} cuts its texts itself")
-        if view.rewrite is not None:
-            pairs = [view.rewrite(*pair) for pair in pairs]
         rows: dict[str, list[int]] = {}
         for row, (query, _) in enumerate(pairs):
             rows.setdefault(query, []).append(row)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from backpack_rank.data.batching import (
     pack_by_length,
     start_worker,
 )
-from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backpack import TokenStateCache
@@ -109,6 +108,12 @@ class Scorer(TextScorer):
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
 
+    @property
+    def number_format(self) -> str:
+        """In which scores are really computed, such as ``float32 on cpu``."""
+        dtype = next(self.ranker.parameters()).dtype
+        return f"{str(dtype).removeprefix('torch.')} on {self.device.type}"
+
     def score(self, query: str, documents: Sequence[str], view: View = PLAIN) -> np.ndarray:
         """Raw logits of one query's documents. [m] float32
 
@@ -124,7 +129,7 @@ class Scorer(TextScorer):
 
         Args:
             pairs: the texts.
-            view: what the ranker is asked for.
+            view: what the ranker is asked for, of these very texts.
             long_documents: ``cut`` reads the beginning of a document that does not fit behind its query, and says how
                 many there were; ``chunks`` reads all of it in parts, and takes the highest score.
 
@@ -133,8 +138,6 @@ class Scorer(TextScorer):
         """
         if long_documents not in LONG_DOCUMENTS:
             raise ValueError(f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}")
-        if view.rewrite is not None:
-            pairs, view = [view.rewrite(*pair) for pair in pairs], replace(view, rewrite=None)
         scores = np.empty(len(pairs), dtype=np.float32)
         cut = 0
         with Progress(total=len(pairs), desc="scoring", unit="pair", disable=len(pairs) < SHOWN) as bar:
@@ -170,15 +173,20 @@ class Scorer(TextScorer):
         return scores
 
     def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
-        """Raw logits of all rows under a view. [N] float32
+        """Raw logits of all rows under a view that rewrites nothing. [N] float32
 
         With a cache the network runs once for all weights per sense, twice for all alphas of a shift that moves the
         sense vectors of tokens alone (they are linear in alpha), and once for each alpha of a shift that moves what
         the contextual network reads. Without one, or when the sense vectors do not fit into it, every view is a pass
         of its own.
         """
-        if view.rewrite is not None:
-            return self._scores_of_rewritten(pairs, view, cache)
+        unturned = view.sense_weights is None and view.token_shift is None
+        if cache is not None and unturned and not self.ranker.has_senses:
+            kept = cache.get(
+                self._cache_key(pairs, "scores"), (len(pairs),), "float32", partial(self._fill_scores, pairs, view)
+            )
+            if kept is not None:
+                return kept
         if cache is not None and self.ranker.has_senses:
             components = linear_components(view.token_shift)
             parts = [(factor, self._cached_senses(pairs, shift, cache)) for factor, shift in components]
@@ -186,8 +194,11 @@ class Scorer(TextScorer):
                 known = [(factor, senses) for factor, senses in parts if senses is not None]
                 return self.score_senses(known, view.sense_weights)
         scores = np.empty(len(pairs), dtype=np.float32)
-        self._run(self._batches(pairs), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
+        self._fill_scores(pairs, view, scores)
         return scores
+
+    def _fill_scores(self, pairs: Pairs, view: View, out: np.ndarray) -> None:
+        self._run(self._batches(pairs), lambda rows, batch: _put(out, rows, self._forward(batch, view).scores))
 
     def fill_senses(self, pairs: Pairs, out: np.ndarray, token_shift: TokenShift | None = None) -> None:
         """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per sense."""
@@ -282,22 +293,6 @@ class Scorer(TextScorer):
                     yield rows, batch
                     bar.update(len(batch))
 
-    def _scores_of_rewritten(self, pairs: Pairs, view: View, cache: SenseCache | None) -> np.ndarray:
-        """Texts that a rewriting leaves alone keep the score (and the cached sense vectors) of the pair."""
-        assert view.rewrite is not None
-        plain = replace(view, rewrite=None)
-        texts = {row: own for row, pair in enumerate(pairs.texts()) if (own := view.rewrite(*pair)) != pair}
-        scores = np.empty(len(pairs), dtype=np.float32)
-        if len(texts) < len(pairs):
-            scores = self.scores(pairs, plain, cache)
-        if texts:
-            ids = tuple(map(str, texts))
-            documents = MemoryStore({str(row): document for row, (_, document) in texts.items()})
-            queries = {str(row): query for row, (query, _) in texts.items()}
-            rewritten = Collection(f"{pairs.collection.name} (rewritten)", documents, queries, {})
-            scores[list(texts)] = self.scores(Pairs(rewritten, ids, ids), plain)
-        return scores
-
     @cached_property
     def _weights_key(self) -> str:
         """Digest of the ranker's weights, taken once: a scorer is made for a ranker that is trained."""
@@ -306,12 +301,15 @@ class Scorer(TextScorer):
     def _cached_senses(self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache) -> np.ndarray | None:
         config = self._backpack().config
         dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
-        # The configuration is part of the key, because it decides what the same weights do (scales, heads).
-        texts = texts_fingerprint(pairs.texts(), self.pair_tokenizer.fingerprint, config.to_json_string())
-        shifted = f"-{shift.key}" if shift is not None else ""
-        key = f"{self._weights_key}-{texts}{shifted}-{dtype}"
+        key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
         shape = (len(pairs), config.num_senses, config.hidden_size)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift))
+
+    def _cache_key(self, pairs: Pairs, what: str) -> str:
+        # The configuration is part of the key, because it decides what the same weights do (scales, heads).
+        configuration = self.ranker.config.to_json_string()
+        texts = texts_fingerprint(pairs.texts(), self.pair_tokenizer.fingerprint, configuration)
+        return f"{self._weights_key}-{texts}-{what}"
 
     def _backpack(self) -> BackpackForRanking:
         if not isinstance(self.ranker, BackpackForRanking):

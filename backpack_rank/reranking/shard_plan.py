@@ -240,10 +240,10 @@ def make_plan(
     fingerprint = {**fingerprint, "candidates": candidates.digest}
     (folder / LOCKS).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCKS / "plan.lock"):
+        for leftover in folder.glob(f".{PLAN}.*"):  # of a process that was killed while it planned, or right after
+            shutil.rmtree(leftover, ignore_errors=True)
         if (folder / PLAN).exists():
             return _known(folder, fingerprint, sharding)
-        for leftover in folder.glob(f".{PLAN}.*"):  # of a process that was killed while it planned
-            shutil.rmtree(leftover, ignore_errors=True)
         sizes = _sizes(candidates, collection, pair_tokenizer)
         number = sharding.number(sum(size.pairs for size in sizes.values()))
         if sharding == Sharding():

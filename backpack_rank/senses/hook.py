@@ -59,9 +59,14 @@ class InferenceHook:
             raise ValueError(f"alpha={self.alpha:g}, policy {self.policy.name}: {error}") from error
 
     @property
+    def reads_one_text(self) -> bool:
+        """Whether a score is that of the pair's own text under one view."""
+        return len(self.views) == 1 and self.views[0].rewrite is None and self.views[0].coefficient == 1
+
+    @property
     def view(self) -> View:
         """The one view of a policy that rewrites no text. Raises ``ValueError`` for other policies."""
-        if len(self.views) != 1 or self.views[0].rewrite is not None or self.views[0].coefficient != 1:
+        if not self.reads_one_text:
             name = None if self.policy is None else self.policy.name
             raise ValueError(f"policy {name} reads several texts for one score: use a reranker, which adds them up")
         return self.views[0]

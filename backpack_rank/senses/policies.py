@@ -474,27 +474,3 @@ def _check_count(count: int) -> None:
 def _check_enough(count: int, sensitivity: Tensor) -> None:
     if count > len(sensitivity):
         raise ValueError(f"policy.count={count}, but the model has {len(sensitivity)} senses")
-
-
-POLICIES: dict[str, Callable[[Attribute], Policy]] = {
-    "lowest_senses": lambda attribute: LowestSenses(),
-    "uniform": lambda attribute: UniformSenses(),
-    "random_senses": lambda attribute: RandomSenses(),
-    "threshold": lambda attribute: ThresholdSenses(quantile=0.25),
-    "soft": lambda attribute: SoftSenses(),
-    "counterfactual": lambda attribute: CounterfactualPolicy(),
-    "specialised": lambda attribute: SpecialisedSenses(attribute.name),
-    "paired_tokens": lambda attribute: PairedTokens.of(attribute),
-    "paired_tokens_senses": lambda attribute: PairedTokens.of(attribute, scope="senses"),
-    "paired_tokens_weights": lambda attribute: PairedTokens.of(attribute, scope="weights"),
-    "paired_tokens_wide": lambda attribute: PairedTokens.of(attribute, wide=True),
-}
-"""Policies by name, with the options of ``conf/policy/``."""
-DEFAULT_POLICY = "lowest_senses"
-"""The paper's rule, where an alpha is given without a policy."""
-
-
-def named_policy(name: str, attribute: Attribute) -> Policy:
-    """The policy of that name. Raises ``ValueError`` where there is none; lists those that there are."""
-    one_of("policy", name, POLICIES, ", or a Policy of your own")
-    return POLICIES[name](attribute)

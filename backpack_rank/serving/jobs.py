@@ -28,7 +28,7 @@ from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import weighted_sum
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.senses.policies import DEFAULT_POLICY, POLICIES
+from backpack_rank.senses.policy_names import DEFAULT_POLICY, POLICIES
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
 
@@ -354,20 +354,25 @@ class _Reading:
     def _passes(self, groups: list[list[tuple[View, int]]]) -> list[Pass]:
         """A pass for each group; a text without a word that a policy moves is read once for all of its alphas."""
         every = np.arange(len(self._sequences))
-        shifts = [group[0][0].token_shift for group in groups]
-        moved = next((shift for shift in shifts if shift is not None), None)
-        if (
-            len(groups) == 1
-            or moved is None
-            or any(view.rewrite or view.sense_weights is not None for group in groups for view, _ in group)
-        ):
+        touched = self._touched([view for group in groups for view, _ in group])
+        if len(groups) == 1 or touched.all():
             return [self._pass(group, every) for group in groups]
-        touched = np.array([moved.moves(sequence) for sequence in self._sequences])
         passes = [self._pass(group, every[touched]) for group in groups] if touched.any() else []
-        if not touched.all():
-            still = [(View(), column) for group in groups for _, column in group]
-            passes.append(self._pass(still, every[~touched]))
-        return passes
+        still = [(View(), column) for group in groups for _, column in group]
+        return [*passes, self._pass(still, every[~touched])]
+
+    def _touched(self, views: Sequence[View]) -> np.ndarray:
+        """Texts that some view reads differently than others do. bool [m]"""
+        if any(view.sense_weights is not None for view in views):
+            return np.ones(len(self._texts), dtype=bool)
+        shift = next((view.token_shift for view in views if view.token_shift is not None), None)
+        rewrites = {view.rewrite for view in views if view.rewrite is not None}
+        return np.array(
+            [
+                (shift is not None and shift.moves(sequence)) or any(one(*pair) != pair for one in rewrites)
+                for sequence, pair in zip(self._sequences, self._texts, strict=True)
+            ]
+        )
 
     def _pass(self, group: list[tuple[View, int]], rows: np.ndarray) -> Pass:
         view = group[0][0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import platform
 import signal
 import sys
 import threading
@@ -29,6 +31,8 @@ from backpack_rank.training.checkpoints import (
     steps_of,
 )
 from backpack_rank.training.sharding import whole_afterwards, with_sharding
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,7 @@ class ProgressLines(ProgressBar):
 
     def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._begun = self._written = time.monotonic()
+        self._batches = self.total_train_batches  # with max_steps it is what is left, which falls from step to step
 
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, n: int
@@ -177,8 +182,8 @@ class ProgressLines(ProgressBar):
         if now - self._written >= INTERVAL:
             self._written = now
             rate = (n + 1) / (now - self._begun)
-            left = (float(self.total_train_batches) - n - 1) / rate
-            self._write(trainer, module, f"{n + 1}/{self.total_train_batches} ({rate:.1f}/s, {left:.0f} s left)")
+            left = (float(self._batches) - n - 1) / rate
+            self._write(trainer, module, f"{n + 1}/{self._batches} ({rate:.1f}/s, {left:.0f} s left)")
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self._write(trainer, module, f"{time.monotonic() - self._begun:.0f} s")
@@ -202,6 +207,28 @@ def _short(metric: str) -> str:
         return f"{name}={float(value):.4g}"
     except ValueError:
         return metric
+
+
+def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of Lightning's trainer, with ``precision=auto`` as what the hardware is fast in.
+
+    That is ``bf16-mixed`` where it computes in bf16, else ``32-true``.
+    """
+    chosen = dict(options)
+    if chosen.get("precision") == "auto":
+        chosen["precision"] = "bf16-mixed" if computes_in_bf16(chosen.get("accelerator") == "cpu") else "32-true"
+        log.info("trainer.precision=auto: %s", chosen["precision"])
+    return chosen
+
+
+def computes_in_bf16(cpu: bool) -> bool:
+    """Whether the processor, or else the GPU, multiplies matrices in bf16 by itself."""
+    if not cpu and torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if platform.machine() in ("aarch64", "arm64"):
+        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    # On x86 that says yes to processors that convert to fp32 and back, which is slower than fp32.
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def check_hardware(options: Mapping[str, Any]) -> None:

@@ -33,9 +33,9 @@ RECORD = json.loads((FOLDER / "scores.json").read_text(encoding="utf-8"))
 TEXTS, LISTS = RECORD["texts"], RECORD["lists"]
 RENAMED = {"policy.where": "policy.scope"}
 """Options of version 0.1 that are called otherwise now."""
-ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6}
+ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6, "backpack_alike_words": 2e-5}
 """Where sums of large terms cancel: the recorded scores lie 5e-6, 7e-6 and 1e-6 from those in float64, so another
-processor may give others as good. All other rankers: 1e-6."""
+processor may give others as good; the last one under weights of policy=soft. All other rankers: 1e-6."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,7 +111,7 @@ def test_a_ranker_gives_the_same_scores_under_every_policy_at_every_alpha(name: 
             weights, what = reranker.hook.view.sense_weights, (entry["overrides"], at["alpha"])
             assert (weights is None) == (at["weights"] is None), what
             if weights is not None:
-                assert_close(weights, at["weights"], what)
+                assert_close(weights, at["weights"], what, ROUNDING.get(name, 1e-6))
             assert_scores(name, reranker, at["scores"], what)
 
 

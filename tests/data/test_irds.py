@@ -72,6 +72,26 @@ print(json.dumps([shown, texts, {q: list(s) for q, s in every.candidates.items()
     assert documents == 7  # passages of the three splits by page, train, dev and eval
 
 
+def test_data_msmarco_dl_trains_on_lists_and_tests_on_judged_queries(home: Path) -> None:
+    script = """
+from hydra import compose, initialize_config_dir
+from backpack_rank.files import resource_folder
+from backpack_rank.pipelines.settings import dataset_of
+with initialize_config_dir(str(resource_folder('conf')), version_base='1.3'):
+    options = ['recipe=minilm_msmarco', 'data.train.max_queries=1', 'data.dev.max_queries=1']
+    dataset = dataset_of(compose('train', overrides=options).data)
+splits = {name: dataset.split(name) for name in ('train', 'dev', 'test')}
+candidates = {name: dataset.candidates(name, split)[1] for name, split in splits.items()}
+print(json.dumps({name: [split.qrels, {q: list(of) for q, of in candidates[name].items()}]
+                  for name, split in splits.items()}))
+"""
+    shown = run_offline(home, script)
+    assert set(shown["train"][0]) <= {"11", "13"}
+    assert len(shown["train"][0]) == 1
+    assert shown["dev"] == [{"21": {"7-1": 1}}, {"21": ["7-1"]}]
+    assert shown["test"] == [{"400": {"7": 3, "1": 0}}, {"400": ["1", "7"]}]
+
+
 def test_a_beir_id_drops_the_space_before_untitled_texts(home: Path) -> None:
     shown = run_offline(home, _SHOW + "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))")
     assert shown == [

@@ -13,7 +13,7 @@ from workplace import ROOT
 from backpack_rank.reporting.published import published
 
 CONF = ROOT / "conf"
-NO_GROUPS = {"experiment", "published"}
+NO_GROUPS = {"experiment", "published", "recipe"}
 GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name not in NO_GROUPS]
 EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
 OF_TRAINING = {"adapter", "specialise", "task", "teacher", "data", "model", "trainer", "logger"}
@@ -51,6 +51,15 @@ def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch
     assert config.task["_target_"] in found
     assert "published" not in config.task or published(config.task.published)
     for target in found:
+        assert callable(hydra.utils.get_object(target))
+
+
+@pytest.mark.parametrize("name", [path.stem for path in CONF.glob("recipe/*.yaml")])
+def test_every_recipe_composes_and_its_targets_exist(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
+    config = configured("train", f"recipe={name}")
+    assert config.data.name != configured("train").data.name
+    for target in targets(OmegaConf.to_container(config, resolve=False)):
         assert callable(hydra.utils.get_object(target))
 
 

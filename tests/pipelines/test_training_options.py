@@ -1,5 +1,6 @@
 """train.py's options for frozen parts, adapters and precision, through the whole training path."""
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from in_process import configured
 
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.pipelines.train import train
+from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SMALL = [
     "model.tokenizer.vocab_size=500",
@@ -66,3 +68,13 @@ def test_wrong_options_end_before_training(tmp_path: Path, options: list[str], m
     with pytest.raises((ValueError, InstantiationException), match=message):
         trained(tmp_path, *options)
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").is_file(), reason="asks Linux what the processor can do")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the names of the features are those of x86")
+def test_precision_auto_is_bf16_where_the_processor_has_it() -> None:
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    wanted = "bf16-mixed" if flags & {"avx512_bf16", "amx_bf16"} else "32-true"
+    settings = TrainingSettings.of(configured("train", "trainer.precision=auto"))
+    assert settings.trainer.options["precision"] == wanted
+    assert TrainingSettings.of(configured("train")).trainer.options["precision"] == "32-true"

@@ -202,7 +202,7 @@ def test_long_documents_are_cut_and_counted_or_read_in_parts(reranker, caplog):
 
 
 def test_policies_of_a_ranker_are_those_that_turn_it(reranker, without_senses):
-    assert without_senses.policies == ("paired_tokens_weights",)
+    assert without_senses.policies == ("paired_tokens_weights", "renditions", "renditions_merge")
     assert {"lowest_senses", "uniform", "paired_tokens", "paired_tokens_weights"} <= set(reranker.policies)
     assert not {"specialised", "counterfactual"} & set(reranker.policies), "they need training, or texts to fit to"
 

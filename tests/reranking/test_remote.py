@@ -30,7 +30,11 @@ def test_scores_are_those_of_the_server(form, tiny_collection):
 def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
     with served("jina") as (url, _):
         reranker = load(f"{url}/v1/rerank")
-        assert (reranker.alpha, reranker.policies, reranker.sensitivity) == (None, (), None)
+        assert (reranker.alpha, reranker.policies, reranker.sensitivity) == (
+            None,
+            ("renditions", "renditions_merge"),
+            None,
+        )
         for policy, why in (("paired_tokens_weights", "out of reach"), ("lowest_senses", "has no sense vectors")):
             with pytest.raises(ValueError, match=f"{url}/v1/rerank.*{why}"):
                 reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=policy)

@@ -8,6 +8,7 @@ import torch
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.reranking.scorer import PLAIN, Scorer, ScoringSettings
+from backpack_rank.reranking.view_sums import scores_of_pairs
 from backpack_rank.senses.cache import GB, SenseCache
 from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.views import View
@@ -244,11 +245,10 @@ def test_rewritten_texts_have_the_score_of_what_they_are_rewritten_to(scorer, ti
         for query_id, documents in RUN.items()
         for query, document in (view.rewrite(tiny_collection.queries[query_id], texts[d]) for d in documents)
     ]
-    for found in (flat(ranked(scorer, tiny_collection, view, own)) for own in (None, cache)):
-        assert found == pytest.approx(expected, abs=1e-5)
-    first = list(RUN["q1"])
-    alone = scorer.score(tiny_collection.queries["q1"], [texts[doc_id] for doc_id in first], view)
-    assert alone.tolist() == pytest.approx(expected[: len(first)], abs=1e-5)
+    pairs = Pairs.from_run(RUN, tiny_collection)
+    for own in (None, cache, cache):
+        (found,) = scores_of_pairs([[view]], scorer, pairs, own)
+        assert found.tolist() == pytest.approx(expected, abs=1e-5)
     changes = np.subtract(expected, flat(ranked(scorer, tiny_collection)))
     assert np.abs(changes[:4]).min() > 1e-4
     assert np.abs(changes[-1]) < 1e-5, "no word of the last pair is rewritten"

@@ -16,7 +16,8 @@ from backpack_rank.models.factory import cross_encoder, dual_encoder, make_pair_
 from backpack_rank.models.word_ranker import interaction_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.senses.policies import POLICIES, Policy
+from backpack_rank.senses.policies import Policy
+from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import View
 from backpack_rank.serving.jobs import served
 

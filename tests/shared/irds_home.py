@@ -67,6 +67,11 @@ def build_home(root: Path) -> Path:
             "qrels.dev.small.tsv": "300\t0\t0\t1\n200\t0\t1\t1\n",
         },
     )
+    deep = passage / "trec-dl-2019"
+    deep.mkdir()
+    (deep / "queries.tsv").write_text("400\twho drives\n401\tnobody judged this\n")
+    (deep / "qrels").write_text("400 0 7 3\n400 0 1 0\n")
+    (deep / "ms.run").write_text("400\t7\n400\t1\n401\t2\n")
     (passage / "dev").mkdir()
     (passage / "dev" / "ms.run").write_text("300\t2\n300\t7\n300\t0\n200\t1\n")
     write_gzip(

@@ -1,0 +1,291 @@
+"""``certificate=true``: to which candidates a policy promises one score whatever their listed words, and if it holds.
+
+At alpha = 0 ``policy=renditions`` promises it for texts of one canonical form, ``policy=paired_tokens`` for texts that
+differ in moved tokens alone. Every candidate whose words a swap replaces is scored in both wordings. As a check that
+shares no renditions, pairs of texts that people wrote are counted and scored too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.wording_variants import WordingVariants
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, MemoryStore, Run
+from backpack_rank.data.trec import read_jsonl, text_under
+from backpack_rank.data.words import word_tokens
+from backpack_rank.files import write_text
+from backpack_rank.reporting.writers import csv_text
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.view_sums import scores_of_pairs
+from backpack_rank.senses.policies import PairedTokens
+from backpack_rank.senses.renditions import MeanOfRenditions
+
+FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
+LARGEST = 1e-6
+"""Difference of two scores up to which they count as one; of fp32 scores."""
+SAYS = "Invariance to the listed words, not fairness."
+NO_WORDS, COVERED = "without class words", "covered"
+QUERY, NAME, OUTSIDE, UNLIKE = (
+    "query with a class word",
+    "first name",
+    "gendered word outside the classes",
+    "the swap changes what the policy cannot",
+)
+REASONS = (QUERY, NAME, OUTSIDE, UNLIKE)
+_WORDINGS = (("masculine", "feminine"), ("male", "female"), ("first", "second"))
+Promise = Callable[[str, str, str], bool]
+"""Whether a policy promises one score to two documents of a query, at alpha = 0."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Candidates of one kind.
+
+    Attributes:
+        kind: :data:`NO_WORDS`, :data:`COVERED`, or why they are not.
+        candidates: how many pairs of query and document.
+        largest: largest absolute difference of the scores of the two wordings; None where nothing is swapped.
+    """
+
+    kind: str
+    candidates: int
+    largest: float | None
+
+
+@dataclass(frozen=True)
+class HumanPairs:
+    """Pairs of texts in two wordings that people wrote.
+
+    Attributes:
+        source: collection or file.
+        pairs: how many.
+        alike: those to which the policy promises one score.
+        largest_alike: largest absolute difference of scores among these, None where there are none.
+        mean_others, largest_others: absolute differences among the others.
+    """
+
+    source: str
+    pairs: int
+    alike: int
+    largest_alike: float | None
+    mean_others: float | None
+    largest_others: float | None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a policy promises, and what was measured.
+
+    Attributes:
+        policy, ranker, collection, number_format: what it is about.
+        parts: all candidates by kind.
+        human: pairs that share nothing with the renditions.
+    """
+
+    policy: str
+    ranker: str
+    collection: str
+    number_format: str
+    parts: tuple[Part, ...]
+    human: tuple[HumanPairs, ...] = ()
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether every covered candidate has one score; None where scores are not fp32 scores of this machine."""
+        if not self.number_format.startswith("float32"):
+            return None
+        differences = [part.largest for part in self.parts if part.kind == COVERED and part.largest is not None]
+        alike = [pairs.largest_alike for pairs in self.human if pairs.largest_alike is not None]
+        return max([0.0, *differences, *alike]) < LARGEST
+
+    @property
+    def sentences(self) -> list[str]:
+        """For the terminal and the report."""
+        with_words = sum(part.candidates for part in self.parts if part.kind != NO_WORDS)
+        covered = sum(part.candidates for part in self.parts if part.kind == COVERED)
+        measured = f"measured in {self.number_format}, not certified"
+        verdict = {True: "certified", False: "NOT KEPT", None: measured}[self.kept]
+        found = [
+            f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} of {with_words} "
+            f"candidates with class words are covered. {SAYS}"
+        ]
+        found += [
+            f"  {part.kind}: {part.candidates} candidates"
+            + ("" if part.largest is None else f", largest difference under the swap {part.largest:.1e}")
+            for part in self.parts
+        ]
+        for pairs in self.human:
+            alike = "" if pairs.largest_alike is None else f" (largest difference {pairs.largest_alike:.1e})"
+            others = "" if pairs.mean_others is None else f"; mean difference of the others {pairs.mean_others:.3f}"
+            found.append(f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered{alike}{others}")
+        return found
+
+    def write(self, folder: Path) -> None:
+        """``certificate.json``."""
+        content = {**asdict(self), "certified": self.kept, "largest difference allowed": LARGEST, "says": SAYS}
+        write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
+
+
+def certify(
+    reranker: PointwiseReranker,
+    collection: Collection,
+    candidates: Run,
+    folder: Path,
+    *,
+    variants: tuple[WordingVariants, Collection] | None = None,
+    files: Sequence[str | Path] = (),
+) -> Certificate:
+    """Score the candidates in both wordings, and write the certificate and ``certificate.csv``.
+
+    Args:
+        reranker: under a policy at alpha = 0.
+        collection: texts of the candidates.
+        candidates: first stage.
+        folder: of the results.
+        variants: a collection with documents in several wordings.
+        files: JSON Lines with two wordings of a sentence, as ``masculine`` and ``feminine``, ``male`` and ``female``,
+            or ``first`` and ``second``.
+
+    Raises:
+        ValueError: another alpha, a policy that promises nothing, or a malformed file.
+    """
+    promise = _promise(reranker)
+    swap, gendered = reranker.attribute.swap(), _outside(reranker.attribute)
+    rows, swapped = list[dict[str, str]](), list[tuple[str, str, str]]()
+    pairs = Pairs.from_run(candidates, collection)
+    for (query, text), query_id, doc_id in zip(pairs.texts(), pairs.query_ids, pairs.doc_ids, strict=True):
+        other = swap(text)
+        if other.text == text:
+            kind = NO_WORDS
+        elif swap(query).swaps:
+            kind = QUERY
+        elif other.names:
+            kind = NAME
+        elif not gendered.isdisjoint(word_tokens(text)):
+            kind = OUTSIDE
+        else:
+            kind = COVERED if promise(query, text, other.text) else UNLIKE
+        rows.append({"query": query_id, "document": doc_id, "kind": kind})
+        if kind != NO_WORDS:
+            swapped.append((query, text, other.text))
+    differences = iter(_differences(reranker, swapped).tolist())
+    by_kind: dict[str, list[float]] = {kind: [] for kind in (NO_WORDS, COVERED, *REASONS)}
+    for row in rows:
+        difference = 0.0 if row["kind"] == NO_WORDS else next(differences)
+        row["difference"] = f"{difference:.3g}"
+        by_kind[row["kind"]].append(difference)
+    parts = [
+        Part(kind, len(found), None if kind == NO_WORDS else max(found, default=0.0)) for kind, found in by_kind.items()
+    ]
+    human = [_human_pairs(reranker, promise, file.name, _sentences(file, swap)) for file in map(Path, files)]
+    if variants is not None:
+        wordings, texts = variants
+        human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
+    policy, scorer = reranker.hook.policy, reranker.scorer
+    assert policy is not None
+    number_format = scorer.number_format if isinstance(scorer, Scorer) else "a format of the server's"
+    certificate = Certificate(
+        policy.name, scorer.ranker.label, collection.name, number_format, tuple(parts), tuple(human)
+    )
+    certificate.write(folder)
+    columns = ("query", "document", "kind", "difference")
+    write_text(folder / PAIRS_FILE, csv_text(columns, [tuple(row[name] for name in columns) for row in rows]))
+    return certificate
+
+
+def _promise(reranker: PointwiseReranker) -> Promise:
+    policy, alpha = reranker.hook.policy, reranker.hook.alpha
+    if policy is None or alpha != 0:
+        raise ValueError(f"certificate=true is about alpha=0, where a policy acts in full, and not alpha={alpha:g}")
+    if isinstance(policy, MeanOfRenditions):
+        forms = policy.renditions
+        return lambda query, one, other: policy.covers(query) and forms.canonical(one) == forms.canonical(other)
+    whole = (reranker.scorer.ranker.has_senses and "both") or "weights"
+    if isinstance(policy, PairedTokens) and policy.scope == whole:
+        return partial(_same_tokens, reranker)
+    raise ValueError(
+        f"policy {policy.name} promises nothing about single texts: certificate=true needs policy=renditions, or "
+        f"policy=paired_tokens policy.scope={whole} for this ranker"
+    )
+
+
+def _same_tokens(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:
+    """Whether two documents differ in tokens of one class alone, at the same places."""
+    shift, scorer = reranker.hook.view.token_shift, reranker.local_scorer
+    assert shift is not None
+    first, second = scorer.join(query, [one, other])
+    return len(first) == len(second) and bool((shift.merged(first) == shift.merged(second)).all())
+
+
+def _outside(attribute: Attribute) -> frozenset[str]:
+    """Words of the attribute that no swap replaces and no swap ends at."""
+    swap = attribute.swap()
+    known = attribute.lexicon().words
+    if attribute.class_files:
+        known |= attribute.classes(wide=True).words
+    return known - swap.words - frozenset(swap.one_way.values())
+
+
+def _differences(reranker: PointwiseReranker, triples: Sequence[tuple[str, str, str]]) -> np.ndarray:
+    """Absolute difference of the scores of two documents of a query, scored together. [N]"""
+    if not triples:
+        return np.empty(0)
+    ids = [str(row) for row in range(2 * len(triples))]
+    documents = MemoryStore(dict(zip(ids, (text for _, *both in triples for text in both), strict=True)))
+    queries = {str(row): query for row, (query, *_) in enumerate(triples)}
+    both = Collection("both wordings", documents, queries, {})
+    pairs = Pairs(both, tuple(str(row // 2) for row in range(2 * len(triples))), tuple(ids))
+    (scores,) = scores_of_pairs([reranker.hook.views], reranker.scorer, pairs)
+    pairs.check_finite(scores)
+    return np.abs(scores[0::2].astype(np.float64) - scores[1::2])
+
+
+def _human_pairs(
+    reranker: PointwiseReranker, promise: Promise, source: str, triples: Iterable[tuple[str, str, str]]
+) -> HumanPairs:
+    found = list(triples)
+    differences = _differences(reranker, found)
+    alike = np.array([promise(*triple) for triple in found], dtype=bool)
+    same, others = differences[alike], differences[~alike]
+    return HumanPairs(
+        source,
+        len(found),
+        int(alike.sum()),
+        float(same.max()) if len(same) else None,
+        float(others.mean()) if len(others) else None,
+        float(others.max()) if len(others) else None,
+    )
+
+
+def _wordings(wordings: WordingVariants, collection: Collection) -> Iterator[tuple[str, str, str]]:
+    relevant = (pair for pair in wordings.pairs() if pair.relevance != 0)  # those whose gap is measured
+    for pair in relevant:
+        texts = collection.documents.get_many([pair.first, pair.second])
+        yield collection.queries[pair.query_id], texts[pair.first], texts[pair.second]
+
+
+def _sentences(path: Path, swap: Callable) -> Iterator[tuple[str, str, str]]:
+    """Two wordings of each sentence; the query is made of the words that both have and that no swap replaces."""
+    for _, (one, other) in read_jsonl(path, _two_wordings):
+        shared = set(word_tokens(one)) & set(word_tokens(other))
+        query = " ".join(word for word in dict.fromkeys(word_tokens(one)) if word in shared and not swap(word).swaps)
+        if query:
+            yield query, one, other
+
+
+def _two_wordings(row: dict[str, Any]) -> tuple[str, str]:
+    names = next((names for names in _WORDINGS if set(names) <= row.keys()), None)
+    if names is None:
+        keys = " or ".join(" and ".join(names) for names in _WORDINGS)
+        raise ValueError(f"two wordings are expected, under {keys}; found {', '.join(row)}")
+    return text_under(row, names[0]), text_under(row, names[1])

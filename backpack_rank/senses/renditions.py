@@ -1,0 +1,113 @@
+"""The mean over renditions: a score that listed words have no influence on, for every ranker and every tokenizer.
+
+    s_alpha(q, d) = s_0(q, d) + alpha (s(q, d) - s_0(q, d)),    s_0(q, d) = mean over groups r of s(r(q), r(d))
+
+with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.renditions`), which depends on the text's
+canonical form alone. At alpha = 0 two texts with one canonical form have one score, whatever their tokens and lengths.
+This project's own; a mean over the orbit of a swap is a Reynolds operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.renditions import RELATIONS, Renditions
+from backpack_rank.checks import flag, one_of
+from backpack_rank.senses.policies import Policy, PolicyContext
+from backpack_rank.senses.views import View
+
+QUERIES = ("neutral_only", "all")
+"""``neutral_only``: a query with class words is scored as it is. ``all``: it takes the rendition of its documents."""
+
+
+@dataclass(frozen=True)
+class MeanOfRenditions(Policy):
+    """s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions.
+
+    Attributes:
+        attribute: whose words have no influence at alpha = 0.
+        relations: ``keep``: words of one group stay of one group; ``merge``: all words become of one group.
+        queries: one of :data:`QUERIES`.
+        only: a control: the rendition for this group alone in place of the mean, as invariant and cheaper.
+        wide: also join words by the attribute's wide classes (boy, guy, lad).
+    """
+
+    attribute: Attribute
+    relations: str = RELATIONS[0]
+    queries: str = QUERIES[0]
+    only: str | None = None
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("policy.relations", self.relations, RELATIONS)
+        one_of("policy.queries", self.queries, QUERIES)
+        flag("policy.wide", self.wide)
+        if self.only is not None:
+            one_of("policy.only", self.only, self.renditions.groups)
+
+    @classmethod
+    def of(cls, attribute: Attribute | Mapping[str, Any], **options: Any) -> MeanOfRenditions:
+        """For an attribute, or what ``conf/attribute/`` says of one."""
+        return cls(attribute if isinstance(attribute, Attribute) else Attribute(**attribute), **options)
+
+    @property
+    def name(self) -> str:
+        further = "_queries" * (self.queries == "all") + "_wide" * self.wide
+        return f"renditions_{self.relations}{further}" + (f"_{self.only}" if self.only else "")
+
+    def needs_senses(self) -> bool:
+        return False
+
+    @cached_property
+    def renditions(self) -> Renditions:
+        """How texts are written. Raises as :meth:`Attribute.renditions`."""
+        return self.attribute.renditions(self.relations, wide=self.wide)
+
+    def covers(self, query: str) -> bool:
+        """Whether pairs of this query are averaged."""
+        return self.queries == "all" or not self.renditions.canonical(query).moved
+
+    @property
+    def rewritings(self) -> list[Rendition]:
+        """The renditions that are averaged."""
+        groups = self.renditions.groups
+        chosen: Sequence[int] = range(len(groups)) if self.only is None else [groups.index(self.only)]
+        return [Rendition(self, group) for group in chosen]
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        read = self.rewritings
+        return View(coefficient=alpha), *(View(rewrite=one, coefficient=(1 - alpha) / len(read)) for one in read)
+
+
+@dataclass(frozen=True, eq=False)
+class Rendition:
+    """What a view of :class:`MeanOfRenditions` reads in place of a pair.
+
+    Attributes:
+        policy: which texts are written, and how.
+        group: index of the group that the first class word of a text is written as.
+    """
+
+    policy: MeanOfRenditions
+    group: int
+
+    @cached_property
+    def key(self) -> str:
+        """Differs when a text may be written differently."""
+        return f"{self.policy.renditions.key}-{self.policy.queries}-{self.group}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rendition) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __call__(self, query: str, document: str) -> tuple[str, str]:
+        if not self.policy.covers(query):
+            return query, document
+        write = self.policy.renditions
+        return write(query, self.group), write(document, self.group)

@@ -1,0 +1,117 @@
+"""The certificate: what a policy promises for each candidate, and whether scores keep it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backpack_rank.attributes.wording_variants import VariantItem, WordingVariants
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.pipelines.certificate import COVERED, NAME, NO_WORDS, QUERY, UNLIKE, Certificate, Part, certify
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.senses.policies import LowestSenses
+
+DOCUMENTS = {
+    "plain": "a bridge of steel",
+    "she": "she cooks soup, said her husband",
+    "name": "Mary cooks soup for him",
+    "two": "the soprano and her stepmother",
+}
+TEXTS = Collection("tiny/test", MemoryStore(DOCUMENTS), {"q": "soup for guests", "his": "his soup"}, {})
+RUN = {"q": dict.fromkeys(DOCUMENTS, 1.0), "his": {"she": 1.0, "plain": 0.5}}
+
+
+@pytest.fixture
+def reranker(make_backpack, pair_tokenizer) -> PointwiseReranker:
+    return PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
+
+
+def kinds(folder: Path) -> dict[tuple[str, str], str]:
+    with open(folder / "certificate.csv", newline="", encoding="utf-8") as handle:
+        return {(row["query"], row["document"]): row["kind"] for row in csv.DictReader(handle)}
+
+
+def test_every_candidate_is_covered_or_it_says_why_not(reranker: PointwiseReranker, tmp_path: Path) -> None:
+    found = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
+    assert kinds(tmp_path) == {
+        ("q", "plain"): NO_WORDS,
+        ("q", "she"): COVERED,
+        ("q", "name"): NAME,
+        ("q", "two"): COVERED,
+        ("his", "she"): QUERY,
+        ("his", "plain"): NO_WORDS,
+    }
+    assert found.kept
+    by_kind = {part.kind: part for part in found.parts}
+    assert (by_kind[COVERED].candidates, by_kind[NO_WORDS].candidates) == (2, 2)
+    assert by_kind[COVERED].largest is not None
+    assert by_kind[COVERED].largest < 1e-6
+    assert by_kind[QUERY].largest is not None
+    assert by_kind[QUERY].largest > 1e-5, "a query with a class word is scored as it is"
+    written = json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))
+    assert (written["certified"], written["says"]) == (True, "Invariance to the listed words, not fairness.")
+    assert "2 of 4 candidates with class words are covered" in found.sentences[0]
+
+
+def test_paired_tokens_have_their_own_conditions(reranker: PointwiseReranker, tmp_path: Path) -> None:
+    found = certify(reranker.with_policy("paired_tokens", 0), TEXTS, RUN, tmp_path)
+    assert kinds(tmp_path)["q", "two"] == UNLIKE, "'stepmother' and 'stepfather' are several tokens here"
+    by_kind = {part.kind: part for part in found.parts}
+    assert by_kind[UNLIKE].largest is not None
+    assert by_kind[UNLIKE].largest > 1e-5
+    assert found.kept
+
+
+def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_path: Path) -> None:
+    sentences = tmp_path / "pairs.jsonl"
+    sentences.write_text(
+        '{"masculine": "he cooks soup", "feminine": "she cooks soup"}\n'
+        '{"male": "the king cooks", "female": "the cook cooks"}\n',
+        encoding="utf-8",
+    )
+    items = {"q": (VariantItem("relevant", 1, {"male": "name", "female": "she"}), VariantItem("other", 0, {}))}
+    wordings = WordingVariants("worded", items, {}, {})
+    found = certify(
+        reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path, variants=(wordings, TEXTS), files=[sentences]
+    )
+    worded, read = found.human
+    assert (worded.source, worded.pairs, worded.alike, worded.largest_alike) == ("worded", 1, 0, None)
+    assert (read.pairs, read.alike) == (2, 1)
+    assert read.largest_alike is not None
+    assert read.largest_alike < 1e-6
+    scores = reranker.with_policy("renditions", 0).predict(
+        [("the cooks", "the king cooks"), ("the cooks", "the cook cooks")]
+    )
+    assert read.mean_others == pytest.approx(abs(float(np.diff(scores)[0])), abs=1e-6)
+    sentences.write_text('{"masculine": "he cooks soup"}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 1: two wordings are expected, under masculine and"):
+        certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path, files=[sentences])
+
+
+def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path: Path) -> None:
+    for turned, said in (
+        (reranker.with_policy("renditions", 0.5), "is about alpha=0.*not alpha=0.5"),
+        (reranker.with_policy(LowestSenses(), 0), "promises nothing about single texts"),
+        (reranker.with_policy("paired_tokens_senses", 0), "promises nothing about single texts.*policy.scope=both"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            certify(turned, TEXTS, RUN, tmp_path)
+
+
+def test_other_number_formats_are_measured_and_not_certified(make_backpack, pair_tokenizer, tmp_path: Path) -> None:
+    reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype="bfloat16")))
+    found = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
+    assert found.kept is None
+    assert "measured in bfloat16 on cpu, not certified" in found.sentences[0]
+
+
+def test_a_promise_that_is_not_kept_is_said() -> None:
+    parts = (Part(NO_WORDS, 3, None), Part(COVERED, 2, 1e-3))
+    broken = Certificate("renditions_keep", "Backpack", "dl19", "float32 on cpu", parts)
+    assert broken.kept is False
+    assert "NOT KEPT" in broken.sentences[0]

@@ -1,0 +1,119 @@
+"""policy=renditions: at alpha = 0 texts of one canonical form have one score, for every ranker and tokenizer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.reranking.alpha_sweep import AlphaSweep
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.renditions import MeanOfRenditions
+
+GENDER = Attribute.named("gender")
+QUERY = "who cooks soup"
+DOCUMENT = "The stepmother told her husband."
+SWAPPED = GENDER.swap()(DOCUMENT).text
+PLAIN = "A bridge, and soup for guests."
+ALPHAS = (1.0, 0.5, 0.0)
+
+
+class Counting(Scorer):
+    """Counts the texts that the network reads."""
+
+    read = 0
+
+    def score_texts(self, pairs, view=None, long_documents="cut"):
+        self.read += len(pairs)
+        return super().score_texts(pairs, *([] if view is None else [view]), long_documents)
+
+
+@pytest.fixture(params=["backpack", "gpt2"])
+def reranker(request, make_backpack, make_gpt2, pair_tokenizer) -> PointwiseReranker:
+    make = make_backpack if request.param == "backpack" else make_gpt2
+    return PointwiseReranker(Counting(make(), pair_tokenizer))
+
+
+def test_texts_of_one_form_have_one_score(reranker: PointwiseReranker) -> None:
+    tokens = [len(reranker.scorer.join(QUERY, [text])[0]) for text in (DOCUMENT, SWAPPED)]
+    assert tokens[0] != tokens[1], "words of several tokens, and of other numbers of tokens"
+    texts = [(QUERY, DOCUMENT), (QUERY, SWAPPED), (QUERY, PLAIN)]
+    plain = reranker.predict(texts)
+    found = reranker.predict(texts, alpha=0, policy="renditions")
+    assert abs(plain[0] - plain[1]) > 1e-4
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    assert found[2] == plain[2], "bit for bit: it has no class word"
+    forms = GENDER.renditions()
+    means = reranker.predict([(QUERY, forms(DOCUMENT, group)) for group in (0, 1)]).mean()
+    assert found[0] == pytest.approx(float(means), abs=1e-5)
+    half = reranker.predict(texts, alpha=0.5, policy="renditions")
+    assert half[:2] == pytest.approx((plain[:2] + found[:2]) / 2, abs=1e-5)
+    assert half[2] == plain[2]
+
+
+def test_a_word_that_changes_the_number_of_tokens_before_the_cut_changes_nothing(reranker: PointwiseReranker) -> None:
+    long = [f"{text} {'Soup for a hundred guests, a river and a road. ' * 12}" for text in (DOCUMENT, SWAPPED)]
+    for handling in ("cut", "chunks"):
+        texts = [(QUERY, text) for text in long]
+        found = reranker.predict(texts, alpha=0, policy="renditions", long_documents=handling)
+        assert found[0] == pytest.approx(found[1], abs=1e-6)
+        plain = reranker.predict(texts, long_documents=handling)
+        assert abs(plain[0] - plain[1]) > 1e-5
+
+
+def test_all_alphas_read_every_distinct_text_once(reranker: PointwiseReranker) -> None:
+    scorer = reranker.scorer
+    documents = [DOCUMENT, SWAPPED, PLAIN, DOCUMENT]
+    found = reranker.sweep(QUERY, documents, ALPHAS, "renditions")
+    assert scorer.read == len(documents) + 2, "two renditions of three texts with one form"
+    each = [reranker.predict([(QUERY, text) for text in documents], alpha=a, policy="renditions") for a in ALPHAS]
+    assert found == pytest.approx(np.stack(each), abs=1e-6)
+
+
+def test_a_collection_is_scored_like_texts_with_and_without_a_cache(reranker: PointwiseReranker, tmp_path) -> None:
+    texts = {"d": DOCUMENT, "s": SWAPPED, "p": PLAIN}
+    collection = Collection("tiny", MemoryStore(texts), {"q": QUERY, "his": "his soup"}, {})
+    run = {"q": dict.fromkeys(texts, 0.0), "his": dict.fromkeys(texts, 0.0)}
+    pairs = Pairs.from_run(run, collection)
+    expected = reranker.at(0, "renditions").predict(list(pairs.texts()))
+    cached = PointwiseReranker(reranker.scorer, cache=SenseCache(tmp_path)).at(0, "renditions")
+    for one in (reranker.at(0, "renditions"), cached, cached):
+        found = one.rerank(run, collection)
+        assert [found[q][d] for q, d in zip(pairs.query_ids, pairs.doc_ids, strict=True)] == pytest.approx(
+            expected.tolist(), abs=1e-6
+        )
+    assert AlphaSweep(reranker, [1, 0], "renditions").scores(pairs)[:, 1] == pytest.approx(expected, abs=1e-6)
+
+
+def test_queries_with_class_words_are_left_alone_or_take_the_rendition(reranker: PointwiseReranker) -> None:
+    texts = [("her soup", DOCUMENT), ("her soup", SWAPPED), ("his soup", DOCUMENT)]
+    plain = reranker.predict(texts)
+    assert reranker.predict(texts, alpha=0, policy="renditions").tolist() == plain.tolist()
+    averaged = reranker.predict(texts, alpha=0, policy=MeanOfRenditions(GENDER, queries="all"))
+    assert averaged == pytest.approx(averaged[0], abs=1e-6)
+    assert abs(averaged[0] - plain[0]) > 1e-5
+
+
+def test_one_rendition_alone_is_a_control(reranker: PointwiseReranker) -> None:
+    female = reranker.predict(
+        [(QUERY, DOCUMENT), (QUERY, SWAPPED)], alpha=0, policy=MeanOfRenditions(GENDER, only="female")
+    )
+    assert female[0] == pytest.approx(female[1], abs=1e-6)
+    expected = reranker.predict([(QUERY, GENDER.renditions()(DOCUMENT, 0))])
+    assert female[0] == pytest.approx(expected[0], abs=1e-6)
+
+
+def test_options_are_checked_and_named() -> None:
+    for options, said in (
+        ({"relations": "both"}, "policy.relations=both: use one of keep, merge"),
+        ({"queries": "none"}, "policy.queries=none: use one of neutral_only, all"),
+        ({"only": "neutral"}, "policy.only=neutral: use one of female, male"),
+        ({"wide": "yes"}, "policy.wide"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            MeanOfRenditions(GENDER, **options)
+    assert MeanOfRenditions(GENDER, "merge", "all", "male", True).name == "renditions_merge_queries_wide_male"

@@ -1,0 +1,113 @@
+"""A data folder in the layout of the real collections, with few short texts, and a tiny encoder as the hub has them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenizers.implementations import BertWordPieceTokenizer
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+OCCUPATIONS = ("nurse", "pilot", "baker", "teacher", "doctor", "farmer", "lawyer", "painter")
+SENTENCES = (
+    ("The {} says that he works at night and his day is long.", 3),
+    ("She is a {} and she likes her work.", 2),
+    ("A {} needs training and a licence.", 1),
+    ("Bread is sold in the market, and the {} is not there.", 0),
+)
+WORDINGS = {"M": ("he", "his", "man"), "F": ("she", "her", "woman"), "N": ("they", "their", "person")}
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+Judged = Mapping[str, Mapping[str, int]]
+
+
+def write_data(root: Path) -> Path:
+    """Folders dl19, dl20, squad_train, msmarco_dev600, trec_dl, gender_bias_ir and grep_biasir."""
+    documents = {
+        f"{place}{kind}": sentence.format(name)
+        for place, name in enumerate(OCCUPATIONS)
+        for kind, (sentence, _) in enumerate(SENTENCES)
+    }
+    queries = {str(100 + place): f"what does a {name} do" for place, name in enumerate(OCCUPATIONS)}
+    labels = {
+        str(100 + place): {f"{place}{kind}": label for kind, (_, label) in enumerate(SENTENCES)}
+        for place in range(len(OCCUPATIONS))
+    }
+    candidates = {
+        query: [*own, *(document for document in list(documents)[::5] if document not in own)]
+        for query, own in labels.items()
+    }
+    for year in ("dl19", "dl20"):
+        _write(root / year, documents, queries, {"test": labels}, {"bm25": candidates})
+        lines = [f"{query} Q0 {document} {label}\n" for query, own in labels.items() for document, label in own.items()]
+        _text(root / "trec_dl" / f"qrels.{year}-passage.txt", "".join(lines))
+    _text(
+        root / "gender_bias_ir" / "trecdeep19_passage.fair.tsv",
+        "".join(f"{key}\t{text}\n" for key, text in list(queries.items())[:6]),
+    )
+    splits = {"train": list(labels)[:4], "dev": list(labels)[4:6], "test": list(labels)[6:]}
+    parts = {name: {query: labels[query] for query in own} for name, own in splits.items()}
+    runs = {name: {query: candidates[query] for query in own} for name, own in splits.items()}
+    _write(root / "msmarco_dev600", documents, queries, parts, runs)
+    _write(root / "squad_train", documents, queries, {"train": labels, "dev": parts["dev"]}, ending=".gz")
+    worded, content, own = {}, {}, {query: {} for query in queries}
+    for query, name in zip(queries, OCCUPATIONS, strict=True):
+        for label, text in ((1, "The {} says that {} likes {} work."), (0, "The {} is a {} and {} bread is good.")):
+            for group, (pronoun, possessive, noun) in WORDINGS.items():
+                document = f"{query}{group}{label}"
+                worded[document] = text.format(name, pronoun if label else noun, possessive)
+                content[document], own[query][document] = {"content_gender": group}, label
+    _write(root / "grep_biasir", worded, queries, {"test": own}, metadata=content)
+    return root
+
+
+def write_encoder(folder: Path) -> Path:
+    """Two layers of BERT with a vocabulary of whole words and letters: config.json, weights, tokenizer files."""
+    folder.mkdir(parents=True)
+    text = " ".join([*OCCUPATIONS, "what does do", *(sentence for sentence, _ in SENTENCES)])
+    words = set(re.findall("[a-z]+", text.lower())).union(*WORDINGS.values(), ["him", "hers", "girl", "boy", "likes"])
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    vocabulary = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters), ".", ",", *sorted(words - set(letters))]
+    backend = BertWordPieceTokenizer({word: place for place, word in enumerate(vocabulary)})
+    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=128).save_pretrained(folder)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=128, initializer_range=0.2, **shape)
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def _write(
+    folder: Path,
+    documents: Mapping[str, str],
+    queries: Mapping[str, str],
+    labels: Mapping[str, Judged],
+    candidates: Mapping[str, Mapping[str, list[str]]] | None = None,
+    metadata: Mapping[str, dict] | None = None,
+    ending: str = "",
+) -> None:
+    """One collection in BEIR's layout; ``ending`` ``.gz`` compresses all of it."""
+    rows = [
+        {"_id": key, "title": "", "text": text, **({"metadata": metadata[key]} if metadata else {})}
+        for key, text in documents.items()
+    ]
+    _text(folder / f"corpus.jsonl{ending}", "".join(f"{json.dumps(row)}\n" for row in rows))
+    rows = [{"_id": key, "text": text} for key, text in queries.items()]
+    _text(folder / f"queries.jsonl{ending}", "".join(f"{json.dumps(row)}\n" for row in rows))
+    for split, judged in labels.items():
+        lines = [f"{query}\t{document}\t{label}\n" for query, of in judged.items() for document, label in of.items()]
+        _text(folder / "qrels" / f"{split}.tsv{ending}", "query-id\tcorpus-id\tscore\n" + "".join(lines))
+    for name, run in (candidates or {}).items():
+        lines = [
+            f"{query} Q0 {document} {rank} {100 - rank} bm25\n"
+            for query, of in run.items()
+            for rank, document in enumerate(of, start=1)
+        ]
+        _text(folder / "candidates" / f"{name}.trec", "".join(lines))
+
+
+def _text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
