@@ -293,6 +293,7 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from backpack_rank.pipelines import unfinished
     from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr, printable_log
 
     wanted = os.environ.get(TRACEBACK)
@@ -311,9 +312,11 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     _set_variable(TRACEBACK, "1")
     try:
         hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, OSError) as error:
         if wanted == "1":
             raise
+        if isinstance(error, OSError) and error.filename is None:  # Hydra could not write its own files
+            error.filename = ", ".join(map(str, unfinished.held())) or None
         raise UsageError(composition_sentence(error, script)) from error
     finally:
         _set_variable(TRACEBACK, wanted)

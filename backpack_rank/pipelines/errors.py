@@ -76,9 +76,9 @@ def errors_to_stderr() -> None:
             root.addHandler(errors)
 
 
-def composition_sentence(error: BaseException, script: str) -> str:
-    """What Hydra says of options that it cannot put together, in one sentence."""
-    if isinstance(error, OmegaConfBaseException):
+def composition_sentence(error: BaseException, script: str = "") -> str:
+    """What Hydra says of options that it cannot put together, or of a folder it cannot write to, in one sentence."""
+    if isinstance(error, OmegaConfBaseException | OSError):
         return _sentence(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else type(error).__name__
