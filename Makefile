@@ -22,7 +22,7 @@ test: $(STAMP)
 	@echo "Left out: what needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
 
 test-all: $(INTEGRATIONS)
-	$(BIN)/python -m pytest -m "browser or packaging or processes or benchmarks"
+	$(BIN)/python -m pytest -m "browser or packaging or processes or benchmarks or cuda"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -28,6 +28,7 @@ from backpack_rank.options import (
     quoted,
 )
 from backpack_rank.pipelines.stopping import one_line_when_stopped
+from backpack_rank.progress import printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -79,7 +80,7 @@ def _one_sentence() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         raise
 
 
@@ -251,9 +252,10 @@ def _run(script: str, arguments: list[str]) -> None:
     from hydra.types import RunMode
 
     from backpack_rank.pipelines import jobs, unfinished
-    from backpack_rank.pipelines.errors import friendly_errors
+    from backpack_rank.pipelines.errors import friendly_errors, printable_log
     from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
+    printable_log()
     arguments = quoted(arguments)
     check_grammar(arguments)
     if script == "rerank":
@@ -291,13 +293,18 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr
+    from backpack_rank.pipelines import unfinished
+    from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr, printable_log
 
     wanted = os.environ.get(TRACEBACK)
+    started = sys.argv[0]
 
     def job(config: DictConfig) -> Any:
         _set_variable(TRACEBACK, wanted)
         errors_to_stderr()
+        printable_log()
+        # Lightning starts further processes by this line: `python train.py ...`, or `backpack-rank train ...`.
+        sys.argv = [started, *([] if Path(started).name == program(script) else [script]), *arguments]
         return work(config)
 
     sys.argv = [program(script), *arguments]
@@ -305,9 +312,11 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     _set_variable(TRACEBACK, "1")
     try:
         hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, OSError) as error:
         if wanted == "1":
             raise
+        if isinstance(error, OSError) and error.filename is None:  # Hydra could not write its own files
+            error.filename = ", ".join(map(str, unfinished.held())) or None
         raise UsageError(composition_sentence(error, script)) from error
     finally:
         _set_variable(TRACEBACK, wanted)

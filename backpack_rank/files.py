@@ -13,14 +13,15 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import xxhash
 import yaml
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 RANKER = "ranker"
 """In the folder of a training run: the saved ranker."""
@@ -31,6 +32,7 @@ UNFINISHED = "UNFINISHED"
 CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
 _TEMPORARY = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 LARGEST_YAML = 100_000
 SMALL_FILE = 64 * 10**6
 """Bytes of a lexicon, a configuration or another file that is read as a whole, at most."""
@@ -195,6 +197,21 @@ class DiskFullError(OSError):
             f"{self.filename} could not be written: {self.strerror} ({_size(self.written)} of it were written, "
             f"{_size(free)} are free on its disk); free some, or give {option}FOLDER on another disk"
         )
+
+
+def kept_or_rebuilt(kept: Callable[[], T], rebuilt: Callable[[], T], what: str) -> T:
+    """What ``kept`` gives from the cache; where the cache cannot be written what ``rebuilt`` gives, with a warning.
+
+    Args:
+        what: is not kept; begins the sentence.
+    """
+    try:
+        return kept()
+    except OSError as error:
+        if error.errno not in _READ_ONLY and no_space(error) is None:
+            raise
+        log.warning("%s is not kept, because the cache cannot be written: %s", what, str(error))
+    return rebuilt()
 
 
 def no_space(error: BaseException) -> int | None:

@@ -45,13 +45,26 @@ MORE_OPTIONS = {
     "model.recommended": ("head_learning_rate", "start_weights", "reconstruct_steps"),
 }
 """Options that a file of the group need not have."""
-WITHOUT_EFFECT = {
-    "recalibrate.weight": ("recalibrate.run",),
-    "aggregate_depth": ("aggregate",),
-    "certificate_pairs": ("certificate",),
-    "ties": ("run", "recalibrate.run"),
+_WARM_UP = ("reconstruct.steps", "model")  # some models have steps by default
+WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "train": {
+        "training.margin": ("training.loss=pairwise_hinge",),
+        "data.rotation_level": ("data.rotation",),
+        "data.rotation_seed": ("data.rotation",),
+        **{f"reconstruct.{name}": _WARM_UP for name in ("texts", "held_out", "batch_size", "learning_rate")},
+    },
+    "evaluate": {
+        "recalibrate.weight": ("recalibrate.run",),
+        "aggregate_depth": ("aggregate",),
+        "certificate_pairs": ("certificate",),
+        "ties": ("run", "recalibrate.run"),
+    },
+    "rerank": {
+        "executor": ("engine=datatrove",),
+        "executor_options": ("engine=datatrove",),
+    },
 }
-"""Options that do nothing unless another is given too."""
+"""Options of each script that do nothing unless another is given too, with any value or with that one."""
 TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
 """Options whose value is any text; see :func:`quoted`."""
 _CONFIG_FLAGS = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
@@ -86,7 +99,9 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
     groups, known = groups_of(script), own_options(script)
     if any(argument.startswith(_CONFIG_FLAGS) for argument in arguments):
         return  # files of the user's own
-    given = {found["key"] for argument in arguments if (found := _OVERRIDE.fullmatch(argument))}
+    found_all = [found for argument in arguments if (found := _OVERRIDE.fullmatch(argument))]
+    given = {found["key"] for found in found_all}
+    given |= {f"{found['key']}={one}" for found in found_all for one in (found["value"] or "").strip("[]").split(",")}
     for argument in arguments:
         found = _OVERRIDE.fullmatch(argument)
         if found is None and "=" in argument and not argument.startswith("-"):
@@ -102,8 +117,10 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
             raise UsageError(f"{mark}{key}: {program(script)} has no such option{nearest(key, known)}; see --help")
         elif "." in key and mark != "~":
             _check_nested(script, key, arguments, added="+" in mark)
-        if (others := WITHOUT_EFFECT.get(key)) and not given & {*others, "experiment"}:
-            raise UsageError(f"{key} does nothing without {' or '.join(others)}=...: add that, or leave {key} out")
+        others = WITHOUT_EFFECT[script].get(key) or WITHOUT_EFFECT[script].get(key.partition(".")[0])
+        if others and not given & {*others, "experiment"}:
+            needed = " or ".join(other if "=" in other else f"{other}=..." for other in others)
+            raise UsageError(f"{key} does nothing without {needed}: add that, or leave {key} out")
 
 
 def _refuse_renamed(mark: str, key: str, value: str | None) -> None:

@@ -29,7 +29,7 @@ class Progress(tqdm):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         file = options.get("file") or sys.stderr
         self.lines = not file.isatty()
-        options = {"leave": False, **options}
+        options = {"leave": False, **options, "desc": printable(options.get("desc") or "")}
         if self.lines:
             options |= {"mininterval": INTERVAL, "maxinterval": INTERVAL, "bar_format": _LINE}
         super().__init__(*arguments, **options)

@@ -113,6 +113,16 @@ def test_lists_take_singular_and_plural() -> None:
         ("evaluate", "recalibrate.weight=2", r"does nothing without recalibrate\.run="),
         ("evaluate", "=3", "'=3' names no option"),
         ("evaluate", "aggregate_depth=10", "does nothing without aggregate="),
+        ("evaluate", "ties=id", r"does nothing without run=\.\.\. or recalibrate\.run="),
+        ("train", "training.margin=2", "training.margin does nothing without training.loss=pairwise_hinge: add that"),
+        ("train", "data.rotation_seed=3", r"does nothing without data\.rotation="),
+        ("train", "reconstruct.texts=9", r"does nothing without reconstruct\.steps=\.\.\. or model="),
+        ("rerank", "executor=ray", "executor does nothing without engine=datatrove: add that"),
+        (
+            "rerank",
+            "+executor_options.partition=cpu",
+            "executor_options.partition does nothing without engine=datatrove",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, said: str) -> None:
@@ -123,6 +133,18 @@ def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, 
 @pytest.mark.parametrize(
     ("script", "options"),
     [
+        (
+            "train",
+            [
+                "training.loss=ranknet,pairwise_hinge",
+                "training.margin=2",
+                "data.rotation=train",
+                "data.rotation_seed=3",
+            ],
+        ),
+        ("train", ["model=backpack", "reconstruct.texts=9"]),
+        ("evaluate", ["run=[a.trec,b.trec]", "ties=id", "aggregate=rrf", "aggregate_depth=10"]),
+        ("evaluate", ["data.rotation_seed=3"]),
         ("train", ["data=beir", "data.folder=x", "model=backpack", "model.ranker.name=y", "training.epochs=1"]),
         ("train", ["task=listwise", "model=listwise_tiny", "task.lists=mathsort", "+data.train.documents=3"]),
         ("evaluate", ["-m", "alpha=1,0", "policy=uniform,threshold", "hydra.job.num=1"]),
@@ -130,7 +152,17 @@ def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, 
         ("evaluate", ["first_stage=run", "first_stage.path=a=b.trec", "run=null", "--cfg", "job"]),
         ("evaluate", ["data=dl19", "+data.first_stage.depth=10"]),
         ("evaluate", ["--config-dir=my", "data=mine"]),
-        ("rerank", ["run=a.trec", "alpha=[1,0]", "+executor_options.partition=cpu", "data.folder=x", "data=beir"]),
+        (
+            "rerank",
+            [
+                "run=a.trec",
+                "alpha=[1,0]",
+                "engine=datatrove",
+                "+executor_options.partition=cpu",
+                "data.folder=x",
+                "data=beir",
+            ],
+        ),
         ("evaluate", ["+hydra.sweeper.max_batch_size=3", "run=a.trec", "aggregate=borda", "aggregate_depth=10"]),
         (
             "evaluate",

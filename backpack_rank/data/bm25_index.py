@@ -8,10 +8,8 @@ indexing, Manning et al. 2008, section 4.2). The index is the same as that of bm
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import logging
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -28,16 +26,14 @@ from filelock import FileLock
 
 from backpack_rank.checks import finite, fraction, one_of
 from backpack_rank.data.collection import DocumentStore, Queries, Run
-from backpack_rank.files import atomic_path, cache_dir, intact, no_space
+from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
 
 # bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a match.
 METHODS = ("lucene", "robertson", "atire")
-log = logging.getLogger(__name__)
 SHOW_PROGRESS_FROM = 20_000
 _FORMAT = 2
 _IDS_FILE = "doc_ids.npy"
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _SETTINGS_FILE = "settings.json"
 _BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
 """What reading a block, and scoring a range of words, needs at most; measured with room to spare."""
@@ -128,13 +124,17 @@ class Bm25Index:
         Raises:
             ValueError: no document has a word.
         """
-        if cache:
-            try:
-                return cls._cached(documents, settings, max_gb)
-            except OSError as error:
-                if error.errno not in _READ_ONLY and no_space(error) is None:
-                    raise
-                log.warning("the index of BM25 is not kept, because the cache cannot be written: %s", error)
+
+        def built() -> Bm25Index:
+            return cls._built(documents, settings, max_gb)
+
+        def cached() -> Bm25Index:
+            return cls._cached(documents, settings, max_gb)
+
+        return kept_or_rebuilt(cached, built, "the index of BM25") if cache else built()
+
+    @classmethod
+    def _built(cls, documents: DocumentStore, settings: Bm25Settings, max_gb: float) -> Bm25Index:
         with tempfile.TemporaryDirectory() as temporary:
             _Builder(settings, max_gb).build(documents, Path(temporary))
             return cls(settings, Path(temporary), mapped=False)

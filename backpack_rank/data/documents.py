@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -18,7 +21,7 @@ from filelock import FileLock
 from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
 from backpack_rank.data.trec import check_id, check_text, fail, is_jsonl, json_record, numbered_bytes, refuse_header
-from backpack_rank.files import atomic_path, cache_dir, intact
+from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
 
 MEMORY_LIMIT = 64 * 2**20
@@ -79,9 +82,10 @@ class OffsetStore:
 
     On first use the file is read through once, checked line by line, and the 64-bit hashes of the ids and the
     places of their lines are saved in the cache folder under a key of path, size and time of the file; later uses
-    map these arrays. A ``.gz`` file is unpacked into the cache folder in the same pass. While the arrays are built,
-    24 bytes per document are in memory (8.8 million documents: 210 MB), afterwards only the pages that are used.
-    An id found by its hash is compared with the id in the file, so equal hashes do no harm.
+    map these arrays. A ``.gz`` file is unpacked into the cache folder in the same pass. A cache that cannot be written
+    is left out, with a warning. While the arrays are built, 24 bytes per document are in memory (8.8 million documents:
+    210 MB), afterwards only the pages that are used. An id found by its hash is compared with the id in the file, so
+    equal hashes do no harm.
 
     It can be pickled, forked and used by threads: it reads with ``os.pread`` and holds no position.
     """
@@ -132,7 +136,8 @@ class OffsetStore:
 
     def _opened(self) -> _Index:
         if self._index is None:
-            self._index = _Index(self._path, _ensure_index(self._path))
+            kept, built = partial(_kept_index, self._path), partial(_temporary_index, self._path)
+            self._index = kept_or_rebuilt(kept, built, f"the index of {self._path}")
         return self._index
 
 
@@ -195,7 +200,20 @@ class _Index:
             raise ValueError(f"{self.data} was changed while it was in use; start again to read it anew")
 
 
-def _ensure_index(path: Path) -> Path:
+def _temporary_index(path: Path) -> _Index:
+    """An index that goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="backpack_rank-"))
+    try:
+        _build_index(path, folder)
+        index = _Index(path, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(index, shutil.rmtree, folder, ignore_errors=True)
+    return index
+
+
+def _kept_index(path: Path) -> _Index:
     folder = cache_dir() / "documents" / _index_name(path)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):  # parallel jobs wait for the first one
@@ -205,7 +223,7 @@ def _ensure_index(path: Path) -> Path:
                 _build_index(path, temporary)
                 if _index_name(path) != folder.name:
                     raise ValueError(f"{path} was changed while it was indexed; start again")
-    return folder
+    return _Index(path, folder)
 
 
 def _index_name(path: Path) -> str:

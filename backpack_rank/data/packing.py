@@ -86,6 +86,14 @@ class PackedBatch:
         lengths = offsets[1:] - offsets[:-1]
         return PackedBatch(self.input_ids[kept], positions, text_ids, offsets.int(), int(lengths.max()))
 
+    def texts(self) -> list[PackedBatch]:
+        """Each text as a batch of its own."""
+        parts = zip(self.input_ids.split(self.lengths), self.position_ids.split(self.lengths), strict=True)
+        return [
+            PackedBatch(ids, positions, torch.zeros_like(ids), self.offsets.new_tensor([0, len(ids)]), len(ids))
+            for ids, positions in parts
+        ]
+
     def padding_mask(self) -> Tensor:
         """True where a text has a token. [B, max_length]"""
         lengths = (self.offsets[1:] - self.offsets[:-1]).long()

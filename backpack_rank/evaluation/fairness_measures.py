@@ -9,7 +9,9 @@ from functools import cached_property
 from ir_measures import Measure
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
+from backpack_rank.checks import one_of
 from backpack_rank.data.collection import DocumentStore, Run
+from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.magnitudes import (
     MAGNITUDES,
@@ -59,6 +61,8 @@ class FairnessMeasures:
         fairr_cutoffs: t of FaiRR and NFaiRR; None: ``cutoffs``.
         threshold: a document with at most this many words of all groups together is neutral.
         background_depth: number of documents at the head of a background list that NFaiRR's ideal is made of.
+        ties: order of equal scores of the runs that they are taken of, one of
+            :data:`~backpack_rank.data.run_order.TIES`.
         extra: further measures by name, such as ``RaB(tc,male)@100``.
     """
 
@@ -72,6 +76,7 @@ class FairnessMeasures:
     fairr_cutoffs: Sequence[int] | None = None
     threshold: int = 1
     background_depth: int = 200
+    ties: str = "trec_eval"
     extra: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -79,6 +84,7 @@ class FairnessMeasures:
         _check_cutoffs(self._fairr_cutoffs)
         _check_choices("families", self.families, FAMILIES)
         _check_choices("kinds", self.kinds, MAGNITUDES)
+        one_of("bias.ties", self.ties, TIES)
         if self.tokenizer not in TOKENIZERS:
             raise ValueError(f"unknown tokenizer {self.tokenizer!r}; choose from {', '.join(TOKENIZERS)}")
         if self.threshold < 0 or self.background_depth < 1:

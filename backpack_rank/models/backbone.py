@@ -1,14 +1,18 @@
 """Reading texts with any backbone of transformers: hidden states of a packed row, and where a text is pooled.
 
 Backbones whose attention knows packed rows (:mod:`backpack_rank.models.attention`) read them as they are; all others
-read a padded batch with their own attention, and the padding is dropped from what they give.
+read a padded batch with their own attention, and the padding is dropped from what they give. Some of these do not keep
+padding out (FNet mixes all positions, ConvBERT's convolutions run over it): they are found out, and read text by text.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
@@ -16,8 +20,9 @@ from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.models.attention import BACKEND, packed_hidden, use_fast_gelu
 from backpack_rank.models.configuration import BackboneConfig
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
-from backpack_rank.models.utils import input_embeddings
+from backpack_rank.models.utils import eval_mode, input_embeddings
 
+log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     Mixin = PreTrainedModel
 else:
@@ -70,12 +75,56 @@ class BackboneMixin(Mixin):
         """Row index of the token that each text is read at: the first of encoders, the last of decoders. [B]"""
         return batch.offsets[:-1].long() if self.config.pooling == "first" else batch.last_positions
 
+    def reads_one_by_one(self) -> bool:
+        """Whether texts are read without others beside them; found out once, by reading two.
+
+        Raises:
+            ValueError: the backbone cannot be read from token ids alone.
+        """
+        if self._one_by_one is None:
+            self._one_by_one = not supports_packing(self.config) and self._needs_texts_alone()
+        return self._one_by_one
+
+    _one_by_one: bool | None = None
+
+    def _needs_texts_alone(self) -> bool:
+        name, vocabulary = self.config.backbone_config.model_type, self.config.vocab_size
+        ids = [token for token in range(min(vocabulary, self.config.n_positions, 24)) if token != self._padding]
+        try:
+            found = depends_on_others(
+                lambda batch: self._together(batch, None), self.backbone, ids[: len(ids) // 3], ids
+            )
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"a backbone of type {name!r} does not read texts of any length from their token ids alone "
+                f"({type(error).__name__}: {error}); give another model"
+            ) from error
+        if found:
+            log.warning(
+                "what a backbone of type %r makes of a text depends on longer texts beside it, so texts are read one "
+                "by one, which is slow",
+                name,
+            )
+        return found
+
+    @property
+    def _padding(self) -> int:
+        own = self.config.text_config.pad_token_id
+        return 0 if own is None else own
+
     def _padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
+        if not self.reads_one_by_one() or len(batch) == 1:
+            return self._together(batch, types)
+        parts = [None] * len(batch) if types is None else types.split(batch.lengths)
+        return torch.cat([self._together(*one) for one in zip(batch.texts(), parts, strict=True)])
+
+    def _together(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
         mask = batch.padding_mask()
         options: dict[str, Any] = {} if types is None else {"token_type_ids": batch.pad(types)}
         if self.config.pooling == "last" and _takes(self.backbone, "use_cache"):
             options["use_cache"] = False
-        output = self.backbone(input_ids=batch.pad(batch.input_ids), attention_mask=mask.long(), **options)
+        ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
+        output = self.backbone(input_ids=ids, attention_mask=mask.long(), **options)
         return output.last_hidden_state[mask]
 
 
@@ -113,6 +162,25 @@ def check_embeddings(backbone: nn.Module, name: str) -> nn.Embedding:
             "senses start from them, so a text model with a table of word embeddings is needed"
         )
     return found
+
+
+@torch.no_grad()
+def depends_on_others(
+    read: Callable[[PackedBatch], Tensor], model: nn.Module, short: Sequence[int], long: Sequence[int]
+) -> bool:
+    """Whether a model makes something else of a text, beyond rounding, beside a longer one.
+
+    Args:
+        read: what the model makes of a batch, of the first text first.
+        model: switched to inference meanwhile.
+        short, long: token ids of two texts of different lengths.
+    """
+    device = next(model.parameters()).device
+    with eval_mode(model), torch.autocast(device.type, enabled=False):
+        alone = read(PackedBatch.from_sequences([short]).to(device))
+        beside = read(PackedBatch.from_sequences([short, long]).to(device))[: len(alone)]
+    rounding = max(1e-4, 16 * torch.finfo(alone.dtype).eps)
+    return bool((alone - beside).abs().max() > rounding * alone.abs().max())
 
 
 def supports_packing(config: BackboneConfig) -> bool:

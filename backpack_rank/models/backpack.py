@@ -332,7 +332,7 @@ class BackpackLMHeadModel(BackpackPreTrainedModel):
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
-        if config.pooling != "last":
+        if not config.reads_left_to_right:
             name = config.backbone_config.model_type
             raise ValueError(f"a backbone of type {name!r} reads in both directions, so it is no language model")
         self.backpack = BackpackModel(config)

@@ -21,6 +21,8 @@ _OFFSET_POSITIONS = (
     "data2vec-text",
     "roberta-prelayernorm",
 )
+# Their tokens see those behind them, although they are listed among the language models.
+_BOTH_WAYS = ("bert-generation", "cpmant", "xlnet")
 _UNLIMITED = 1_000_000
 
 
@@ -60,6 +62,14 @@ class BackboneConfig(PreTrainedConfig):
     def text_config(self) -> Any:
         """The part of the backbone's configuration that concerns text."""
         return self.backbone_config.get_text_config()
+
+    @property
+    def reads_left_to_right(self) -> bool:
+        """Whether no token sees those behind it, which a language model needs."""
+        own = self.text_config
+        listed = own.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and own.model_type not in _BOTH_WAYS
+        encoder = own.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        return self.pooling == "last" and ((listed and not encoder) or bool(getattr(own, "is_decoder", False)))
 
     @property
     def hidden_size(self) -> int:

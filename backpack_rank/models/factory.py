@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, Pre
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
 from backpack_rank.files import RANKER, atomic_path, hub_or_folder, read_text
+from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
@@ -112,13 +113,13 @@ def backpack_on_backbone(
 
     Raises:
         ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word embeddings, has an
-            encoder and a decoder, or ``senses`` does not divide its hidden size.
+            encoder and a decoder, cannot be read from token ids alone, or ``senses`` does not divide its hidden size.
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     config = BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **options)
     ranker = BackpackForRanking(config)
-    _take_weights(ranker.backpack.backbone, backbone)
+    _take_weights(ranker.backpack, backbone)
     cast_parameters(ranker.backpack.backbone, dtype)
     return ranker.train()
 
@@ -139,7 +140,7 @@ def cross_encoder(
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
-    _take_weights(ranker.backbone, backbone)
+    _take_weights(ranker, backbone)
     cast_parameters(ranker.backbone, dtype)
     return ranker.train()
 
@@ -161,7 +162,7 @@ def dual_encoder(
     # Decoders may have no separator, but the model has to find the end of a query.
     options["separator_id"] = PairTokenizer(tokenizer, 0).separator_id
     ranker = DualEncoderForRanking(DualEncoderConfig(**options))
-    _take_weights(ranker.backbone, backbone)
+    _take_weights(ranker, backbone)
     cast_parameters(ranker.backbone, dtype)
     return ranker.train()
 
@@ -271,6 +272,9 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
             "model.ranker.name"
         )
     ranker = classes[names[0]].from_pretrained(str(folder))
+    network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
+    if isinstance(network, BackboneMixin):
+        network.reads_one_by_one()  # now, in fp32, where a difference is told from rounding
     tokenizer = load_tokenizer(folder)
     return ranker, make_pair_tokenizer(tokenizer, ranker, config.get("max_pair_length", ranker.config.n_positions))
 
@@ -328,9 +332,10 @@ def _backbone(
     return backbone, options
 
 
-def _take_weights(own: PreTrainedModel, pretrained: PreTrainedModel) -> None:
+def _take_weights(network: BackboneMixin, pretrained: PreTrainedModel) -> None:
     weights = {key: value for key, value in pretrained.state_dict().items() if not key.startswith("pooler.")}
-    own.load_state_dict(weights)
+    network.backbone.load_state_dict(weights)
+    network.reads_one_by_one()  # now, so that a backbone that cannot be read is refused before it is trained
 
 
 def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:

@@ -18,6 +18,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.backbone import depends_on_others
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
@@ -95,7 +96,11 @@ class TemplatePairTokenizer(PairTokenizer):
 
 
 class SequenceClassifierForRanking(Ranker):
-    """A classifier with one label; its logit is the score. It is measured and turned here, not trained."""
+    """A classifier with one label; its logit is the score. It is measured and turned here, not trained.
+
+    Attributes:
+        one_by_one: texts are read without others beside them, because their scores depend on these.
+    """
 
     # Whatever the classifier inside supports; this class adds no attention.
     _supports_sdpa = True
@@ -113,6 +118,7 @@ class SequenceClassifierForRanking(Ranker):
         names = pair_tokenizer.tokenizer.model_input_names
         self._separator = pair_tokenizer.middle[0] if "token_type_ids" in names and pair_tokenizer.middle else None
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
+        self.one_by_one = False
 
     @property
     def label(self) -> str:
@@ -139,6 +145,8 @@ class SequenceClassifierForRanking(Ranker):
     ) -> RankerOutput:
         """The classifier's raw logits [B]; ``token_shift`` moves its word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
+        if len(batch) > 1 and self.one_by_one:
+            return RankerOutput(torch.cat([self(text, token_shift=token_shift).scores for text in batch.texts()]))
         mask = batch.padding_mask()
         ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
@@ -172,6 +180,8 @@ def load_classifier(
     pair_tokenizer = TemplatePairTokenizer.of(tokenizer, min(tokenizer.model_max_length, positions))
     ranker = SequenceClassifierForRanking(model, pair_tokenizer)
     _check_types(ranker, pair_tokenizer)
+    texts = pair_tokenizer.pairs("which tools", ["a saw", "a saw and a hammer, a plane, a file, a chisel and a vice"])
+    ranker.one_by_one = depends_on_others(lambda batch: ranker(batch).scores, ranker, *map(np.ndarray.tolist, texts))
     return ranker, pair_tokenizer
 
 

@@ -22,25 +22,28 @@ both texts give both networks the same vector at the same position. Nothing else
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from backpack_rank.attributes.word_classes import WordClasses
+from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.utils import eval_mode, input_embeddings
-from backpack_rank.models.word_boundaries import WordBoundaries
+from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
 SCOPES = ("senses", "weights", "both")
 """Where tokens are moved: in the sense network, in the contextual network that gives the weights, or in both."""
+_AROUND = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)
 _CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
 
 
@@ -54,6 +57,8 @@ class TokenClasses:
         boundaries: tells words from pieces of words.
         several_tokens: words of the lexicon that are no single token in any variant: they are left as they are.
         unpaired: words with a token but without a partner of the same case and spacing: left as they are too.
+        behind_space_alone: words that move behind a space and not behind other signs ('"she'), where the tokenizer has
+            several tokens for them, or one without a partner.
     """
 
     names: tuple[str, ...]
@@ -61,35 +66,48 @@ class TokenClasses:
     boundaries: WordBoundaries
     several_tokens: tuple[str, ...] = ()
     unpaired: tuple[str, ...] = ()
+    behind_space_alone: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> TokenClasses:
-        """One-token variants of the words of each class: with and without leading space, lower, Capitalised, UPPER.
+        """All tokens that are a word of a class, lower, Capitalised or UPPER, told apart by what else they hold.
+
+        They are looked for in the vocabulary: many tokenizers put a space in front of every text, so no text that is a
+        word alone has the token that the word has behind a bracket. Most tokens hold a leading space or nothing else,
+        some a sign ('"she').
 
         Raises:
             ValueError: no class has two words that are one token each in the same variant.
         """
-        found: dict[tuple[int, ...], str] = {}
-        used: set[int] = set()
-        known: set[str] = set()
-        for word_class in words.classes:
-            for space in (" ", ""):
-                for case in _CASES:
-                    single = {word: _one_token(tokenizer, space + case(word)) for word in word_class.words}
-                    known |= {word for word, token in single.items() if token is not None}
-                    ids = tuple(sorted({token for token in single.values() if token is not None} - used))
-                    if len(ids) > 1:
-                        used |= set(ids)
-                        found[ids] = f"{word_class.name}: {space}{case(word_class.words[0])}"
-        if not found:
+        texts, forms = piece_texts(tokenizer), _forms(tokenizer, words)
+        variants: dict[_Variant, dict[int, str]] = defaultdict(dict)
+        for token, text in enumerate(texts):
+            before, core, behind = _parted(text)
+            if core and core in forms:
+                index, case, word = forms[core]
+                variants[_Variant(index, before != " ", before, behind, case)][token] = word
+        paired = {variant: own for variant, own in sorted(variants.items()) if len(set(own.values())) > 1}
+        if not paired:
             raise ValueError(
                 f"word classes {words.name!r}: the tokenizer has no two words of a class as single tokens, "
                 f"for example {words.classes[0].words[:4]}; nothing could be moved"
             )
-        every = [word for word_class in words.classes for word in word_class.words]
-        several = tuple(word for word in every if word not in known)
-        unpaired = tuple(word for word in every if word in known and not _variants(tokenizer, word) & used)
-        return cls(tuple(found.values()), tuple(found), WordBoundaries.of(tokenizer), several, unpaired)
+        word_of = {token: word for own in paired.values() for token, word in own.items()}
+        known, moved = {word for own in variants.values() for word in own.values()}, set(word_of.values())
+        # "fiancé" is "fiance" where accents are taken off.
+        read_as = {word: forms[_normal(tokenizer, word)][2] for one in words.classes for word in one.words}
+
+        def moves(before: str, word: str) -> bool:
+            return word_of.get(_last(tokenizer, before + word)) == read_as[word]
+
+        return cls(
+            names=tuple(variant.name(words.classes[variant.place]) for variant in paired),
+            members=tuple(map(tuple, paired.values())),
+            boundaries=WordBoundaries.of_texts(texts),
+            several_tokens=tuple(word for word, own in read_as.items() if own not in known),
+            unpaired=tuple(word for word, own in read_as.items() if own in known - moved),
+            behind_space_alone=tuple(word for word in read_as if moves("a ", word) and not moves('"', word)),
+        )
 
     @cached_property
     def key(self) -> str:
@@ -158,6 +176,12 @@ class TokenShift:
         whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
         return self._moved(vectors, ids, whole, self.embedding_means)
 
+    def values(self, table: Tensor, ids: Tensor) -> Tensor:
+        """Numbers of token ids [...] from a table of one for each, moved as the embeddings are (a word's IDF). [...]"""
+        means = torch.stack([table[list(members)].mean() for members in self.classes.members])
+        whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
+        return self._moved(table[ids][..., None], ids, whole, means[:, None]).squeeze(-1)
+
     def hidden(self, hidden: Tensor, ids: Tensor, whole: Tensor | None) -> Tensor:
         """h(x) [..., f] of token ids [...]; ``whole`` says which are words by themselves, None: all."""
         if self.hidden_means is None:
@@ -210,14 +234,15 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
     embeddings = input_embeddings(ranker)
     if not isinstance(embeddings, nn.Embedding):
         raise TypeError(f"{name} has no word vectors that could be moved, so it takes alpha=1 alone")
-    table = embeddings.weight
+    device = embeddings.weight.device
     read = hidden = None
     if scope in ("weights", "both"):
-        read = _class_means(classes, lambda ids: table[ids], table.device)
+        # What the module gives, which may be its matrix times a number; past hooks, which concern tokens in their text.
+        read = _class_means(classes, embeddings.forward, device)
     if scope in ("senses", "both"):
         network: Any = ranker.backpack
         with eval_mode(ranker):  # the mean of a class is no place for dropout
-            hidden = _class_means(classes, network.token_hidden, table.device)
+            hidden = _class_means(classes, network.token_hidden, device)
     return TokenShift(classes, scope, alpha, read, hidden)
 
 
@@ -243,12 +268,42 @@ def _class_means(classes: TokenClasses, vectors_of: Callable[[Tensor], Tensor], 
     return torch.stack([vectors_of(torch.tensor(ids, device=device)).mean(dim=0) for ids in classes.members])
 
 
-def _one_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
-    """The token of a text, or None when it is several or unknown."""
+class _Variant(NamedTuple):
+    """What tokens of a class have in common: all but the word. Sorts as classes stand, words behind a space first."""
+
+    place: int
+    elsewhere: bool
+    before: str
+    behind: str
+    case: int
+
+    def name(self, word_class: WordClass) -> str:
+        return f"{word_class.name}: {self.before}{_CASES[self.case](word_class.words[0])}{self.behind}"
+
+
+def _forms(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> dict[str, tuple[int, int, str]]:
+    """Class, case and word of each form of the words of the classes; the first has a form that two words share."""
+    found: dict[str, tuple[int, int, str]] = {}
+    for index, word_class in enumerate(words.classes):
+        for word in word_class.words:
+            for case, change in enumerate(_CASES):
+                found.setdefault(_normal(tokenizer, change(word)), (index, case, word))
+    return found
+
+
+def _normal(tokenizer: PreTrainedTokenizerBase, word: str) -> str:
+    """A word as it stands in the vocabulary: some tokenizers lower texts or take accents off."""
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    return _parted(word if normalizer is None else normalizer.normalize_str(word))[1]
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    """The signs before a text, the text without the signs around it, and those behind it."""
+    before, core, behind = _AROUND.fullmatch(text).groups()  # type: ignore[union-attr]  # it matches every text
+    return before, core, behind
+
+
+def _last(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
+    """The last token of a text, -1 of one without any."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None
-
-
-def _variants(tokenizer: PreTrainedTokenizerBase, word: str) -> set[int]:
-    texts = (space + case(word) for space in (" ", "") for case in _CASES)
-    return {token for text in texts if (token := _one_token(tokenizer, text)) is not None}
+    return ids[-1] if ids else -1

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+# What vocabularies begin the pieces of a new word with, or go on with a word by, or end a word with. Slow tokenizers
+# cannot be asked which of them they use.
 _SPACES = ("Ġ", "▁")
-_PIECE = "##"
+_CONTINUED = "##"
+_END = "</w>"
+
+
+def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The text of every token id as it stands behind a word, "" of special tokens.
+
+    " she" begins a new word, "ets" goes on with the one before it, "she " (of vocabularies that mark the ends of words)
+    goes on with it and ends it.
+    """
+    pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
+    space, continued, end = _marks(tokenizer, pieces)
+    decoded = _decoded(tokenizer, len(pieces)) if space or end else pieces
+    texts = []
+    for piece, text in zip(pieces, decoded, strict=True):
+        if continued and piece.startswith(continued):
+            texts.append(piece.removeprefix(continued))
+        elif space:
+            texts.append(" " + text.removeprefix(space).lstrip(" ") if piece.startswith(space) else text)
+        elif end:
+            texts.append(text.removesuffix(end).rstrip(" ") + " " * piece.endswith(end))
+        else:
+            texts.append(" " + piece)
+    special = set(tokenizer.all_special_ids)
+    return ["" if index in special else text for index, text in enumerate(texts)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +56,13 @@ class WordBoundaries:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> WordBoundaries:
-        """Read off the vocabulary: leading spaces (byte-level BPE, SentencePiece), "##" (WordPiece), or whole words."""
-        pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-        special = set(tokenizer.all_special_ids)
-        spaced = any(piece.startswith(_SPACES) for piece in pieces)
-        continues, inside = [], []
-        for index, piece in enumerate(pieces):
-            text = "" if index in special else str(tokenizer.decode([index])) if spaced else piece
-            starts = piece.startswith(_SPACES)
-            continues.append(not starts and text[:1].isalnum() if spaced else piece.startswith(_PIECE))
-            inside.append(text[-1:].isalnum())
+        """Read off the vocabulary."""
+        return cls.of_texts(piece_texts(tokenizer))
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str]) -> WordBoundaries:
+        """From what :func:`piece_texts` gives."""
+        continues, inside = ([text[place].isalnum() for text in texts] for place in (slice(1), slice(-1, None)))
         return cls(torch.tensor(continues), torch.tensor(inside))
 
     def whole_words(self, ids: Tensor) -> Tensor:
@@ -78,28 +103,29 @@ class MergedEmbeddings(nn.Module):
         known = len(boundaries.continues)
         self.continues[:known], self.ends_inside_word[:known] = boundaries.continues, boundaries.ends_inside_word
 
-    def means(self, table: Tensor) -> Tensor:
-        """Mean embedding of each class. [vocabulary, e] -> [C, e]"""
+    def means(self, embeddings: Callable[[Tensor], Tensor]) -> Tensor:
+        """Mean embedding of each class. [C, e]"""
         members = (self.class_of >= 0).nonzero().squeeze(-1)
         classes = self.class_of[members].long()
-        sums = table.new_zeros((int(classes.max()) + 1, table.shape[-1])).index_add(0, classes, table[members])
+        vectors = embeddings(members)
+        sums = vectors.new_zeros((int(classes.max()) + 1, vectors.shape[-1])).index_add(0, classes, vectors)
         return sums / classes.bincount()[:, None]
 
-    def forward(self, vectors: Tensor, ids: Tensor, table: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor, ids: Tensor, embeddings: Callable[[Tensor], Tensor]) -> Tensor:
         """Embeddings [..., e] of token ids [...], with those of whole words of a class replaced.
 
         Args:
-            table: the embedding matrix. [vocabulary, e]
+            embeddings: gives the embeddings of token ids. [M] -> [M, e]
         """
         whole = WordBoundaries(self.continues, self.ends_inside_word).whole_words(ids.flatten()).view_as(ids)
         classes = self.class_of[ids].long()
-        means = self.means(table).to(vectors.dtype)
+        means = self.means(embeddings).to(vectors.dtype)
         return torch.where((whole & (classes >= 0))[..., None], means[classes.clamp(min=0)], vectors)
 
     def replace(self, embeddings: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """As a forward hook of the embeddings, whose module is the backbone's own."""
         assert isinstance(embeddings, nn.Embedding)
-        return self(output, inputs[0], embeddings.weight)
+        return self(output, inputs[0], embeddings.forward)  # past this hook
 
 
 def _on(table: Tensor, size: int, ids: Tensor) -> Tensor:
@@ -107,3 +133,34 @@ def _on(table: Tensor, size: int, ids: Tensor) -> Tensor:
     if size > len(table):
         table = torch.cat([table, table.new_zeros(size - len(table))])
     return table.to(ids.device)[ids]
+
+
+def _marks(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> tuple[str, str, str]:
+    """What a piece of a new word begins with, what one that goes on begins with, and what the last of a word ends with.
+
+    Each is "" where the vocabulary has no such mark. A single piece proves nothing: "Ġ" and "▁" are also letters.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        continued = getattr(backend.model, "continuing_subword_prefix", None) or ""
+        return _space_between_words(backend), continued, getattr(backend.model, "end_of_word_suffix", None) or ""
+    counts = Counter(mark for piece in pieces for mark in (*_SPACES, _CONTINUED) if piece.startswith(mark))
+    counts.update(_END for piece in pieces if piece.endswith(_END))
+    most = counts.most_common(1)[0][0] if counts else ""
+    return most * (most in _SPACES), most * (most == _CONTINUED), most * (most == _END)
+
+
+def _space_between_words(backend: Tokenizer) -> str:
+    """What the model of a tokenizer sees of the space between two words, "" where it sees none."""
+    text = "1 2" if backend.normalizer is None else backend.normalizer.normalize_str("1 2")
+    if backend.pre_tokenizer is not None:
+        text = "".join(part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+    return text.partition("1")[2].rpartition("2")[0]
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, count: int) -> list[str]:
+    """The text of each token id by itself."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return backend.decode_batch([[index] for index in range(count)], skip_special_tokens=False)
+    return [str(tokenizer.decode([index])) for index in range(count)]

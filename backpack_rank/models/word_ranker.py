@@ -121,7 +121,8 @@ class InteractionForRanking(Ranker):
         """Scores [B] from the interaction of query words with document words; ``token_shift`` moves word vectors."""
         self.refuse_senses(sense_weights, return_senses)
         query, document = self.sides(batch, token_shift)
-        return RankerOutput(self.interaction(*query.padded(), *document.padded(), query.ids(), document.ids()))
+        ids = query.ids(), document.ids()
+        return RankerOutput(self.interaction(*query.padded(), *document.padded(), *ids, token_shift))
 
     def count(self, texts: Iterable[str], pair_tokenizer: WordPairTokenizer) -> None:
         """Count a collection's documents, for interactions that weigh words by their IDF; others read nothing.

@@ -13,6 +13,7 @@ from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from backpack_rank.files import DiskFullError, no_space
+from backpack_rank.progress import printable
 
 log = logging.getLogger(__name__)
 TRACEBACK = "HYDRA_FULL_ERROR"
@@ -45,6 +46,24 @@ def run_safely(job: Callable[[], object]) -> bool:
     return True
 
 
+class PrintableLines(logging.Formatter):
+    """Lines of another formatter, with what documents, ids and names of files have of escape sequences written out."""
+
+    def __init__(self, formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self._formatter = formatter or logging.Formatter()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(self._formatter.format(record))
+
+
+def printable_log() -> None:
+    """Let no handler of the log, nor what stands in where there is none, write escape sequences."""
+    for handler in (logging.lastResort, *logging.getLogger().handlers):
+        if handler is not None and not isinstance(handler.formatter, PrintableLines):
+            handler.setFormatter(PrintableLines(handler.formatter))
+
+
 def errors_to_stderr() -> None:
     """Let the log's errors go to standard error; Hydra's console handler writes everything to standard output."""
     root = logging.getLogger()
@@ -57,9 +76,9 @@ def errors_to_stderr() -> None:
             root.addHandler(errors)
 
 
-def composition_sentence(error: BaseException, script: str) -> str:
-    """What Hydra says of options that it cannot put together, in one sentence."""
-    if isinstance(error, OmegaConfBaseException):
+def composition_sentence(error: BaseException, script: str = "") -> str:
+    """What Hydra says of options that it cannot put together, or of a folder it cannot write to, in one sentence."""
+    if isinstance(error, OmegaConfBaseException | OSError):
         return _sentence(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else type(error).__name__

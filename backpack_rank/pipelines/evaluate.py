@@ -13,11 +13,13 @@ from pathlib import Path
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rank_llm import read_requests, reordered, write_requests
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
+from backpack_rank.listwise.rewritten import RewrittenLists
 from backpack_rank.pipelines.alpha import choose_alpha
 from backpack_rank.pipelines.certificate import certify
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
@@ -34,6 +36,7 @@ from backpack_rank.pipelines.report import (
 )
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import AUTO, EvaluationSettings, slugify
+from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import distinct_labels, print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
 from backpack_rank.reporting.report_tables import print_report
@@ -41,6 +44,7 @@ from backpack_rank.reporting.run_metadata import write_submission
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import AggregatedRuns, FirstStageOrder, RecalibratedRun, Reranker, SavedRun
 from backpack_rank.senses.policies import check_alpha
+from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +124,8 @@ def _check_options(settings: EvaluationSettings) -> None:
     """Refuse what would be ignored."""
     if settings.alpha != AUTO and settings.budget is not None:
         raise ValueError(f"budget={settings.budget} is for alpha=auto: add it, or leave out the budget")
-    if settings.aggregator is not None and (settings.runs is None or len(settings.runs) < 2):
+    of_renditions = settings.listwise is not None and settings.alpha == 0
+    if settings.aggregator is not None and not of_renditions and (settings.runs is None or len(settings.runs) < 2):
         given = None if settings.runs is None else list(settings.runs)
         raise ValueError(f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}")
     depth = settings.aggregate_depth
@@ -138,12 +143,21 @@ def _check_options(settings: EvaluationSettings) -> None:
 
 def check_listwise(settings: EvaluationSettings) -> None:
     """Refuse options that act on nothing beside ``listwise=...``."""
-    if settings.alpha != 1:
-        raise ValueError(f"alpha={settings.alpha} turns the senses of a Backpack; listwise=... has none: leave it out")
+    if settings.alpha != 1 and not isinstance(settings.policy, MeanOfRenditions):
+        raise ValueError(
+            f"alpha={settings.alpha} turns the senses of a Backpack; listwise=... has none: leave it out, or take "
+            "policy=renditions, which averages orders"
+        )
+    if settings.alpha not in (0, 1):
+        raise ValueError(
+            f"alpha={settings.alpha}: orders are averaged in full or not at all, so listwise=... takes 0 or 1"
+        )
+    if settings.certificate:
+        raise ValueError("certificate=true is about scores, and listwise=... gives orders: leave one of them out")
     beside = {
         "run": settings.runs,
         "variants": settings.variants,
-        "aggregate": settings.aggregator,
+        "aggregate": None if settings.alpha == 0 else settings.aggregator,
         "recalibrate.run": settings.recalibration,
         **dict.fromkeys([] if settings.explain is None else settings.explain.options, True),
     }
@@ -188,7 +202,12 @@ def _rank_by_listwise(settings: EvaluationSettings, folder: Path) -> _Evaluated:
     metrics = settings.metrics(dataset)
     # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
     data = load_evaluation_data(dataset, settings.attribute, metrics.fairness.lexicon, swap=False)
-    reranker = listwise.reranker(RankerFactory().build(listwise), folder)
+    ranker = RankerFactory().build(listwise)
+    if settings.alpha == 0:
+        assert isinstance(settings.policy, MeanOfRenditions)  # check_listwise
+        policy, aggregator = settings.policy, settings.aggregator or Borda()
+        ranker = RewrittenLists(ranker, policy.rewritings, policy.name, aggregator)
+    reranker = listwise.reranker(ranker, folder)
     systems = [rank_all(one, data) for one in (FirstStageOrder(data.stage), reranker)]
     if dataset.requests is not None:
         requests = read_requests(Path(dataset.requests).expanduser())
@@ -294,6 +313,8 @@ def notes_on(reranker: PointwiseReranker, checkpoint: Path | str) -> list[str]:
         lines.append(
             f"{sum(map(len, classes.members))} tokens in {len(classes.members)} classes are moved; {left} words of the "
             "classes are not single tokens and stay as they are"
+            + f", {len(classes.behind_space_alone)} move behind a space alone"
+            * bool(classes.behind_space_alone)
         )
     return lines
 
@@ -316,6 +337,7 @@ def write_senses(path: Path, reranker: PointwiseReranker) -> None:
         "moved_tokens": [] if classes is None else list(classes.names),
         "words_without_a_token": [] if classes is None else list(classes.several_tokens),
         "words_without_a_partner": [] if classes is None else list(classes.unpaired),
+        "words_moved_behind_a_space_alone": [] if classes is None else list(classes.behind_space_alone),
     }
     write_text(path, json.dumps(details, indent=2) + "\n")
 
@@ -350,7 +372,7 @@ def _write(settings: EvaluationSettings, folder: Path, found: _Evaluated, quiet:
     if settings.runs is not None:
         print_comparison(tests)
     page = write_evaluation_page(folder, settings, report, found.systems, found.data, tests, found.reranker)
-    print(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}")
+    print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
     return report
 
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.checks import above, finite, flag, fraction, whole
 from backpack_rank.evaluation.alpha_search import parse_budgets
 from backpack_rank.senses.policies import check_alpha
+from backpack_rank.training.sharding import SHARDED, with_sharding
 
 Check = Callable[[str, Any], None]
 LARGEST_SEED = 2**32 - 1
@@ -119,10 +120,28 @@ def check_trainer(options: Mapping[str, Any]) -> None:
             raise ValueError(f"trainer.{name} is not an option here: {instead}")
     quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     try:
-        L.Trainer(**{**options, **quiet, "enable_progress_bar": False})
+        L.Trainer(**{**with_sharding(options), **quiet, "enable_progress_bar": False})
     except (MisconfigurationException, TypeError, ValueError) as error:
         shown = " ".join(f"trainer.{name}={value}" for name, value in options.items())
         raise ValueError(f"Lightning's trainer refuses {shown}: {error}") from error
+
+
+def check_sharding(config: DictConfig) -> None:
+    """Raise ``ValueError`` for what FSDP cannot train: all processes must run the same layers at the same time."""
+    if config.trainer.get("strategy") not in SHARDED:
+        return
+    instead = "use trainer=gpu or trainer=ddp"
+    if "_target_" in (config.get("task") or ()):
+        raise ValueError(
+            f"task=listwise does not train with trainer=fsdp: {instead}, with adapter=lora for a large model"
+        )
+    if config.reconstruct.steps and config.checkpoint is None:
+        raise ValueError(
+            f"reconstruct.steps={config.reconstruct.steps} does not work with trainer=fsdp: give reconstruct.steps=0, "
+            f"or {instead}"
+        )
+    if "senses" in config.specialise:
+        raise ValueError(f"specialise=attribute does not train with trainer=fsdp: {instead}")
 
 
 def _check(config: DictConfig, checks: Mapping[str, Check]) -> None:

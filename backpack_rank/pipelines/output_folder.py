@@ -11,9 +11,10 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from backpack_rank.checks import UsageError
 from backpack_rank.files import UNFINISHED
 from backpack_rank.pipelines import unfinished
-from backpack_rank.pipelines.errors import friendly_errors
+from backpack_rank.pipelines.errors import composition_sentence, friendly_errors
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options
 from backpack_rank.pipelines.unfinished import Unfinished
 
@@ -50,9 +51,13 @@ def new_folder(path: str, command: Command) -> str:
     if command.resumed is not None:
         return str(command.resumed)
     if path not in _made:
-        with friendly_errors():  # here: Hydra would show a traceback
-            _made[path] = _new(path)
-            unfinished.claim(_made[path], command.options, command.multirun)
+        try:
+            with friendly_errors():  # here: Hydra would show a traceback
+                _made[path] = _new(path)
+                unfinished.claim(_made[path], command.options, command.multirun)
+        except OSError as error:  # OmegaConf would keep its words alone
+            error.filename = error.filename or path
+            raise UsageError(composition_sentence(error)) from error
     return _made[path]
 
 

@@ -111,7 +111,8 @@ def write_gaps_by(folder: Path, table: ResultTable, data: EvaluationData) -> Non
 def write_class_counts(folder: Path, reranker: PointwiseReranker, policy: Policy, data: EvaluationData) -> None:
     """``word_classes.csv``: how often each word of the policy's classes stands in the bias set's candidates.
 
-    ``token`` says whether the word is one: ``yes``, ``no`` (several tokens) or ``alone`` (no partner of its kind).
+    ``token`` says whether the word is one: ``yes``, ``no`` (several tokens), ``alone`` (no partner of its kind) or
+    ``spaced`` (behind a space alone).
     """
     if not isinstance(policy, PairedTokens):
         return
@@ -119,13 +120,16 @@ def write_class_counts(folder: Path, reranker: PointwiseReranker, policy: Policy
     ids = dict.fromkeys(doc_id for documents in data.bias_candidates.values() for doc_id in documents)
     counts = count_class_words(data.bias.documents.get_many(ids).values(), words)
     shift = reranker.hook.views[0].token_shift
-    several = set() if shift is None else set(shift.classes.several_tokens)
-    unpaired = set() if shift is None else set(shift.classes.unpaired)
-    lines = [
-        (one.name, word, counts[word], "no" if word in several else "alone" if word in unpaired else "yes")
-        for one in words.classes
-        for word in one.words
-    ]
+    kinds: dict[str, str] = {}
+    if shift is not None:
+        classes = shift.classes
+        for kind, found in (
+            ("no", classes.several_tokens),
+            ("alone", classes.unpaired),
+            ("spaced", classes.behind_space_alone),
+        ):
+            kinds |= dict.fromkeys(found, kind)
+    lines = [(one.name, word, counts[word], kinds.get(word, "yes")) for one in words.classes for word in one.words]
     write_text(folder / "word_classes.csv", csv_text(("class", "word", "count", "token"), lines))
 
 

@@ -14,6 +14,7 @@ from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.rerank_datatrove import score_by_datatrove
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.pipelines.rerank_workers import score_by_processes, score_here
+from backpack_rank.progress import printable
 from backpack_rank.reporting.run_metadata import write_metadata
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 from backpack_rank.reporting.writers import print_table
@@ -41,7 +42,7 @@ def rerank(config: DictConfig) -> Path:
     if settings.action in ("merge", "all"):
         plan = Plan.read(settings.folder)
         for path in merge(plan, lambda path: _describe(plan, path.parent)):
-            print(f"Run: {path}")
+            print(printable(f"Run: {path}"))
     if settings.action in ("plan", "status"):
         print_table(status(Plan.read(settings.folder)))
     return settings.folder
@@ -134,7 +135,7 @@ def _score(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
     elif not score_here(settings, plan, sweep, [settings.shard]):
         log.info("shard %d is scored already, or another process is at it", settings.shard)
     left = open_shards(plan)
-    print(f"{len(plan) - len(left)} of {len(plan)} shards are scored: {plan.folder}")
+    print(printable(f"{len(plan) - len(left)} of {len(plan)} shards are scored: {plan.folder}"))
     return plan
 
 

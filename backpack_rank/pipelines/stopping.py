@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from backpack_rank.files import LAST, UNFINISHED
+from backpack_rank.progress import printable
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
@@ -53,10 +54,10 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
     except (Stopped, KeyboardInterrupt) as stopped:
         number = stopped.number if isinstance(stopped, Stopped) else signal.SIGINT
         wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a progress bar
-        line = f"{wipe}{_NAMES[signal.Signals(number)]}: {_kept(script, program, arguments)}"
+        line = f"{_NAMES[signal.Signals(number)]}: {_kept(script, program, arguments)}"
         with suppress(OSError):
             if int(os.environ.get("LOCAL_RANK") or 0) == 0:  # of several processes the first one says it
-                print(line, file=sys.stderr, flush=True)
+                print(wipe + printable(line), file=sys.stderr, flush=True)
         raise SystemExit(128 + number) from None
     finally:
         for number, handler in before.items():

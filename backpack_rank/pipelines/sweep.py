@@ -17,6 +17,7 @@ from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.output_folder import link_latest
 from backpack_rank.pipelines.sweep_page import write_sweep_page
+from backpack_rank.progress import printable
 from backpack_rank.reporting.measure_files import read_per_query
 from backpack_rank.reporting.sweep import (
     MEASURES_FILE,
@@ -48,7 +49,7 @@ class SweepReport(Callback):
             if next(folder.rglob(MEASURES_FILE), None) is not None:
                 sweep = with_tests(collect_sweep(folder), folder)
                 write_sweep_report(folder, sweep=sweep)
-                print(f"Report: {write_sweep_page(folder, sweep)}")
+                print(printable(f"Report: {write_sweep_page(folder, sweep)}"))
         if self._failed:
             log.error("%d of %d jobs failed; what they said is above and in their folders", self._failed, self._jobs)
             raise SystemExit(2)

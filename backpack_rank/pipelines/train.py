@@ -30,6 +30,7 @@ from backpack_rank.training.checkpoints import Patience, newest_checkpoint
 from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule
+from backpack_rank.training.sharding import whole_afterwards
 from backpack_rank.training.teachers import StudentData, prepare_teacher
 from backpack_rank.training.trainer import fit, quiet_lightning
 
@@ -90,7 +91,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     teacher, terms = prepare_teacher(source, material)
     if start is None and settings.checkpoint is None:
         beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
-        pretrain(settings, ranker, pair_tokenizer, collection, folder)
+        ranker = pretrain(settings, ranker, pair_tokenizer, collection, folder)
     terms += _specialised(settings, folder, ranker, pair_tokenizer, terms)
     data = RankingData(
         lists,
@@ -133,11 +134,11 @@ def pretrain(
     pair_tokenizer: PairTokenizer,
     collection: Collection,
     folder: Path,
-) -> None:
-    """Next-token prediction on the collection's text, when the configuration has epochs for it."""
+) -> Ranker:
+    """Next-token prediction on the collection's text, when the configuration has epochs for it; gives the ranker."""
     pretraining = settings.pretraining
     if pretraining.epochs == 0:
-        return
+        return ranker
     sequences = pretraining.sequences(texts_of(collection), pair_tokenizer)
     module = LanguageModelModule(ranker, OptimizerConfig(pretraining.learning_rate, settings.trainer.weight_decay))
     options: dict[str, Any] = {"max_epochs": pretraining.epochs}
@@ -145,9 +146,10 @@ def pretrain(
         options["strategy"] = "ddp_find_unused_parameters_true"  # the ranking head takes no part
     trainer = settings.trainer.warm_up_trainer(folder, **options)
     log.info("pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel())
-    with quiet_lightning():
+    with quiet_lightning(), whole_afterwards(trainer, module):
         trainer.fit(module, pretraining.loader(sequences, settings.seed))
     log.info("pretraining: next-token loss %.3f", trainer.callback_metrics["warmup/loss"].item())
+    return module.ranker
 
 
 def _specialised(

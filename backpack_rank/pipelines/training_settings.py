@@ -20,7 +20,7 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
 from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
-from backpack_rank.pipelines.option_checks import check_ranking, check_trainer, check_training
+from backpack_rank.pipelines.option_checks import check_ranking, check_sharding, check_trainer, check_training
 from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
 from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
@@ -62,6 +62,7 @@ class TrainingSettings:
         check_training(settings.config)
         check_hardware(settings.trainer.options)
         check_trainer(settings.trainer.options)
+        check_sharding(settings.config)
         return settings
 
     def check_ranking(self) -> None:

@@ -138,7 +138,10 @@ def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfin
     every = _unfinished(roots)
     where = " and ".join(map(str, roots))
     if not every:
-        raise FileNotFoundError(f"resume=true: nothing to resume, nothing below {where} is unfinished")
+        raise FileNotFoundError(
+            f"resume=true: nothing to resume, nothing below {where} is unfinished; leave resume out to begin anew, or "
+            "give the output=FOLDER that the run was begun with"
+        )
     matching = every
     if options or multirun:
         matching = [one for one in every if one.options is not None and one.multirun == multirun]
@@ -147,7 +150,7 @@ def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfin
     if not matching:
         raise FileNotFoundError(
             f"resume=true: nothing to resume with these options; unfinished below {where}: "
-            f"{', '.join(map(str, every[:3]))}. Give resume=FOLDER alone to go on with one of them"
+            f"{', '.join(map(str, every[:3]))}. Give resume=FOLDER alone to go on with one of them, or leave resume out"
         )
     free = [one for one in matching if not one.alive]
     if not free:

@@ -17,7 +17,7 @@ import requests
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.progress import Progress
-from backpack_rank.reranking.scorer import LONG_DOCUMENTS, PLAIN, SHOWN, TextScorer
+from backpack_rank.reranking.scorer import LONG_DOCUMENTS, PLAIN, TextScorer, delay
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 
@@ -75,7 +75,7 @@ class RemoteScorer(TextScorer):
         for row, (query, _) in enumerate(pairs):
             rows.setdefault(query, []).append(row)
         scores = np.empty(len(pairs), dtype=np.float32)
-        with Progress(total=len(pairs), desc=f"scoring by {self.ranker.url}", disable=len(pairs) < SHOWN) as bar:
+        with Progress(total=len(pairs), desc=f"scoring by {self.ranker.url}", delay=delay(len(pairs))) as bar:
             for query, own in rows.items():
                 for start in range(0, len(own), DOCUMENTS):
                     part = own[start : start + DOCUMENTS]

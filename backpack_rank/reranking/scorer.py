@@ -32,7 +32,7 @@ from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
-from backpack_rank.progress import Progress
+from backpack_rank.progress import INTERVAL, Progress
 from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
 from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
@@ -140,16 +140,16 @@ class Scorer(TextScorer):
             raise ValueError(f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}")
         scores = np.empty(len(pairs), dtype=np.float32)
         cut = 0
-        with Progress(total=len(pairs), desc="scoring", unit="pair", disable=len(pairs) < SHOWN) as bar:
+        with Progress(total=len(pairs), desc="scoring", unit="pair", delay=delay(len(pairs))) as bar:
             for start in range(0, len(pairs), ROWS):
                 part = pairs[start : start + ROWS]
                 names = [f"pair {number}" for number in range(start, start + len(part))]
                 chunks = long_documents == "chunks"
                 joined = join_pairs(self.pair_tokenizer, part, chunks=chunks, names=names)
-                parts = self.score_tokens(joined.sequences, view)
+                parts = self.score_tokens(joined.sequences, view, None if chunks else bar)
                 scores[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
                 cut += joined.cut
-                bar.update(len(joined.starts))
+                bar.update(len(joined.starts) if chunks else 0)
         self._warn(cut, len(pairs))
         if (bad := np.flatnonzero(~np.isfinite(scores))).size:
             query, document = pairs[int(bad[0])]
@@ -166,10 +166,16 @@ class Scorer(TextScorer):
         self._warn(joined.cut, len(documents))
         return joined.sequences
 
-    def score_tokens(self, sequences: list[np.ndarray], view: View = PLAIN) -> np.ndarray:
-        """Raw logits of joined texts. [N] float32"""
+    def score_tokens(self, sequences: list[np.ndarray], view: View = PLAIN, bar: Progress | None = None) -> np.ndarray:
+        """Raw logits of joined texts; ``bar`` is told how many, batch by batch. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
-        self._run(self._packed(sequences), lambda rows, batch: _put(scores, rows, self._forward(batch, view).scores))
+
+        def score(rows: np.ndarray, batch: PackedBatch) -> None:
+            _put(scores, rows, self._forward(batch, view).scores)
+            if bar is not None:
+                bar.update(len(rows))
+
+        self._run(self._packed(sequences), score)
         return scores
 
     def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
@@ -286,8 +292,8 @@ class Scorer(TextScorer):
         chunks = PairChunks(pairs, self.pair_tokenizer, self.tokens_per_batch)
         workers = self.settings.workers
         loader = DataLoader(chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker)
-        few = len(pairs) < SHOWN
-        with Progress(total=len(pairs), desc=f"scoring {pairs.collection.name}", unit="doc", disable=few) as bar:
+        desc = f"scoring {pairs.collection.name}"
+        with Progress(total=len(pairs), desc=desc, unit="doc", delay=delay(len(pairs))) as bar:
             for chunk in loader:
                 for rows, batch in chunk:
                     yield rows, batch
@@ -315,6 +321,11 @@ class Scorer(TextScorer):
         if not isinstance(self.ranker, BackpackForRanking):
             raise TypeError(f"{self.ranker.label} has no sense vectors; alpha other than 1 needs a Backpack ranker")
         return self.ranker
+
+
+def delay(pairs: int) -> float:
+    """Seconds until progress is shown: of few pairs only when they take long."""
+    return 0 if pairs >= SHOWN else INTERVAL
 
 
 def checked_documents(documents: Sequence[str]) -> list[str]:

@@ -71,10 +71,15 @@ class MeanOfRenditions(Policy):
         """Whether pairs of this query are averaged."""
         return self.queries == "all" or not self.renditions.canonical(query).moved
 
-    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+    @property
+    def rewritings(self) -> list[Rendition]:
+        """The renditions that are averaged."""
         groups = self.renditions.groups
         chosen: Sequence[int] = range(len(groups)) if self.only is None else [groups.index(self.only)]
-        read = [Rendition(self, group) for group in chosen]
+        return [Rendition(self, group) for group in chosen]
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        read = self.rewritings
         return View(coefficient=alpha), *(View(rewrite=one, coefficient=(1 - alpha) / len(read)) for one in read)
 
 

@@ -102,7 +102,7 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
         return {"embeddings": ranker.backbone, "interaction": ranker.interaction}
     backbone = backbone_of(ranker)
     found = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
-    found |= {f"backbone.layers.{number}": layer for number, layer in enumerate(_layers(backbone))}
+    found |= {f"backbone.layers.{number}": layer for number, layer in enumerate(layers_of(backbone))}
     if isinstance(ranker, BackpackForRanking):
         found |= {"senses": ranker.backpack.sense_network, "weights": ranker.backpack.sense_weight_net}
     return found | ({"head": ranker.head} if hasattr(ranker, "head") else {})
@@ -129,7 +129,7 @@ def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
     )
 
 
-def _layers(backbone: Any) -> Sequence[nn.Module]:
+def layers_of(backbone: Any) -> Sequence[nn.Module]:
     """The backbone's layers: its first list of as many modules as its configuration has layers."""
     number = getattr(backbone.config.get_text_config(), "num_hidden_layers", None)
     for module in backbone.modules():

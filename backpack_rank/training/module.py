@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import lightning as L
 import numpy as np
 import torch
+from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
@@ -20,6 +21,8 @@ from backpack_rank.models.factory import Ranker
 from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss, scatter_lists
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
+WHOLE_DIMENSIONS = "whole_dimensions"
+"""Attribute of a parameter that is shared out among processes: its dimensions before that."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class OptimizerConfig:
             )
         groups = []
         for rate, parameters in self._rates(model):
-            matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
-            others = [parameter for parameter in parameters if parameter.ndim < 2]
+            matrices = [parameter for parameter in parameters if _is_matrix(parameter)]
+            others = [parameter for parameter in parameters if not _is_matrix(parameter)]
             groups += [
                 {"params": matrices, "weight_decay": self.weight_decay, "lr": rate},
                 {"params": others, "weight_decay": 0.0, "lr": rate},
@@ -96,6 +99,10 @@ class OptimizerConfig:
             return max(0.0, (steps - step) / max(1, steps - rising))
 
         return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _is_matrix(parameter: nn.Parameter) -> bool:
+    return getattr(parameter, WHOLE_DIMENSIONS, parameter.ndim) >= 2
 
 
 def seed_epoch(module: L.LightningModule, seed: int, batch_index: int) -> None:
@@ -155,8 +162,17 @@ class RankingModule(L.LightningModule):
 
     def validation_step(self, batch: list[tuple[np.ndarray, PackedBatch]], batch_index: int) -> None:
         """Score a chunk of dev pairs; measures are computed once over all of them."""
-        for rows, texts in batch:
+        for rows, texts in self._as_many_in_each_process(batch):
             self._validated.append((np.asarray(rows), self.ranker(texts).scores.float().cpu().numpy()))
+
+    def _as_many_in_each_process(
+        self, batch: list[tuple[np.ndarray, PackedBatch]]
+    ) -> list[tuple[np.ndarray, PackedBatch]]:
+        """The batch, of FSDP with its last part again until all processes have as many: they gather layers together."""
+        if not isinstance(self.trainer.strategy, FSDPStrategy):
+            return batch
+        most = self.trainer.strategy.reduce(torch.tensor(len(batch), device=self.device), reduce_op="max")
+        return batch + batch[-1:] * (int(most) - len(batch))
 
     def on_validation_epoch_end(self) -> None:
         """nDCG@10 and MRR@10 over the whole dev split, also when its rows are spread over processes."""

@@ -78,7 +78,7 @@ class LanguageModelModule(L.LightningModule):
 
     def __init__(self, ranker: Ranker, optimisation: OptimizerConfig) -> None:
         super().__init__()
-        if not hasattr(ranker, "lm_logits") or getattr(ranker.config, "pooling", "last") != "last":
+        if not hasattr(ranker, "lm_logits") or not getattr(ranker.config, "reads_left_to_right", True):
             raise ValueError(f"this {type(ranker).__name__} predicts no next token: use pretraining.epochs=0")
         self.ranker = ranker
         self.optimisation = optimisation

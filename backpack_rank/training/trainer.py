@@ -30,6 +30,7 @@ from backpack_rank.training.checkpoints import (
     LastEpoch,
     steps_of,
 )
+from backpack_rank.training.sharding import whole_afterwards, with_sharding
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class TrainerSettings:
     def warm_up_trainer(self, folder: Path, **options: Any) -> L.Trainer:
         """A trainer for what comes before the ranking: it logs nothing and keeps no checkpoint."""
         return L.Trainer(
-            **{**self.options, **options},
+            **with_sharding({**self.options, **options}),
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,
@@ -108,7 +109,7 @@ def fit(
     best, last = BestEpoch(folder, monitor), LastEpoch(folder / LAST)
     logger = _logger(settings, folder, start)
     trainer = L.Trainer(
-        **settings.options,
+        **with_sharding(settings.options),
         max_epochs=epochs,
         gradient_clip_val=gradient_clip,
         logger=logger or False,
@@ -120,7 +121,7 @@ def fit(
         log_every_n_steps=10,
         enable_model_summary=False,
     )
-    with quiet_lightning():
+    with quiet_lightning(), whole_afterwards(trainer, module):
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero and best.best_model_path:
         state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]

@@ -155,11 +155,26 @@ def test_a_file_of_classes_may_name_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["religion", "age", "ethnicity"])
-def test_other_attributes_have_renditions(name: str) -> None:
+@pytest.mark.parametrize("relations", RELATIONS)
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_texts_of_other_attributes_have_the_form_of_their_swap(name: str, relations: str, data: st.DataObject) -> None:
     attribute = Attribute.named(name)
-    found = attribute.renditions(wide=True)
+    found, swap = attribute.renditions(relations, wide=True), attribute.swap()
     assert set(attribute.sides) <= set(found.groups)
-    for first, second in attribute.pairs().pairs:
-        text = f"They are {first}"
-        if found.canonical(text).moved:
-            assert found.canonical(text) == found.canonical(attribute.swap()(text).text), second
+    beyond = swap.words - found.words  # of a class that lacks a group
+    words = sorted((attribute.classes(wide=True).words | attribute.lexicon().words) - beyond)
+    text = " ".join(data.draw(st.lists(st.sampled_from([*words, "and", "the"]), max_size=8)))
+    assert found.canonical(swap(text).text) == found.canonical(text)
+    for group in range(len(found.groups)):
+        assert found.canonical(found(text, group)) == found.canonical(text)
+
+
+def test_a_class_that_lacks_a_group_says_so() -> None:
+    found = Attribute.named("ethnicity").renditions()
+    assert found.groups == ("african", "asian", "european", "hispanic")
+    assert found.incomplete == {"africa": ("hispanic",)}
+    assert found("Africa", 2) == "Africa"
+    assert [found("an Asian in Europe", group) for group in range(4)] == [
+        f"an {people} in Europe" for people in ("African", "Asian", "European", "Hispanic")
+    ]

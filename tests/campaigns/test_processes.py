@@ -110,6 +110,35 @@ def test_a_malformed_file(name: str, content: bytes, said: str, tmp_path: Path) 
     ends_well("evaluate", [f"run={tmp_path / run}", *options, *words], tmp_path, said)
 
 
+ESCAPES = "\x1b]0;root\x07\x1b[2J"
+
+
+def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / f"data{ESCAPES}"
+    folder.mkdir()
+    tied = "q1 Q0 d1 1 1.0 t\nq1 Q0 d2 2 1.0 t\n"
+    files = {"c.tsv": "d1\tone\nd2\ttwo\n", "t.tsv": "q1\twhat?\n", "q.txt": "q1 0 d1 1\n"}
+    files |= {"tied.run": tied, "wrong.run": tied + f"q1 Q0 d3{ESCAPES} 3 0.5 t\n"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    data = [option.replace("={folder}", f"='{folder}") + ("'" if "{" in option else "") for option in DATA]
+    for name, said in ("tied.run", "[WARNING] - "), ("wrong.run", r"document 'd3\x1b]0;root\x07\x1b[2J' of query"):
+        options = [f"run='{folder / name}'", *data, f"output='{folder / 'outputs'}'"]
+        own = {"BACKPACK_RANK_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "evaluate.py"), *options],
+            cwd=tmp_path,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        shown = done.stdout + done.stderr
+        assert said in shown
+        assert r"data\x1b]0;root\x07\x1b[2J/" in shown
+        assert not {"\x1b", "\x07"} & set(shown)
+
+
 @pytest.mark.parametrize("damage", ["weights cut", "word embeddings of zeros", "no merges", "configuration cut"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_damaged_ranker(damage: str, kept: bool, tmp_path: Path, ranker: Path) -> None:

@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -55,6 +56,24 @@ def test_duplicates_are_found_across_pieces(tmp_path: Path, monkeypatch: pytest.
     path = _write(tmp_path / "c.tsv", "".join(f"d{index % 40}\tx\n" for index in range(41)))
     with pytest.raises(ValueError, match=re.escape(f"{path}, line 41: document id 'd0' stands twice, first in line 1")):
         len(OffsetStore(path))
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, in which nobody makes folders")
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
+def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", "/sys/kernel/cache")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "system"))
+    (tmp_path / "system").mkdir()
+
+    def read(store: OffsetStore) -> tuple[dict[str, str], dict[str, str]]:
+        return dict(store), store.get_many(list(TEXTS))
+
+    assert read(OffsetStore(_write(tmp_path / name, ROWS))) == (TEXTS, TEXTS)
+    (message,) = caplog.messages
+    assert message.startswith(f"the index of {tmp_path / name} is not kept, because the cache cannot be written: ")
+    assert list((tmp_path / "system").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])

@@ -20,6 +20,7 @@ from backpack_rank.files import LAST, UNFINISHED
 from backpack_rank.pipelines.evaluate import has_results
 from backpack_rank.reporting.sweep import collect_sweep
 
+ELSEWHERE = "output=FOLDER or cache.folder=FOLDER on another disk"
 SWEEP = ["-m", "alpha=1,0.5,0", "policy=uniform", "swap=false"]
 
 
@@ -119,6 +120,19 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(tmp_
     place.run("train.py", *SMALL, "resume=true")
     assert (folder / "ranker" / "model.safetensors").is_file()
     assert not marked(place, "train")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("several", [[], ["-m", "seed=0,1"]])
+def test_a_disk_that_is_full_for_the_first_files_is_one_sentence(tmp_path: Path, several: list[str]) -> None:
+    """The mark finds room, the configuration that Hydra writes does not."""
+    place = Workplace(tmp_path)
+    process = started(place, "train.py", *SMALL, *several, limit=1_500)
+    out, err = process.communicate(timeout=300)
+    (folder,) = marked(place, "train")
+    assert process.returncode == 2
+    assert out == ""
+    assert err == f"{folder} could not be written: File too large; free some space, or give {ELSEWHERE}\n"
 
 
 def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(trained: Workplace, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_checkpoint_folder_without_a_ranker_is_named(trained: Workplace, tmp_p
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-@pytest.mark.parametrize("trainer", ["gpu", "ddp"])
+@pytest.mark.parametrize("trainer", ["gpu", "ddp", "fsdp"])
 def test_a_gpu_trainer_without_a_gpu_is_a_clear_error(tmp_path: Path, trainer: str) -> None:
     with pytest.raises(ValueError, match=r"torch sees no GPU.*trainer=cpu"):
         trained_in(Workplace(tmp_path), trainer, f"trainer={trainer}")

@@ -1,10 +1,13 @@
 """Backpacks and cross-encoders over many kinds of backbones: read as the library reads them, one text at a time."""
 
+import copy
+
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast, T5Config, ViTConfig
 
+from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import BackpackConfig, pooling_of
@@ -16,6 +19,7 @@ from backpack_rank.models.factory import (
     save_ranker,
 )
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.models.token_shift import TokenClasses, token_shift
 
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
 DOCUMENTS = ["w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12", "w7", "", "w3 w3 w9 w1"]
@@ -38,6 +42,11 @@ DECODERS = {
     "qwen2": GROUPED,
     "qwen3": {**GROUPED, "head_dim": 8},
     "mistral": {**GROUPED, "sliding_window": 4},
+    # The module of their word embeddings multiplies by the root of the hidden size.
+    "gemma": {**GROUPED, "head_dim": 8},
+    "gemma3_text": {**GROUPED, "head_dim": 8, "sliding_window": 4},
+    "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48},
+    "biogpt": SHAPE,
 }
 KINDS = {**ENCODERS, **DECODERS}
 PACKED = {"bert", "electra", "albert", "distilbert", "gpt2", "llama", "qwen2", "qwen3"}
@@ -173,6 +182,44 @@ def test_the_mix_at_all_positions_is_the_pooled_one_at_the_pooled_token(kind, fo
     torch.testing.assert_close(mixed[torch.arange(len(batch)), read], pooled, atol=1e-5, rtol=1e-4)
 
 
+CLASSES = WordClasses("test", (WordClass("low", ("w1", "w7", "w9")), WordClass("query", ("w20", "w21"))))
+
+
+def edited(table, classes, alpha):
+    """The table with every member of a class moved, row by row."""
+    moved = table.clone()
+    for ids in classes.members:
+        mean = sum(table[token] for token in ids) / len(ids)
+        for token in ids:
+            moved[token] = mean + alpha * (table[token] - mean)
+    return moved
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("alpha", [0.0, 0.4])
+def test_words_of_a_class_are_read_closer_to_the_mean_of_what_the_backbone_reads(kind, folder_of, tokenizer, alpha):
+    ranker, _, batch = new(cross_encoder, folder_of(kind), tokenizer)
+    classes, other = TokenClasses.of(tokenizer, CLASSES), copy.deepcopy(ranker)
+    table = other.get_input_embeddings().weight
+    table.copy_(edited(table, classes, alpha))
+    found = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
+    torch.testing.assert_close(found, other(batch).scores, atol=1e-5, rtol=1e-5)
+    assert (found - ranker(batch).scores).abs().max() > 1e-4
+
+
+@torch.no_grad()
+def test_words_that_are_read_as_one_have_the_mean_of_what_the_backbone_reads(kind, folder_of, tokenizer):
+    ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
+    classes, other = TokenClasses.of(tokenizer, CLASSES), copy.deepcopy(ranker)
+    table = other.get_input_embeddings().weight
+    table.copy_(edited(table, classes, 0.0))
+    plain = ranker.backpack.pooled_weights(batch)
+    ranker.backpack.merge_word_classes(classes.members, classes.boundaries)
+    found = ranker.backpack.pooled_weights(batch)
+    torch.testing.assert_close(found, other.backpack.pooled_weights(batch), atol=1e-5, rtol=1e-4)
+    assert (found - plain).abs().max() > 1e-4
+
+
 def test_gradients_reach_backbone_and_new_parts(kind, folder_of, tokenizer):
     ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
     ranker(batch).scores.square().sum().backward()
@@ -190,6 +237,59 @@ def test_an_attention_of_the_users_choice_gives_the_same_scores(folder_of, token
         assert not supports_packing(chosen.config)
         assert chosen.backbone.config._attn_implementation == "eager"
         torch.testing.assert_close(chosen(batch).scores, plain(batch).scores, atol=1e-5, rtol=1e-5)
+
+
+# Padding reaches the texts in these, each in its own way.
+MIXING = {
+    "fnet": SHAPE,
+    "nystromformer": {**SHAPE, "num_landmarks": 64, "segment_means_seq_len": 64},
+    "convbert": SHAPE,
+    "yoso": SHAPE,
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("other", MIXING)
+def test_texts_are_read_one_by_one_where_padding_reaches_them(other, tokenizer, build, tmp_path, caplog):
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **MIXING[other])).save_pretrained(tmp_path / "model")
+    ranker, pair_tokenizer, batch = new(build, tmp_path / "model", tokenizer)
+    assert network(ranker).reads_one_by_one()
+    assert f"a backbone of type '{other}' makes of a text depends on longer texts beside it" in caplog.text
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
+    again, _ = load_ranker(tmp_path / "ranker")
+    assert network(again)._one_by_one, "found out before anybody casts it"
+    for made in (ranker, again.eval()):
+        alone = torch.cat([made(text).scores for text in batch.texts()])
+        torch.testing.assert_close(made(batch).scores, alone, atol=1e-5, rtol=1e-5)
+    network(ranker)._one_by_one = False
+    assert (ranker(batch).scores - alone).abs().max() > 1e-3, "otherwise this shows nothing"
+
+
+@torch.no_grad()
+def test_padding_is_the_padding_of_the_model(tokenizer, tmp_path):
+    """MobileBERT reads each token with its neighbours; its padding token has a vector of 0, as has nothing."""
+    options = {**COMMON, **SHAPE, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16}
+    options |= {"pad_token_id": 25, "num_feedforward_networks": 1}
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model("mobilebert", **options)).save_pretrained(tmp_path)
+    ranker, _, batch = new(cross_encoder, tmp_path, tokenizer)
+    assert not ranker.reads_one_by_one()
+    alone = torch.cat([ranker(text).scores for text in batch.texts()])
+    torch.testing.assert_close(ranker(batch).scores, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_every_other_backbone_reads_texts_side_by_side(kind, folder_of, tokenizer):
+    assert not cross_encoder(tokenizer, name=str(folder_of(kind))).reads_one_by_one()
+
+
+@pytest.mark.parametrize(("other", "options"), [("layoutlm", SHAPE), ("nystromformer", {**SHAPE, "num_landmarks": 4})])
+def test_a_backbone_that_needs_more_than_token_ids_is_refused_when_the_ranker_is_made(
+    other, options, tokenizer, build, tmp_path
+):
+    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **options)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"type '{other}' does not read texts of any length from their token ids"):
+        build(tokenizer, name=str(tmp_path), **({"senses": 8} if build is backpack_on_backbone else {}))
 
 
 def test_a_start_token_that_a_decoders_tokenizer_sets_is_kept(folder_of, tokenizer):

@@ -3,12 +3,13 @@
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
 from backpack_rank.models.backpack import BackpackLMHeadModel
+from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.factory import backpack_on_backbone, load_ranker, make_pair_tokenizer, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenClasses, token_shift
@@ -190,6 +191,33 @@ def test_an_encoder_is_no_language_model(ranker):
         BackpackLMHeadModel(ranker.config)
     with pytest.raises(ValueError, match=r"this BackpackForRanking predicts no next token: use pretraining\.epochs=0"):
         LanguageModelModule(ranker, OptimizerConfig())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("bert-generation", {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}),
+        ("xlnet", {"n_layer": 2, "n_head": 4, "d_head": 8, "d_inner": 48}),
+        ("bert", {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}),
+    ],
+)
+def test_what_sees_the_tokens_behind_a_token_is_no_language_model(kind, options):
+    own = AutoConfig.for_model(kind, vocab_size=30, hidden_size=32, **options)
+    config = BackpackConfig(backbone_config=own, num_senses=8, pooling="last")
+    with pytest.raises(ValueError, match=f"'{kind}' reads in both directions, so it is no language model"):
+        BackpackLMHeadModel(config)
+    with pytest.raises(ValueError, match="predicts no next token"):
+        LanguageModelModule(BackpackForRanking(config), OptimizerConfig())
+
+
+def test_an_encoder_that_is_made_a_decoder_is_a_language_model():
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    own = AutoConfig.for_model("bert-generation", vocab_size=30, hidden_size=32, is_decoder=True, **shape)
+    model = BackpackLMHeadModel(BackpackConfig(backbone_config=own, num_senses=8)).eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        first, second = model(ids).logits, model(torch.tensor([[5, 6, 7, 9]])).logits
+    torch.testing.assert_close(first[:, :3], second[:, :3])
 
 
 def test_an_encoder_without_a_first_token_is_refused(tokenizer, folder):

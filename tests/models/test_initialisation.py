@@ -101,7 +101,7 @@ def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
     found = backpack.sense_weight_net.pooled(hidden, batch, positions)
     before = hidden
     if caught:
-        before = caught[0].flatten(0, 1) if len(caught[0]) == 1 else caught[0][batch.padding_mask()]
+        before = caught[-1].flatten(0, 1) if len(caught[-1]) == 1 else caught[-1][batch.padding_mask()]
     for text, (start, end) in enumerate(zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)):
         logits = own_logits(backpack.backbone, name, before[start:end])
         expected = logits[:senses, positions[text] - start].softmax(dim=-1)

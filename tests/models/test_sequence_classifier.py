@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from foreign_rankers import bert, xlm_roberta
+from foreign_rankers import SHAPE, bert, xlm_roberta
 from foreign_rankers import saved as save
-from transformers import BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
+from transformers import (
+    BertForSequenceClassification,
+    ConvBertConfig,
+    ConvBertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
 
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
@@ -40,11 +46,27 @@ def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
     assert np.ptp(found) > 0.05
 
 
+def convbert():
+    """Its convolutions run over padding."""
+    _, tokenizer = bert()
+    return ConvBertForSequenceClassification(
+        ConvBertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, pad_token_id=0, **SHAPE)
+    ), tokenizer
+
+
+def test_a_classifier_that_padding_reaches_reads_texts_one_by_one(tmp_path):
+    model, tokenizer = save(convbert, tmp_path / "ranker")
+    pairs = [(QUERY, text) for text in DOCUMENTS]
+    alone = [expected(model, tokenizer, [pair])[0] for pair in pairs]
+    assert np.abs(np.array(alone) - expected(model, tokenizer, pairs)).max() > 1e-3
+    assert load(tmp_path / "ranker").predict(pairs).tolist() == pytest.approx(alone, abs=1e-5)
+
+
 def test_moved_words_make_he_and_she_one(saved):
     _, _, folder = saved
     reranker = load(folder)
     assert reranker.alpha is None
-    assert reranker.policies == ("paired_tokens_weights",)
+    assert reranker.policies == ("paired_tokens_weights", "renditions", "renditions_merge")
     plain, turned = (
         reranker.predict([(QUERY, text) for text in DOCUMENTS[:3]], **options)
         for options in ({}, {"alpha": 0, "policy": "paired_tokens_weights"})

@@ -56,7 +56,7 @@ def test_whole_words_of_a_class_get_its_mean():
     table = torch.arange(12.0).reshape(6, 2)
     ids = torch.tensor([[0, 1, 4, 3, 5]])
     # The classes have means (4, 5) and (6, 7); the 3 before 5 is a piece of a word.
-    assert merged(table[ids], ids, table).tolist() == [[[0, 1], [4, 5], [6, 7], [6, 7], [10, 11]]]
+    assert merged(table[ids], ids, table.__getitem__).tolist() == [[[0, 1], [4, 5], [6, 7], [6, 7], [10, 11]]]
 
 
 @pytest.fixture

@@ -5,12 +5,15 @@ import math
 import pytest
 import torch
 
+from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.vocabulary import SPECIAL, WordPairTokenizer, WordVocabulary
 from backpack_rank.models.factory import load_ranker, make_pair_tokenizer, save_ranker
 from backpack_rank.models.interactions import INTERACTIONS
+from backpack_rank.models.token_shift import TokenClasses, token_shift
 from backpack_rank.models.word_ranker import InteractionConfig, InteractionForRanking, interaction_ranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.senses.views import View
 from backpack_rank.training.adapters import Lora, merged
 from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.module import OptimizerConfig
@@ -256,3 +259,26 @@ def test_word_vectors_are_brought_to_a_length_by_one_factor(words):
     assert factors.min().item() == pytest.approx(factors.max().item(), rel=1e-4)
     with pytest.raises(ValueError, match=r"embedding_norm=-1 must be above 0"):
         interaction_ranker(words, interaction="knrm", embedding_norm=-1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_idf_of_words_of_a_class_moves_as_their_vectors_do(alpha):
+    documents = ["the king saw the hen", "the king", "the king and a red fox", "the queen", "an owl"]
+    tokenizer = WordVocabulary(min_count=1, buckets=2).build(documents)
+    torch.manual_seed(0)
+    ranker = interaction_ranker(tokenizer, interaction="pacrr", sizes={"term_weights": True}, embedding_size=4).eval()
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 20)
+    ranker.count(documents, pair_tokenizer)
+    king, queen = math.log(5 / 4), math.log(5 / 2)
+    classes = TokenClasses.of(tokenizer, WordClasses("test", (WordClass("monarch", ("king", "queen")),)))
+    moved = token_shift(ranker, classes, "weights", alpha)
+    (ids,) = (torch.from_numpy(ids)[None].long() for ids in pair_tokenizer.encode(["the king saw queen"]))
+    found = moved.values(ranker.interaction.idf, ids)[0].tolist()
+    middle = (king + queen) / 2
+    expected = [math.log(5 / 5), middle + alpha * (king - middle), math.log(5 / 2), middle + alpha * (queen - middle)]
+    assert found == pytest.approx(expected, abs=1e-6)
+    scorer = Scorer(ranker, pair_tokenizer)
+    texts = ["the king saw the fox", "a red hen"]
+    queries = ("which king saw the fox", "which queen saw the fox")
+    first, second = (scorer.score(query, texts, View(token_shift=moved)) for query in queries)
+    assert (first.tobytes() == second.tobytes()) == (alpha == 0)

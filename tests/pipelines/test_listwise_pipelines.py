@@ -114,6 +114,18 @@ def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> No
     assert 54 < passes <= 54 + 6 * 1
 
 
+def test_orders_are_averaged_over_renditions(ranker, tmp_path) -> None:
+    plain = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    found = evaluate(composed(*options(ranker, "alpha=0", "policy=renditions")), tmp_path, quiet=True)
+    assert found.rows[-1].label == f"{plain.rows[-1].label} renditions_keep borda"
+    (note,) = [note for note in found.about.notes if "forward passes" in note]
+    assert int(re.search(r"(\d+) lists", note)[1]) > 6, "lists with a class word are ranked twice"
+    kemeny = evaluate(
+        composed(*options(ranker, "alpha=0", "policy=renditions", "aggregate=kemeny")), tmp_path, quiet=True
+    )
+    assert kemeny.rows[-1].label.endswith("renditions_keep kemeny")
+
+
 def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranker, tmp_path) -> None:
     texts = {"d1": "the doctor works in the ward", "d2": "a bridge was built", "d3": "soup for many guests"}
     candidates = [{"docid": name, "score": 3.0 - n, "doc": {"text": t}} for n, (name, t) in enumerate(texts.items())]
@@ -136,6 +148,11 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranke
         (["permutation=psc"], "permutation=... is for listwise rankers: add listwise=trained"),
         (["calibration=capcal"], "calibration=... is for listwise rankers"),
         (["listwise=trained", "alpha=0.5"], "alpha=0.5 turns the senses of a Backpack"),
+        (
+            ["listwise=trained", "alpha=0.5", "policy=renditions"],
+            "alpha=0.5: orders are averaged in full or not at all",
+        ),
+        (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true is about scores"),
         (["listwise=trained", "run=a.trec"], "run=... and listwise=... do not go together"),
         (["listwise=trained", "listwise.depth=0"], "listwise.depth=0 must be a number of candidates"),
         (["listwise=trained", "listwise.input.order=up"], "listwise.input.order=up: use one of first_stage, reversed"),

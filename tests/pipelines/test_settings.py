@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,40 @@ def test_changed_options_are_those_of_the_settings_made_of_them() -> None:
     changed = settings.with_options({"policy": {"scope": "weights"}, "alpha": 0.5, "data": {"rotation_seed": 3}})
     assert (changed.policy.name, changed.alpha, changed.rotation.seed) == ("paired_tokens_weights", 0.5, 3)
     assert (settings.policy.name, settings.alpha, settings.rotation.seed) == ("paired_tokens_both", 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "ties"),
+    [
+        ((), "trec_eval"),
+        (("bias=rekabsaz2020",), "file"),
+        (("bias=rekabsaz2021",), "file"),
+        (("bias=rekabsaz2021", "run=a.trec", "ties=id"), "id"),
+        (("experiment=fair_retrieval/table2",), "file"),
+    ],
+)
+def test_the_published_presets_order_equal_scores_as_the_published_code_does(options, ties: str) -> None:
+    assert EvaluationSettings.of(configured("evaluate", *options)).ties == ties
+
+
+def test_equal_scores_are_ranked_as_the_lines_stand_under_a_published_preset(tmp_path: Path) -> None:
+    texts = {"d1": "he saw a bridge", "d2": "soup"}
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in texts.items()))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "soup"}\n')
+    found = {}
+    for name in ("d1 d2", "d2 d1"):
+        run = tmp_path / f"{name[:2]}.trec"
+        run.write_text("".join(f"q Q0 {doc_id} 1 2.0 x\n" for doc_id in name.split()))
+        for preset in ("rekabsaz2020", "default"):
+            options = [f"bias={preset}", "bias.cutoffs=[1]", "bias.kinds=[bool]", f"run={run}"]
+            config = configured("evaluate", "data=beir", f"data.folder={tmp_path}", *options, f"output={tmp_path}")
+            report = evaluate(config, tmp_path / preset / name[:2])
+            assert report is not None
+            assert report.rows[-1].bias is not None
+            found[preset, name] = report.rows[-1].bias.figures["RaB(bool)@1"].mean
+    # "he" in the first document; by default the document with the last id is the first.
+    assert (found["rekabsaz2020", "d1 d2"], found["rekabsaz2020", "d2 d1"]) == (1.0, 0.0)
+    assert (found["default", "d1 d2"], found["default", "d2 d1"]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

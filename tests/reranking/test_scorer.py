@@ -259,3 +259,14 @@ def test_unknown_number_formats_are_refused(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=rf"scoring\.{name}={value}"):
         ScoringSettings(**options)
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.0, 3), (60.0, 0)])
+def test_progress_of_few_pairs_is_shown_batch_by_batch_once_they_take_long(
+    make_backpack, pair_tokenizer, monkeypatch, capsys, seconds, lines
+):
+    monkeypatch.setattr("backpack_rank.progress.INTERVAL", seconds)
+    monkeypatch.setattr("backpack_rank.reranking.scorer.INTERVAL", seconds)
+    slow = Scorer(make_backpack(), pair_tokenizer, ScoringSettings(tokens_per_batch=1))
+    slow.score("what does a nurse do", ["one", "two words", "these three words"])
+    assert capsys.readouterr().err.count("scoring: ") == lines

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import above, whole
+from backpack_rank.models.token_shift import TokenShift
 
 
 class Words(NamedTuple):
@@ -22,29 +23,37 @@ class Words(NamedTuple):
         vectors: [B, N, e].
         mask: true at words, false at padding, which stands to the right. bool [B, N]
         ids: [B, N].
+        token_shift: how the vectors were moved, for whatever else is looked up by id.
     """
 
     vectors: Tensor
     mask: Tensor
     ids: Tensor
+    token_shift: TokenShift | None = None
+
+    def values(self, table: Tensor) -> Tensor:
+        """The numbers of the words in a table of one per id, words of a class moved as their vectors are. [B, N]"""
+        return table[self.ids] if self.token_shift is None else self.token_shift.values(table, self.ids)
 
     def cleared(self) -> Words:
         """Zero vectors at padding, and at least one (masked) column, so that a batch of empty texts has a width."""
         # Not a product with the mask: whatever stands at padding, also what is not finite, is replaced.
-        vectors = self.vectors.masked_fill(~self.mask[..., None], 0.0)
-        return Words(vectors, self.mask, self.ids).padded(1)
+        return self._replace(vectors=self.vectors.masked_fill(~self.mask[..., None], 0.0)).padded(1)
 
     def padded(self, width: int) -> Words:
         """At least ``width`` columns; further ones are padding."""
         missing = width - self.vectors.shape[1]
         if missing <= 0:
-            return Words(*self)
-        vectors = F.pad(self.vectors, (0, 0, 0, missing))
-        return Words(vectors, F.pad(self.mask, (0, missing), value=False), F.pad(self.ids, (0, missing)))
+            return self
+        return self._replace(
+            vectors=F.pad(self.vectors, (0, 0, 0, missing)),
+            mask=F.pad(self.mask, (0, missing), value=False),
+            ids=F.pad(self.ids, (0, missing)),
+        )
 
     def first(self, width: int) -> Words:
         """The first ``width`` columns at most."""
-        return Words(self.vectors[:, :width], self.mask[:, :width], self.ids[:, :width])
+        return self._replace(vectors=self.vectors[:, :width], mask=self.mask[:, :width], ids=self.ids[:, :width])
 
 
 class Interaction(nn.Module, ABC):
@@ -58,13 +67,15 @@ class Interaction(nn.Module, ABC):
         document_mask: Tensor,
         query_ids: Tensor,
         document_ids: Tensor,
+        token_shift: TokenShift | None = None,
     ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e], their masks and the ids of the words.
+        """Scores [B] from word vectors [B, Q, e] and [B, D, e], their masks, the ids of the words and how they moved.
 
         What stands at padding changes no score, so a padded batch gives the scores of each text alone.
         """
         return self.compare(
-            Words(query, query_mask, query_ids).cleared(), Words(document, document_mask, document_ids).cleared()
+            Words(query, query_mask, query_ids, token_shift).cleared(),
+            Words(document, document_mask, document_ids, token_shift).cleared(),
         )
 
     @abstractmethod

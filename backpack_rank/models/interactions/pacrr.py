@@ -81,17 +81,17 @@ class Pacrr(Interaction):
             signals.append(F.relu(maps).amax(dim=1))
         rows = [largest(signal, document.mask, self.top) for signal in signals]
         if self.idf is not None:
-            rows.append(self._term_weights(query.ids, query.mask))
+            rows.append(self._term_weights(query))
         features = torch.cat(rows, dim=-1) * query.mask[..., None]
         hidden = F.relu(self.dense_2(F.relu(self.dense_1(features.flatten(1)))))
         return self.score(hidden).squeeze(-1)
 
-    def _term_weights(self, query_ids: Tensor, query_mask: Tensor) -> Tensor:
+    def _term_weights(self, query: Words) -> Tensor:
         """Softmax of IDF over the query's terms. [B, Q, 1]"""
         assert self.idf is not None
-        values = self.idf[query_ids].float()
+        values = query.values(self.idf).float()
         # The lowest number and not minus infinity: of an empty query the softmax must be a number, cleared later.
-        weights = values.masked_fill(~query_mask, torch.finfo(values.dtype).min).softmax(dim=1)
+        weights = values.masked_fill(~query.mask, torch.finfo(values.dtype).min).softmax(dim=1)
         return weights.to(self.score.weight.dtype)[..., None]
 
 
