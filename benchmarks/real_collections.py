@@ -101,6 +101,7 @@ RENDITIONS = (
     _control("renditions_merge_female", "policy=renditions_merge", "policy.only=female"),
     _control("renditions_merge_male", "policy=renditions_merge", "policy.only=male"),
     _control("renditions_keep_wide", "policy=renditions", "policy.wide=true"),
+    _control("renditions_keep_queries", "policy=renditions", "policy.queries=all"),
     _control("renditions_merge_wide", "policy=renditions_merge", "policy.wide=true"),
 )
 """Any ranker's."""
@@ -355,8 +356,9 @@ class SparingScorer(TextScorer):
         if view.sense_weights is not None:
             return self.scorer.scores(pairs, view, cache)
         texts = list(pairs.texts())
-        missing = list(dict.fromkeys(pair for pair in texts if pair not in self._known))
-        if len(missing) == len(texts):  # the cache keeps them for policies that weigh senses
+        distinct = dict.fromkeys(texts)
+        missing = [pair for pair in distinct if pair not in self._known]
+        if len(missing) == len(distinct):  # the cache keeps them for policies that weigh senses
             self._known.update(zip(texts, self.scorer.scores(pairs, view, cache).tolist(), strict=True))
         elif missing:
             self._known.update(zip(missing, self.scorer.score_texts(missing).tolist(), strict=True))
