@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def is_first_process() -> bool:
-    """Whether this is the first of the processes of a training, by the variables of torch and Lightning, or of SLURM."""
+    """Whether this is the first process of a training, by the variables of torch and Lightning, or of SLURM."""
     several = int(os.environ.get("SLURM_NTASKS") or 1) > 1
     number = os.environ.get("LOCAL_RANK") or "0"
     return int(number) == 0 and not (several and int(os.environ.get("SLURM_PROCID") or 0) > 0)
