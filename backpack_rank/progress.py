@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Any
@@ -21,6 +22,13 @@ def printable(text: str) -> str:
     tabs stay.
     """
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first process of a training, by the variables of torch and Lightning, or of SLURM."""
+    several = int(os.environ.get("SLURM_NTASKS") or 1) > 1
+    number = os.environ.get("LOCAL_RANK") or "0"
+    return int(number) == 0 and not (several and int(os.environ.get("SLURM_PROCID") or 0) > 0)
 
 
 class Progress(tqdm):

@@ -28,6 +28,7 @@ from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns, check_known, rank_all
 from backpack_rank.pipelines.report import (
+    rendition_notes,
     swap_notes,
     write_aggregation,
     write_class_counts,
@@ -248,7 +249,7 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     systems = [rank_all(reranker, data) for reranker in [*rerankers, *rankers]]
     write_senses(folder / "sensitivity.json", controlled)
     write_class_counts(folder, controlled, settings.policy, data)
-    notes = [*notes_on(controlled, checkpoint), *swap_notes(data), *notes]
+    notes = [*notes_on(controlled, checkpoint), *rendition_notes(settings.policy, data), *swap_notes(data), *notes]
     # A sweep has positions of the dial at which nothing is promised.
     if settings.certificate and (controlled.hook.alpha == 0 or not quiet):
         wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)

@@ -14,6 +14,7 @@ from backpack_rank.pipelines import unfinished
 from backpack_rank.pipelines.errors import friendly_errors, run_safely
 from backpack_rank.pipelines.output_folder import Command, link_latest
 from backpack_rank.pipelines.run_folder import OVERRIDES
+from backpack_rank.progress import is_first_process
 
 log = logging.getLogger(__name__)
 logging.raiseExceptions = False  # on a full disk every line of the log would be a traceback
@@ -24,7 +25,7 @@ def alone(script: str, config: DictConfig, folder: Path, options: Sequence[str])
     unfinished when that fails."""
     with friendly_errors():
         found = _work(script, config, folder, options)
-    if unfinished.finish(folder):  # no further process of a distributed run
+    if unfinished.finish(folder) and is_first_process():  # of a distributed run
         link_latest(config.output, script, folder)
     return found
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from backpack_rank.aggregation.runs import FusedQuery
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.attributes.word_classes import count_class_words
+from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import ranking
 from backpack_rank.evaluation.result_table import VARIANTS, ResultTable
@@ -47,6 +48,7 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import AggregatedRuns
 from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.profiles import sense_profiles
+from backpack_rank.senses.renditions import MeanOfRenditions
 
 AGGREGATION_FILE = "aggregation.csv"
 
@@ -131,6 +133,25 @@ def write_class_counts(folder: Path, reranker: PointwiseReranker, policy: Policy
             kinds |= dict.fromkeys(found, kind)
     lines = [(one.name, word, counts[word], kinds.get(word, "yes")) for one in words.classes for word in one.words]
     write_text(folder / "word_classes.csv", csv_text(("class", "word", "count", "token"), lines))
+
+
+def rendition_notes(policy: Policy, data: EvaluationData) -> list[str]:
+    """A sentence that says what renditions cost; none for other policies."""
+    if not isinstance(policy, MeanOfRenditions):
+        return []
+    pairs, rewritings = Pairs.from_run(data.candidates, data.test), policy.rewritings
+    with_words = both = 0
+    further: set[tuple[str, str]] = set()
+    for query, text in pairs.texts():
+        form = policy.renditions.canonical(text)
+        if form.moved and policy.covers(query):
+            with_words += 1
+            both += any(symbol.label for symbol in form.symbols)
+            further |= {rendition(query, text) for rendition in rewritings} - {(query, text)}
+    return [
+        f"Renditions: {with_words} of {len(pairs)} candidates have class words, {both} of them of several groups; "
+        f"{1 + len(further) / max(1, len(pairs)):.2f} times the passes of alpha=1, for all other alphas together"
+    ]
 
 
 def swap_notes(data: EvaluationData) -> list[str]:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from backpack_rank.files import LAST, UNFINISHED
-from backpack_rank.progress import printable
+from backpack_rank.progress import is_first_process, printable
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
@@ -56,7 +56,7 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
         wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a progress bar
         line = f"{_NAMES[signal.Signals(number)]}: {_kept(script, program, arguments)}"
         with suppress(OSError):
-            if int(os.environ.get("LOCAL_RANK") or 0) == 0:  # of several processes the first one says it
+            if is_first_process():  # of several processes the first one says it
                 print(wipe + printable(line), file=sys.stderr, flush=True)
         raise SystemExit(128 + number) from None
     finally:

@@ -62,21 +62,20 @@ def sums_of_views(
         return sums_of_scores(policies, score)
     rewritten = _Rewritten(policies, texts())
     plain: dict[Hashable, np.ndarray] = {}
-    others: dict[Hashable, np.ndarray] = {}
+    read: dict[Hashable, np.ndarray] = {}
     sums = np.zeros((len(policies), rewritten.count), dtype=np.float32)
     for total, views in zip(sums, policies, strict=True):
         for key, rest, alike in _by_rest(views):
-            as_they_are = rewritten.weight_as_they_are(alike)
-            if as_they_are.any():
-                if key not in plain:
-                    plain[key] = score(rest)
-                total += as_they_are.astype(np.float32) * plain[key]
-            if rewritten.distinct and key not in others:
-                others[key] = score_texts(rewritten.distinct, rest)
-            for view in alike:
-                rows, read = rewritten.read(view)
-                if len(rows):
-                    total[rows] += np.float32(view.coefficient) * others[key][read]
+            weights = rewritten.weights_of_rows(alike)
+            if key not in plain and (weights.any() or rewritten.reads_rows):
+                plain[key] = score(rest)
+            if key in plain:
+                total += weights.astype(np.float32) * plain[key]
+            of_texts = [view for view in alike if view.rewrite is not None]
+            if of_texts and key not in read:
+                read[key] = rewritten.values(score_texts, rest, plain.get(key))
+            for view in of_texts:
+                total[rewritten.touched] += np.float32(view.coefficient) * rewritten.scores(view, read[key])
     return sums
 
 
@@ -93,37 +92,55 @@ def _by_rest(views: Sequence[View]) -> list[tuple[Hashable, View, list[View]]]:
 class _Rewritten:
     """What the views of several policies read in place of N pairs.
 
+    Equal texts have one score: that of the first row with the text, where a rewriting leaves a row of it as it is.
+
     Attributes:
         count: N.
-        distinct: pairs that are read in place of another.
+        touched: rows that a view changes. [T]
+        reads_rows: whether the score of a row is read as that of a rewritten one.
     """
 
     def __init__(self, policies: Sequence[Sequence[View]], texts: Iterable[TextPair]) -> None:
         weighty = [view for views in policies for view in views if view.coefficient]
-        rewritings = dict.fromkeys(view.rewrite for view in weighty if view.rewrite is not None)
+        rewritings = list(dict.fromkeys(view.rewrite for view in weighty if view.rewrite is not None))
         index: dict[TextPair, int] = {}
-        rows: dict[object, list[int]] = {rewrite: [] for rewrite in rewritings}
-        places: dict[object, list[int]] = {rewrite: [] for rewrite in rewritings}
+        rows: dict[TextPair, int] = {}
+        touched, read = list[int](), list[list[int]]()
         self.count = 0
         for pair in texts:
-            for rewrite in rewritings:
-                if (own := rewrite(*pair)) != pair:
-                    rows[rewrite].append(self.count)
-                    places[rewrite].append(index.setdefault(own, len(index)))
+            own = [rewrite(*pair) for rewrite in rewritings]
+            if any(one != pair for one in own):
+                touched.append(self.count)
+                read.append([index.setdefault(one, len(index)) for one in own])
+                if pair in own:
+                    rows.setdefault(pair, self.count)
             self.count += 1
-        self.distinct = list(index)
-        self._read = {one: (np.array(rows[one], np.int64), np.array(places[one], np.int64)) for one in rewritings}
+        self.touched = np.array(touched, dtype=np.int64)
+        self.reads_rows = bool(rows)
+        self._read = dict(zip(rewritings, np.array(read, dtype=np.int64).reshape(-1, len(rewritings)).T, strict=True))
+        self._texts, self._rows = list(index), rows
 
-    def read(self, view: View) -> tuple[np.ndarray, np.ndarray]:
-        """Rows that a view changes, and for each the index in ``distinct`` of what it reads. [n], [n]"""
-        none = np.empty(0, dtype=np.int64)
-        return (none, none) if view.rewrite is None else self._read[view.rewrite]
+    def weights_of_rows(self, views: Sequence[View]) -> np.ndarray:
+        """Weight of the scores of the N pairs themselves: all of it where no view changes the pair. float64 [N]"""
+        weights = np.full(self.count, sum(view.coefficient for view in views))
+        weights[self.touched] = sum(view.coefficient for view in views if view.rewrite is None)
+        return weights
 
-    def weight_as_they_are(self, views: Sequence[View]) -> np.ndarray:
-        """Sum of the coefficients of the views that leave a row as it is. float64 [N]"""
-        weight = np.zeros(self.count)
-        for view in views:
-            own = np.full(self.count, view.coefficient)
-            own[self.read(view)[0]] = 0
-            weight += own
-        return weight
+    def values(
+        self, score_texts: Callable[[list[TextPair], View], np.ndarray], rest: View, plain: np.ndarray | None
+    ) -> np.ndarray:
+        """Scores of all that is read in place of a pair; ``plain`` are those of the pairs themselves. [n]"""
+        values = np.empty(len(self._texts), dtype=np.float32)
+        new = [number for number, text in enumerate(self._texts) if text not in self._rows]
+        if new:
+            values[new] = score_texts([self._texts[number] for number in new], rest)
+        for number, text in enumerate(self._texts):
+            if text in self._rows:
+                assert plain is not None
+                values[number] = plain[self._rows[text]]
+        return values
+
+    def scores(self, view: View, values: np.ndarray) -> np.ndarray:
+        """What a view reads for the touched rows. [T]"""
+        assert view.rewrite is not None
+        return values[self._read[view.rewrite]]

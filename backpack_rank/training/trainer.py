@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import signal
 import sys
@@ -22,7 +21,7 @@ from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ProgressB
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from backpack_rank.files import LAST
-from backpack_rank.progress import INTERVAL
+from backpack_rank.progress import INTERVAL, is_first_process
 from backpack_rank.training.checkpoints import (
     AtomicCheckpoints,
     BestEpoch,
@@ -135,8 +134,7 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
     """The logger of a run; the measures before the checkpoint it starts from are kept."""
     if settings.logger is None:
         return None
-    first = int(os.environ.get("LOCAL_RANK") or 0) == 0
-    earlier = EarlierMetrics.read(folder, steps_of(start)) if start is not None and first else None
+    earlier = EarlierMetrics.read(folder, steps_of(start)) if start is not None and is_first_process() else None
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Previous log files in this directory will be deleted.*")
         logger = settings.logger(folder)

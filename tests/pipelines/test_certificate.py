@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.wording_variants import VariantItem, WordingVariants
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.pipelines.certificate import COVERED, NAME, NO_WORDS, QUERY, UNLIKE, Certificate, Part, certify
+from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.report import rendition_notes
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.policies import LowestSenses
+from backpack_rank.senses.renditions import MeanOfRenditions
 
 DOCUMENTS = {
     "plain": "a bridge of steel",
@@ -115,3 +119,12 @@ def test_a_promise_that_is_not_kept_is_said() -> None:
     broken = Certificate("renditions_keep", "Backpack", "dl19", "float32 on cpu", parts)
     assert broken.kept is False
     assert "NOT KEPT" in broken.sentences[0]
+
+
+def test_what_renditions_cost_is_said() -> None:
+    data = EvaluationData(TEXTS, TEXTS, False, "BM25", RUN, RUN)
+    policy = MeanOfRenditions(Attribute.named("gender"))
+    # Of six candidates three have class words and a neutral query; one of their two renditions is the text itself.
+    (note,) = rendition_notes(policy, data)
+    assert note.startswith("Renditions: 3 of 6 candidates have class words, 1 of them of several groups; 1.50 times")
+    assert rendition_notes(LowestSenses(), data) == []
