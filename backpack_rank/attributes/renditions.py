@@ -69,7 +69,7 @@ class Renditions:
         Args:
             swap: which words are replaced, and the two sides that they are of.
             classes: words that are one class in the canonical form too (synonyms: dad, mum, mom); None: those that
-                the swap itself joins. Where they name groups (column ``group``), these are the groups, and words of
+                the swap itself joins. Where they name groups (column ``group``), these come first, and words of
                 groups that are no side of the swap are symbols too.
             relations: one of :data:`RELATIONS`.
 
@@ -85,7 +85,7 @@ class Renditions:
             if given[word] != group_of[word]:
                 raise ValueError(f"{word!r} is {given[word]} in {classes.name} and {group_of[word]} in the swap")  # type: ignore[union-attr]
         sides = swap.pairs.sides
-        self.groups = sides if not given else tuple(dict.fromkeys(given.values()))
+        self.groups = tuple(dict.fromkeys((*given.values(), *sides)))
         # A word of a side that the swap leaves alone stays: the swap of its text would have another form.
         group_of |= {word: group for word, group in given.items() if group not in sides}
         joined = _joined_by_swap(swap, group_of)
@@ -95,7 +95,7 @@ class Renditions:
         self.incomplete: dict[str, tuple[str, ...]] = {}
         for one in joined.classes:
             self._add(one, group_of)
-        self._possessive = self._place["her"][0] if swap.pronouns else -1
+        self._possessive = self._place["her"][0] if swap.pronouns and "her" in self._place else -1
 
     def _add(self, one: WordClass, group_of: Mapping[str, str]) -> None:
         by_group: dict[str, str] = {}
@@ -161,8 +161,10 @@ class Renditions:
         for literal, one, plain, word in zip(form.literals, form.symbols, neutral, words, strict=False):
             end += len(literal) + len(plain)
             if one.word_class == self._possessive:
-                male = word in ("him", "his")
-                word = ("his" if is_possessive(text, end) else "him") if male else "her"
+                if word in ("him", "his"):
+                    word = "his" if is_possessive(text, end) else "him"
+                elif word == "hers":
+                    word = "her"
             found.append(word)
         return found
 

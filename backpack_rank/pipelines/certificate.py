@@ -52,7 +52,7 @@ class Part:
     """Candidates of one kind.
 
     Attributes:
-        kind: :data:`NO_WORDS`, :data:`COVERED`, or why they are not.
+        kind: :data:`NO_WORDS`, :data:`COVERED`, or one of :data:`REASONS`.
         candidates: how many pairs of query and document.
         largest: largest absolute difference of the scores of the two wordings; None where nothing is swapped.
     """
@@ -101,19 +101,24 @@ class Certificate:
 
     @property
     def kept(self) -> bool | None:
-        """Whether every covered candidate has one score; None where scores are not fp32 scores of this machine."""
-        if not self.number_format.startswith("float32"):
+        """Whether all that is covered has one score; None where scores are not fp32 of this machine, or nothing is."""
+        if not self._promised or not self.number_format.startswith("float32"):
             return None
-        differences = [part.largest for part in self.parts if part.kind == COVERED and part.largest is not None]
-        alike = [pairs.largest_alike for pairs in self.human if pairs.largest_alike is not None]
-        return max([0.0, *differences, *alike]) < LARGEST
+        return max(self._promised) < LARGEST
+
+    @property
+    def _promised(self) -> list[float]:
+        """Differences that should be 0."""
+        found = [part.largest for part in self.parts if part.kind == COVERED]
+        found += [pairs.largest_alike for pairs in self.human]
+        return [difference for difference in found if difference is not None]
 
     @property
     def sentences(self) -> list[str]:
         """For the terminal and the report."""
         with_words = sum(part.candidates for part in self.parts if part.kind != NO_WORDS)
         covered = sum(part.candidates for part in self.parts if part.kind == COVERED)
-        measured = f"measured in {self.number_format}, not certified"
+        measured = f"measured in {self.number_format}, not certified" if self._promised else "nothing to certify"
         verdict = {True: "certified", False: "NOT KEPT", None: measured}[self.kept]
         found = [
             f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} of {with_words} "
@@ -123,6 +128,7 @@ class Certificate:
             f"  {part.kind}: {part.candidates} candidates"
             + ("" if part.largest is None else f", largest difference under the swap {part.largest:.1e}")
             for part in self.parts
+            if part.candidates
         ]
         for pairs in self.human:
             alike = "" if pairs.largest_alike is None else f" (largest difference {pairs.largest_alike:.1e})"
@@ -134,6 +140,24 @@ class Certificate:
         """``certificate.json``."""
         content = {**asdict(self), "certified": self.kept, "largest difference allowed": LARGEST, "says": SAYS}
         write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
+
+
+def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] = ()) -> None:
+    """Refuse what :func:`certify` refuses, before anything is ranked.
+
+    Args:
+        reranker, files: as of :func:`certify`.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: as :func:`certify`.
+    """
+    _promise(reranker)
+    for file in map(Path, files):
+        if not file.is_file():
+            raise FileNotFoundError(f"certificate_pairs: there is no file {file}")
+        for _ in read_jsonl(file, _two_wordings):
+            pass
 
 
 def certify(
@@ -157,9 +181,11 @@ def certify(
             or ``first`` and ``second``.
 
     Raises:
+        FileNotFoundError: a file does not exist.
         ValueError: another alpha, a policy that promises nothing, or a malformed file.
     """
-    promise = _promise(reranker)
+    promise, policy, scorer = _promise(reranker), reranker.hook.policy, reranker.scorer
+    assert policy is not None
     swap, gendered = reranker.attribute.swap(), _outside(reranker.attribute)
     rows, swapped = list[dict[str, str]](), list[tuple[str, str, str]]()
     pairs = Pairs.from_run(candidates, collection)
@@ -167,7 +193,7 @@ def certify(
         other = swap(text)
         if other.text == text:
             kind = NO_WORDS
-        elif swap(query).swaps:
+        elif isinstance(policy, MeanOfRenditions) and not policy.covers(query):
             kind = QUERY
         elif other.names:
             kind = NAME
@@ -185,14 +211,12 @@ def certify(
         row["difference"] = f"{difference:.3g}"
         by_kind[row["kind"]].append(difference)
     parts = [
-        Part(kind, len(found), None if kind == NO_WORDS else max(found, default=0.0)) for kind, found in by_kind.items()
+        Part(kind, len(found), max(found) if found and kind != NO_WORDS else None) for kind, found in by_kind.items()
     ]
     human = [_human_pairs(reranker, promise, file.name, _sentences(file, swap)) for file in map(Path, files)]
     if variants is not None:
         wordings, texts = variants
         human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
-    policy, scorer = reranker.hook.policy, reranker.scorer
-    assert policy is not None
     number_format = scorer.number_format if isinstance(scorer, Scorer) else "a format of the server's"
     certificate = Certificate(
         policy.name, scorer.ranker.label, collection.name, number_format, tuple(parts), tuple(human)

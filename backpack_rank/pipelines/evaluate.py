@@ -21,7 +21,7 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
 from backpack_rank.listwise.rewritten import RewrittenLists
 from backpack_rank.pipelines.alpha import choose_alpha
-from backpack_rank.pipelines.certificate import certify
+from backpack_rank.pipelines.certificate import certify, check_certificate
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.libraries import quiet_libraries
@@ -132,6 +132,17 @@ def _check_options(settings: EvaluationSettings) -> None:
     depth = settings.aggregate_depth
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
         raise ValueError(f"aggregate_depth={depth} must be a number of documents of each run, or null for all of them")
+    if settings.certificate:
+        beside = {
+            "run": settings.runs,
+            "recalibrate.run": settings.recalibration,
+            **dict.fromkeys([] if settings.explain is None else settings.explain.options, True),
+        }
+        for option, value in beside.items():
+            if value is not None:
+                raise ValueError(f"{option}=... and certificate=true do not go together: leave one of them out")
+        if settings.alpha == AUTO:
+            raise ValueError("certificate=true is about alpha=0, and alpha=auto chooses another: give alpha=0")
     if settings.runs is not None:
         if settings.explain is not None:
             raise ValueError("an explanation is of a ranker's score, not of a run: leave out run=... or explain.*")
@@ -235,6 +246,10 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     else:
         alpha = check_alpha(settings.alpha)
     controlled = plain.with_policy(settings.policy, alpha)
+    # A sweep has positions of the dial at which nothing is promised.
+    certificate = settings.certificate and (controlled.hook.alpha == 0 or not quiet)
+    if certificate:
+        check_certificate(controlled, settings.certificate_pairs)
     data = load("test")
     # A sweep has the ranker as it is as a job of its own.
     rankers = (
@@ -250,8 +265,7 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     write_senses(folder / "sensitivity.json", controlled)
     write_class_counts(folder, controlled, settings.policy, data)
     notes = [*notes_on(controlled, checkpoint), *rendition_notes(settings.policy, data), *swap_notes(data), *notes]
-    # A sweep has positions of the dial at which nothing is promised.
-    if settings.certificate and (controlled.hook.alpha == 0 or not quiet):
+    if certificate:
         wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)
         files = settings.certificate_pairs
         found = certify(controlled, data.test, data.candidates, folder, variants=wordings, files=files)

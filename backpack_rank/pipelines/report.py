@@ -140,17 +140,21 @@ def rendition_notes(policy: Policy, data: EvaluationData) -> list[str]:
     if not isinstance(policy, MeanOfRenditions):
         return []
     pairs, rewritings = Pairs.from_run(data.candidates, data.test), policy.rewritings
+    keep = policy.attribute.renditions(wide=policy.wide)  # with merge, all words are of one group
     with_words = both = 0
     further: set[tuple[str, str]] = set()
     for query, text in pairs.texts():
         form = policy.renditions.canonical(text)
         if form.moved and policy.covers(query):
             with_words += 1
-            both += any(symbol.label for symbol in form.symbols)
+            both += any(symbol.label for symbol in keep.canonical(text).symbols)
             further |= {rendition(query, text) for rendition in rewritings} - {(query, text)}
+    lacking = [f"{name} ({', '.join(groups)})" for name, groups in policy.renditions.incomplete.items()]
+    stay = [f"Renditions: classes that lack a group stay as they are: {', '.join(lacking)}"] if lacking else []
     return [
+        *stay,
         f"Renditions: {with_words} of {len(pairs)} candidates have class words, {both} of them of several groups; "
-        f"{1 + len(further) / max(1, len(pairs)):.2f} times the passes of alpha=1, for all other alphas together"
+        f"{1 + len(further) / max(1, len(pairs)):.2f} times the passes of alpha=1, for all other alphas together",
     ]
 
 

@@ -103,6 +103,7 @@ class EvaluationSettings:
         """From a composed configuration. Raises ``ValueError`` for an option that is wrong in itself."""
         check_evaluation(config)
         folder = Path(config.cache.folder).expanduser() if config.cache.folder else cache_dir() / "senses"
+        pairs = config.certificate_pairs or []
         runs = config.run if config.run is None or not isinstance(config.run, str) else [config.run]
         recalibrate = config.recalibrate
         one_of("ties", config.ties, TIES)
@@ -123,7 +124,7 @@ class EvaluationSettings:
             variants=None if config.get("variants") is None else dataset_of(config.variants),
             swap=config.swap,
             certificate=config.certificate,
-            certificate_pairs=tuple(map(str, config.certificate_pairs)),
+            certificate_pairs=(pairs,) if isinstance(pairs, str) else tuple(map(str, pairs)),
             scoring=instantiate(config.scoring),
             cache=SenseCache(folder, config.cache.max_gb),
             config=config,

@@ -264,6 +264,11 @@ class PointwiseReranker(Reranker):
         ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
         if self.sensitivity is None:
             raise ValueError(f"{ranker.label} has no sense vectors, so its score does not split into senses")
+        if not self.hook.reads_one_text:
+            raise ValueError(
+                f"policy {self.hook.policy.name} reads several texts for one score, which does not split into words: "  # type: ignore[union-attr]
+                "explain alpha=1, or another policy"
+            )
         plain = attribute(ranker, tokenizer, query, document)
         view, policy = self.hook.view, self.hook.policy
         untouched = view.sense_weights is None and view.token_shift is None

@@ -49,18 +49,18 @@ def sums_of_views(
 ) -> np.ndarray:
     """Sums of coefficient times score over the views of A policies. [A, N] float32
 
-    A pair that no view rewrites has one score under all of them, which is taken as it is. Rewritten pairs that are
-    equal, of several views, policies or rows, are scored once.
+    A pair that no view rewrites, and that no other pair is rewritten to, has one score under all of them, which is
+    taken as it is. Rewritten pairs that are equal, of several views, policies or rows, are scored once.
 
     Args:
         policies: the views of each policy, such as those of one policy at A alphas.
-        texts: gives the N pairs; asked where a view rewrites them.
+        texts: gives the N pairs, each time it is asked; asked where a view rewrites them.
         score: scores of the N pairs under a view that rewrites nothing. [N]
         score_texts: scores of other pairs under such a view. [n]
     """
     if not rewrites(policies):
         return sums_of_scores(policies, score)
-    rewritten = _Rewritten(policies, texts())
+    rewritten = _Rewritten(policies, texts)
     plain: dict[Hashable, np.ndarray] = {}
     read: dict[Hashable, np.ndarray] = {}
     sums = np.zeros((len(policies), rewritten.count), dtype=np.float32)
@@ -92,29 +92,34 @@ def _by_rest(views: Sequence[View]) -> list[tuple[Hashable, View, list[View]]]:
 class _Rewritten:
     """What the views of several policies read in place of N pairs.
 
-    Equal texts have one score: that of the first row with the text, where a rewriting leaves a row of it as it is.
+    Equal texts have one score: that of the first row with the text, where there is one.
 
     Attributes:
         count: N.
-        touched: rows that a view changes. [T]
+        touched: rows that a view changes, and those that another row is rewritten to. [T]
         reads_rows: whether the score of a row is read as that of a rewritten one.
     """
 
-    def __init__(self, policies: Sequence[Sequence[View]], texts: Iterable[TextPair]) -> None:
+    def __init__(self, policies: Sequence[Sequence[View]], texts: Callable[[], Iterable[TextPair]]) -> None:
         weighty = [view for views in policies for view in views if view.coefficient]
         rewritings = list(dict.fromkeys(view.rewrite for view in weighty if view.rewrite is not None))
         index: dict[TextPair, int] = {}
         rows: dict[TextPair, int] = {}
         touched, read = list[int](), list[list[int]]()
         self.count = 0
-        for pair in texts:
+        for pair in texts():
             own = [rewrite(*pair) for rewrite in rewritings]
             if any(one != pair for one in own):
                 touched.append(self.count)
                 read.append([index.setdefault(one, len(index)) for one in own])
-                if pair in own:
-                    rows.setdefault(pair, self.count)
             self.count += 1
+        changed = set(touched)
+        for row, pair in enumerate(texts() if index else ()):
+            if pair in index:
+                rows.setdefault(pair, row)
+                if row not in changed:
+                    touched.append(row)
+                    read.append([index[pair]] * len(rewritings))
         self.touched = np.array(touched, dtype=np.int64)
         self.reads_rows = bool(rows)
         self._read = dict(zip(rewritings, np.array(read, dtype=np.int64).reshape(-1, len(rewritings)).T, strict=True))

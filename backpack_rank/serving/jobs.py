@@ -339,6 +339,8 @@ class _Reading:
         for views in self._views:
             terms.append([])
             for view in views:
+                if not view.coefficient:  # the pair itself, at alpha = 0 of renditions
+                    continue
                 terms[-1].append((view.coefficient, columns))
                 key = (None if view.token_shift is None else view.token_shift.key, view.rewrite)
                 groups.setdefault(key, []).append((view, columns))

@@ -137,6 +137,21 @@ def test_several_groups_are_shifted_in_a_circle_and_any_swap_of_groups_has_one_f
     assert found("catholic", 0) == "catholic", "a word of a side that the swap leaves alone stays too"
 
 
+def test_a_third_group_beside_the_sides_of_the_swap(tmp_path: Path) -> None:
+    (tmp_path / "three.csv").write_text("class,word,group\nking,king,male\nking,monarch,neutral\n", encoding="utf-8")
+    found = Renditions(GENDER.swap(), load_classes(tmp_path / "three.csv"))
+    assert found.groups == ("male", "neutral", "female")
+    assert [found("the queen met her aunt", group) for group in range(3)] == [
+        f"the {one} met her aunt" for one in ("king", "monarch", "queen")
+    ]
+    assert found.incomplete["her"] == ("neutral",), "no pronoun without a group"
+    with_them = WordClasses("them", (WordClass("her", ("her", "them")),), groups=(("her", "female"), ("them", "x")))
+    found = Renditions(GENDER.swap(), with_them)
+    assert [found("he met his friend", group) for group in range(3)] == [
+        f"he met {one} friend" for one in ("her", "them", "his")
+    ]
+
+
 def test_a_word_of_two_groups_is_refused() -> None:
     wrong = WordClasses("list", (WordClass("faith", ("muslim", "christian")),), groups=(("muslim", "christian"),))
     with pytest.raises(ValueError, match="'muslim' is christian in list and muslim in the swap"):

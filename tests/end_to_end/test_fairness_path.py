@@ -202,9 +202,10 @@ def test_one_run_of_some_of_the_queries_says_what_is_missing(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["paired_tokens", "renditions"])
+def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path, policy: str) -> None:
     measure = "swap change/std (swapped)"
-    config = composed(trained, "policy=paired_tokens", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
+    config = composed(trained, f"policy={policy}", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
     settings = EvaluationSettings.of(config)
     dataset, ranker = settings.needed_dataset(), settings.reranker(trained.newest("train") / "ranker")
     metrics = settings.metrics(dataset)
@@ -215,7 +216,7 @@ def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, t
         return system.values["swapped documents"].mean(measure)
 
     bound = round((at(1.0) + at(0.0)) / 2, 4)
-    report = evaluated(trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", "policy=paired_tokens")
+    report = evaluated(trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", f"policy={policy}")
     assert report is not None
     found = report.about.alpha
     assert found is not None

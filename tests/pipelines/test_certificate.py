@@ -8,13 +8,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from in_process import configured
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.wording_variants import VariantItem, WordingVariants
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.pipelines.certificate import COVERED, NAME, NO_WORDS, QUERY, UNLIKE, Certificate, Part, certify
+from backpack_rank.pipelines.certificate import (
+    COVERED,
+    NAME,
+    NO_WORDS,
+    QUERY,
+    UNLIKE,
+    Certificate,
+    Part,
+    certify,
+    check_certificate,
+)
+from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.report import rendition_notes
+from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.policies import LowestSenses
@@ -62,13 +75,33 @@ def test_every_candidate_is_covered_or_it_says_why_not(reranker: PointwiseRerank
     assert "2 of 4 candidates with class words are covered" in found.sentences[0]
 
 
+def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(
+    reranker: PointwiseReranker, tmp_path: Path
+) -> None:
+    run = {"his": {"she": 1.0, "he": 0.5}}
+    texts = Collection("tiny/test", MemoryStore({**DOCUMENTS, "he": "he cooks soup"}), TEXTS.queries, {})
+    for policy, covered in (MeanOfRenditions(reranker.attribute, queries="all"), 2), ("paired_tokens", 1):
+        found = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
+        assert kinds(tmp_path)["his", "he"] == COVERED
+        assert f"{covered} of 2" in found.sentences[0]
+        assert found.kept
+
+
+def test_where_nothing_is_covered_nothing_is_certified(reranker: PointwiseReranker, tmp_path: Path) -> None:
+    found = certify(reranker.with_policy("renditions", 0), TEXTS, {"q": {"plain": 1.0, "name": 0.5}}, tmp_path)
+    assert found.kept is None
+    assert "nothing to certify. 0 of 1" in found.sentences[0]
+    assert [line.split(":")[0].strip() for line in found.sentences[1:]] == [NO_WORDS, NAME], "kinds that occur"
+    assert {part.kind: part.largest for part in found.parts}[COVERED] is None
+
+
 def test_paired_tokens_have_their_own_conditions(reranker: PointwiseReranker, tmp_path: Path) -> None:
     found = certify(reranker.with_policy("paired_tokens", 0), TEXTS, RUN, tmp_path)
     assert kinds(tmp_path)["q", "two"] == UNLIKE, "'stepmother' and 'stepfather' are several tokens here"
     by_kind = {part.kind: part for part in found.parts}
     assert by_kind[UNLIKE].largest is not None
     assert by_kind[UNLIKE].largest > 1e-5
-    assert found.kept
+    assert found.kept is None, "nothing is covered here"
 
 
 def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_path: Path) -> None:
@@ -94,7 +127,17 @@ def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_pat
     assert read.mean_others == pytest.approx(abs(float(np.diff(scores)[0])), abs=1e-6)
     sentences.write_text('{"masculine": "he cooks soup"}\n', encoding="utf-8")
     with pytest.raises(ValueError, match=r"pairs\.jsonl, line 1: two wordings are expected, under masculine and"):
-        certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path, files=[sentences])
+        check_certificate(reranker.with_policy("renditions", 0), [sentences])
+    with pytest.raises(FileNotFoundError, match=r"certificate_pairs: there is no file .*none\.jsonl"):
+        check_certificate(reranker.with_policy("renditions", 0), [tmp_path / "none.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [("a.jsonl", ("a.jsonl",)), ("[a.jsonl,b.jsonl]", ("a.jsonl", "b.jsonl")), ("null", ())]
+)
+def test_files_of_pairs_are_one_or_a_list(given: str, read: tuple[str, ...]) -> None:
+    config = configured("evaluate", "data=synthetic", "certificate=true", f"certificate_pairs={given}")
+    assert EvaluationSettings.of(config).certificate_pairs == read
 
 
 def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path: Path) -> None:
@@ -105,6 +148,23 @@ def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path:
     ):
         with pytest.raises(ValueError, match=said):
             certify(turned, TEXTS, RUN, tmp_path)
+        with pytest.raises(ValueError, match=said):
+            check_certificate(turned)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["run=[a.trec]", "alpha=1"], r"run=\.\.\. and certificate=true do not go together"),
+        (["recalibrate.run=a.trec", "alpha=0"], r"recalibrate\.run=\.\.\. and certificate=true do not go together"),
+        (["explain.query=a", "explain.document=b", "alpha=0"], r"explain\.query=\.\.\. and certificate=true do not"),
+        (["alpha=auto", "budget='nDCG@10 loss<=1%'"], "alpha=auto chooses another: give alpha=0"),
+    ],
+)
+def test_options_that_a_certificate_would_ignore_are_refused(options: list[str], said: str, tmp_path: Path) -> None:
+    config = configured("evaluate", "data=synthetic", "policy=renditions", "certificate=true", *options)
+    with pytest.raises(ValueError, match=said):
+        evaluate(config, tmp_path)
 
 
 def test_other_number_formats_are_measured_and_not_certified(make_backpack, pair_tokenizer, tmp_path: Path) -> None:
@@ -127,4 +187,8 @@ def test_what_renditions_cost_is_said() -> None:
     # Of six candidates three have class words and a neutral query; one of their two renditions is the text itself.
     (note,) = rendition_notes(policy, data)
     assert note.startswith("Renditions: 3 of 6 candidates have class words, 1 of them of several groups; 1.50 times")
+    (merged,) = rendition_notes(MeanOfRenditions(Attribute.named("gender"), "merge"), data)
+    assert "3 of 6 candidates have class words, 1 of them of several groups; 1.67 times" in merged
+    stays, _ = rendition_notes(MeanOfRenditions(Attribute.named("ethnicity")), data)
+    assert stays == "Renditions: classes that lack a group stay as they are: africa (hispanic)"
     assert rendition_notes(LowestSenses(), data) == []

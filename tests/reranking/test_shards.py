@@ -102,7 +102,9 @@ def scored(plan: Plan, sweep: AlphaSweep, collection: Collection) -> list[int]:
 # scores
 
 
-@pytest.mark.parametrize("policy", ["lowest_senses", "paired_tokens", "paired_tokens_senses", WithoutShe()])
+@pytest.mark.parametrize(
+    "policy", ["lowest_senses", "paired_tokens", "paired_tokens_senses", "renditions", WithoutShe()]
+)
 def test_merged_runs_are_those_of_the_ranker_at_each_alpha(
     policy, planned, run, collection, make_backpack, pair_tokenizer, tmp_path: Path
 ) -> None:

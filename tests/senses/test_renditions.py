@@ -107,6 +107,21 @@ def test_one_rendition_alone_is_a_control(reranker: PointwiseReranker) -> None:
     assert female[0] == pytest.approx(expected[0], abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("policy", "documents"),
+    [
+        (MeanOfRenditions(GENDER, only="female"), [SWAPPED, DOCUMENT, PLAIN]),
+        (MeanOfRenditions(GENDER, only="female"), [DOCUMENT, SWAPPED, PLAIN]),
+        (MeanOfRenditions(GENDER), ["the hostess cooks soup", "the host cooks soup", PLAIN]),
+    ],
+)
+def test_a_text_that_is_its_own_rendition_gives_others_its_very_score(reranker, policy, documents) -> None:
+    pairs = [(QUERY, text) for text in documents]
+    found = reranker.predict(pairs, alpha=0, policy=policy)
+    assert reranker.scorer.read == len(documents), "no text is read twice"
+    assert found[0] == found[1]
+
+
 def test_options_are_checked_and_named() -> None:
     for options, said in (
         ({"relations": "both"}, "policy.relations=both: use one of keep, merge"),

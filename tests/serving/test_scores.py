@@ -106,6 +106,20 @@ def test_a_policy_that_rewrites_texts_adds_up_its_views(pointwise, reranker, sen
     assert pytest.approx(reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting()), abs=1e-5) == np.asarray(curves).T
 
 
+@pytest.mark.parametrize("policy", ["renditions", "renditions_merge"])
+def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(server, reranker, policy):
+    documents = ["a bridge over a river", "He saw his mother", "She saw her father", "She saw his mother"]
+    body = {"query": QUERY, "documents": documents, "policy": policy}
+    alphas = [0.0, 0.5, 1.0]
+    found = np.array([raw(server.rerank(**body, alpha=alpha, raw_scores=True)) for alpha in alphas])
+    assert found == pytest.approx(reranker.sweep(QUERY, documents, alphas, policy), abs=1e-5)
+    assert abs(found[0, 1] - found[0, 2]) < 1e-6 < 1e-3 < abs(found[2, 1] - found[2, 2])
+    assert (abs(found[0, 1] - found[0, 3]) < 1e-6) == (policy == "renditions_merge")
+    one = {**body, "documents": documents[1:2]}
+    passes = [server.rerank(**one, alpha=alpha).json()["usage"]["total_tokens"] for alpha in (1.0, 0.0, 0.5)]
+    assert passes[2] == passes[0] + passes[1], "at alpha = 0 the text itself is not read"
+
+
 @pytest.fixture(scope="module")
 def kinds(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
     """A reranker of every kind without senses."""
