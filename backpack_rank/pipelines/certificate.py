@@ -19,14 +19,13 @@ import numpy as np
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
-from backpack_rank.data.collection import Collection, MemoryStore, Run
+from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import read_jsonl, text_under
 from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.reranking.view_sums import scores_of_pairs
 from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 
@@ -204,7 +203,7 @@ def certify(
         rows.append({"query": query_id, "document": doc_id, "kind": kind})
         if kind != NO_WORDS:
             swapped.append((query, text, other.text))
-    differences = iter(_differences(reranker, swapped).tolist())
+    differences = iter(_differences(reranker, promise, swapped)[0].tolist())
     by_kind: dict[str, list[float]] = {kind: [] for kind in (NO_WORDS, COVERED, *REASONS)}
     for row in rows:
         difference = 0.0 if row["kind"] == NO_WORDS else next(differences)
@@ -260,26 +259,31 @@ def _outside(attribute: Attribute) -> frozenset[str]:
     return known - swap.words - frozenset(swap.one_way.values())
 
 
-def _differences(reranker: PointwiseReranker, triples: Sequence[tuple[str, str, str]]) -> np.ndarray:
-    """Absolute difference of the scores of two documents of a query, scored together. [N]"""
-    if not triples:
-        return np.empty(0)
-    ids = [str(row) for row in range(2 * len(triples))]
-    documents = MemoryStore(dict(zip(ids, (text for _, *both in triples for text in both), strict=True)))
-    queries = {str(row): query for row, (query, *_) in enumerate(triples)}
-    both = Collection("both wordings", documents, queries, {})
-    pairs = Pairs(both, tuple(str(row // 2) for row in range(2 * len(triples))), tuple(ids))
-    (scores,) = scores_of_pairs([reranker.hook.views], reranker.scorer, pairs)
-    pairs.check_finite(scores)
-    return np.abs(scores[0::2].astype(np.float64) - scores[1::2])
+def _differences(
+    reranker: PointwiseReranker, promise: Promise, triples: Sequence[tuple[str, str, str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Absolute difference of the scores of two documents of a query [N], and whether they are promised to be one [N].
+
+    Renditions of both are scored in one call, equal texts once. Paired tokens promise equal scores in batches of equal
+    composition: texts with as many tokens as their partner are packed like these when each side is a call of its own.
+    """
+    alike = np.array([promise(*triple) for triple in triples], dtype=bool)
+    differences = np.empty(len(triples))
+    for rows in (np.flatnonzero(alike).tolist(), np.flatnonzero(~alike).tolist()):
+        sides = [[(triples[row][0], triples[row][side]) for row in rows] for side in (1, 2)]
+        if reranker.hook.reads_one_text:
+            one, other = (reranker.predict(side) for side in sides)
+        else:
+            one, other = np.split(reranker.predict(sides[0] + sides[1]), 2)
+        differences[rows] = np.abs(one.astype(np.float64) - other)
+    return differences, alike
 
 
 def _human_pairs(
     reranker: PointwiseReranker, promise: Promise, source: str, triples: Iterable[tuple[str, str, str]]
 ) -> HumanPairs:
     found = list(triples)
-    differences = _differences(reranker, found)
-    alike = np.array([promise(*triple) for triple in found], dtype=bool)
+    differences, alike = _differences(reranker, promise, found)
     same, others = differences[alike], differences[~alike]
     return HumanPairs(
         source,

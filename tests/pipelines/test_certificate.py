@@ -85,6 +85,7 @@ def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(
         assert kinds(tmp_path)["his", "he"] == COVERED
         assert f"{covered} of 2" in found.sentences[0]
         assert found.kept
+        assert {part.kind: part.largest for part in found.parts}[COVERED] == 0, "bit for bit"
 
 
 def test_where_nothing_is_covered_nothing_is_certified(reranker: PointwiseReranker, tmp_path: Path) -> None:
