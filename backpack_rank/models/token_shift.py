@@ -163,11 +163,7 @@ class TokenShift:
 
     def merged(self, ids: np.ndarray) -> np.ndarray:
         """The tokens of a text with every word of a class as the first of its class. [n]"""
-        tokens = torch.from_numpy(ids).long()
-        classes = self._class_of(tokens)
-        first = self.classes.first_of[tokens.clamp(max=len(self.classes.first_of) - 1)]
-        moved = self.classes.boundaries.whole_words(tokens) & (classes >= 0)
-        return torch.where(moved, first, tokens).numpy()
+        return self._merged(torch.from_numpy(ids).long()).numpy()
 
     def embeddings(self, vectors: Tensor, ids: Tensor) -> Tensor:
         """Embeddings [..., e] of token ids [...] as the contextual network reads them."""
@@ -201,10 +197,12 @@ class TokenShift:
         """
         if self.scope != "both" or self.alpha != 0:
             return batch
-        ids = batch.input_ids
+        return replace(batch, input_ids=self._merged(batch.input_ids))
+
+    def _merged(self, ids: Tensor) -> Tensor:
         merged = self.classes.boundaries.whole_words(ids) & (self._class_of(ids) >= 0)
         first = self.classes.first_of.to(ids.device)
-        return replace(batch, input_ids=torch.where(merged, first[ids.clamp(max=len(first) - 1)], ids))
+        return torch.where(merged, first[ids.clamp(max=len(first) - 1)], ids)
 
     def _moved(self, vectors: Tensor, ids: Tensor, whole: Tensor, means: Tensor) -> Tensor:
         classes = self._class_of(ids)
