@@ -118,7 +118,7 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
         elif "." in key and mark != "~":
             _check_nested(script, key, arguments, added="+" in mark)
         others = WITHOUT_EFFECT[script].get(key) or WITHOUT_EFFECT[script].get(key.partition(".")[0])
-        if others and not given & {*others, "experiment"}:
+        if others and not given & {*others, "experiment", "recipe"}:
             needed = " or ".join(other if "=" in other else f"{other}=..." for other in others)
             raise UsageError(f"{key} does nothing without {needed}: add that, or leave {key} out")
 
