@@ -102,7 +102,7 @@ def test_ctrl_c_says_what_is_kept(
     trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     for workers in (1, 2):
-        for _ in range(5):
+        for _ in range(25):
             process = start(trained, *options, f"folder={tmp_path}", f"workers={workers}")
             there = len(score_times(tmp_path))
             wait_until(lambda there=there: len(score_times(tmp_path)) > there, process)
