@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from backpack_rank.attributes.counterfactual import LexiconSwap, case_of, in_case, is_possessive
-from backpack_rank.attributes.word_classes import WordClass, WordClasses
+from backpack_rank.attributes.word_classes import WordClass, WordClasses, joined
 from backpack_rank.checks import one_of
 
 RELATIONS = ("keep", "merge")
@@ -88,12 +88,12 @@ class Renditions:
         self.groups = tuple(dict.fromkeys((*given.values(), *sides)))
         # A word of a side that the swap leaves alone stays: the swap of its text would have another form.
         group_of |= {word: group for word, group in given.items() if group not in sides}
-        joined = _joined_by_swap(swap, group_of)
-        joined = joined if classes is None else joined.merged(classes)
+        all_classes = _joined_by_swap(swap, group_of)
+        all_classes = all_classes if classes is None else all_classes.merged(classes)
         self._words: list[tuple[str, ...]] = []
         self._place: dict[str, tuple[int, int]] = {}
         self.incomplete: dict[str, tuple[str, ...]] = {}
-        for one in joined.classes:
+        for one in all_classes.classes:
             self._add(one, group_of)
         self._possessive = self._place["her"][0] if swap.pronouns and "her" in self._place else -1
 
@@ -198,11 +198,8 @@ def _groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
 
 def _joined_by_swap(swap: LexiconSwap, group_of: Mapping[str, str]) -> WordClasses:
     """Words that the swap turns into each other, him, his, her and hers among them, as one class."""
-    named = [WordClass(pair[0], pair) for pair in swap.pairs.pairs]
-    found = WordClasses(swap.pairs.name, tuple(named))
-    links = [(word, swap.one_way[word]) for word in swap.one_way if word in group_of]
+    links = [(word, partner) for word, partner in swap.one_way.items() if word in group_of]
     if swap.pronouns:
-        links += [("her", "hers")]
-    for link in links:
-        found = found.merged(WordClasses("link", (WordClass(link[0], link),)))
-    return found
+        links.append(("her", "hers"))
+    named = [(words[0], words) for words in (*swap.pairs.pairs, *links)]
+    return WordClasses(swap.pairs.name, joined(named))

@@ -86,7 +86,7 @@ class WordClasses:
         """
         named = [(one.name, one.words) for one in (*self.classes, *other.classes)]
         return WordClasses(
-            f"{self.name}+{other.name}", _joined(named), groups=tuple((self.group_of | other.group_of).items())
+            f"{self.name}+{other.name}", joined(named), groups=tuple((self.group_of | other.group_of).items())
         )
 
 
@@ -162,7 +162,7 @@ def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, i
     return {word: found[word] for one in classes.classes for word in one.words}
 
 
-def _joined(named: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
+def joined(named: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
     """Classes that share a word or a name as one, at the place and with the name of the first."""
     members: list[dict[str, None]] = []  # dictionaries keep the order of words
     names: list[list[str]] = []

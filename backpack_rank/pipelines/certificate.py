@@ -8,6 +8,7 @@ shares no renditions, pairs of texts that people wrote are counted and scored to
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 
+log = logging.getLogger(__name__)
 FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
 LARGEST = 1e-6
 """Difference of two scores up to which they count as one; of fp32 scores."""
@@ -304,11 +306,15 @@ def _wordings(wordings: WordingVariants, collection: Collection) -> Iterator[tup
 
 def _sentences(path: Path, swap: Callable) -> Iterator[tuple[str, str, str]]:
     """Two wordings of each sentence; the query is made of the words that both have and that no swap replaces."""
+    left_out = 0
     for _, (one, other) in read_jsonl(path, _two_wordings):
         shared = set(word_tokens(one)) & set(word_tokens(other))
         query = " ".join(word for word in dict.fromkeys(word_tokens(one)) if word in shared and not swap(word).swaps)
         if query:
             yield query, one, other
+        left_out += not query
+    if left_out:
+        log.warning("%s: %d pairs are left out, because their wordings share no word for a query", path, left_out)
 
 
 def _two_wordings(row: dict[str, Any]) -> tuple[str, str]:

@@ -250,6 +250,8 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     certificate = settings.certificate and (controlled.hook.alpha == 0 or not quiet)
     if certificate:
         check_certificate(controlled, settings.certificate_pairs)
+    elif settings.certificate:
+        log.info("certificate=true: nothing is promised at alpha=%g; it is written at alpha=0", controlled.hook.alpha)
     data = load("test")
     # A sweep has the ranker as it is as a job of its own.
     rankers = (
@@ -279,6 +281,7 @@ def evaluation_loader(
     """A function of a split's name that loads everything to be ranked of it."""
 
     def load(split: str) -> EvaluationData:
+        """``test`` or ``dev``, with what the settings ask for."""
         return load_evaluation_data(
             dataset,
             settings.attribute,

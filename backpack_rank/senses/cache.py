@@ -32,7 +32,7 @@ class _FillError(Exception):
 
 @dataclass(frozen=True)
 class SenseCache:
-    """A folder of ``.npy`` files [N, k, d], one per key.
+    """A folder of ``.npy`` files, one per key: sense vectors [N, k, d], or scores [N] of rankers without senses.
 
     The number format is the caller's: fp32 keeps scores as they are, fp16 halves the space.
 

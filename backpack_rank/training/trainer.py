@@ -176,6 +176,7 @@ class ProgressLines(ProgressBar):
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, n: int
     ) -> None:
+        """A line, where the last one is long enough ago."""
         now = time.monotonic()
         if now - self._written >= INTERVAL:
             self._written = now

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from moved_tables import edited
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast, T5Config, ViTConfig
 
@@ -183,16 +184,6 @@ def test_the_mix_at_all_positions_is_the_pooled_one_at_the_pooled_token(kind, fo
 
 
 CLASSES = WordClasses("test", (WordClass("low", ("w1", "w7", "w9")), WordClass("query", ("w20", "w21"))))
-
-
-def edited(table, classes, alpha):
-    """The table with every member of a class moved, row by row."""
-    moved = table.clone()
-    for ids in classes.members:
-        mean = sum(table[token] for token in ids) / len(ids)
-        for token in ids:
-            moved[token] = mean + alpha * (table[token] - mean)
-    return moved
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from moved_tables import edited
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
@@ -140,16 +141,6 @@ def test_texts_without_class_words_never_change(backpack, tokenizer, classes, sc
         assert torch.equal(backpack(neutral, token_shift=shift).scores, expected)
         assert (backpack(batch, token_shift=shift).scores - plain).abs().max() > 1e-3
     assert torch.equal(backpack(batch).scores, plain), "a shift leaves nothing behind"
-
-
-def edited(table, classes, alpha):
-    """The embedding table with every member of a class moved, row by row."""
-    moved = table.clone()
-    for ids in classes.members:
-        mean = sum(table[token] for token in ids) / len(ids)
-        for token in ids:
-            moved[token] = mean + alpha * (table[token] - mean)
-    return moved
 
 
 @pytest.fixture(scope="module")
