@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from backpack_rank._gc import without_gc as _without_gc
 from backpack_rank._registration import register as _register
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ _register()
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'backpack_rank' has no attribute {name!r}")
-    return getattr(import_module(f"backpack_rank.{_PUBLIC[name]}"), name)
+    with _without_gc():
+        module = import_module(f"backpack_rank.{_PUBLIC[name]}")
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

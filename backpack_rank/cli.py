@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backpack_rank._gc import exit_without_gc, resume_gc, without_gc
 from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
 from backpack_rank.options import (
@@ -87,13 +88,14 @@ def _one_sentence() -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``backpack-rank``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    verbs = {"train": train, "evaluate": evaluate, "rerank": rerank, "serve": serve}
+    verbs = {"train": train, "evaluate": evaluate, "rerank": rerank, "serve": serve, "export": export}
     if given[:1] in (["-h"], ["--help"], []):
         print("backpack-rank train|evaluate|rerank [OPTION=VALUE ...]\n")
         print("train     trains a ranker             backpack-rank train --help")
         print("evaluate  measures a ranker or runs   backpack-rank evaluate --help")
         print("rerank    ranks a large run anew       backpack-rank rerank --help")
         print("serve     answers rerank requests     backpack-rank serve --help")
+        print("export    writes a ranker as ONNX     backpack-rank export --help")
         return
     if given == ["--version"]:
         from backpack_rank import __version__
@@ -156,7 +158,7 @@ def serve(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
     parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0 takes a free one")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "int8", "auto"])
     parser.add_argument("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
     parser.add_argument("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
     parser.add_argument("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
@@ -172,11 +174,39 @@ def serve(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(sys.argv[2:] if arguments is None else arguments)
     with _one_sentence():
         try:
-            from backpack_rank.serving.command import run
+            with without_gc():
+                from backpack_rank.serving.command import run
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
                 raise
             raise UsageError(f"the server needs {error.name}: pip install 'backpack-rank[serve]'") from error
+        run(options)
+
+
+def export(arguments: Sequence[str] | None = None) -> None:
+    """``backpack-rank export onnx``: a saved ranker for ONNX Runtime, and what runs it."""
+    import argparse
+
+    given = list(sys.argv[2:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        "backpack-rank export",
+        description="Write a saved ranker as an ONNX graph with the dial as an input: docs/onnx.md.",
+    )
+    parser.add_argument("format", choices=["onnx"])
+    parser.add_argument("ranker", help="folder of a run or of a ranker, or hub id")
+    parser.add_argument("--output", metavar="FOLDER", help="default: onnx in the folder of the ranker")
+    parser.add_argument("--int8", action="store_true", help="also write model_int8.onnx, and say how far off it is")
+    parser.add_argument("--policy", metavar="NAME", help="of paired tokens, which the input alpha turns")
+    parser.add_argument("--attribute", default="gender", help="whose words alpha moves (conf/attribute)")
+    options = parser.parse_args(given)
+    with one_line_when_stopped("export", given), _one_sentence():
+        try:
+            from backpack_rank.integrations.onnx_export import run
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in ("onnx", "onnxscript", "onnxruntime"):
+                raise
+            raise UsageError(f"the export needs {package}: pip install 'backpack-rank[onnx]'") from error
         run(options)
 
 
@@ -255,6 +285,8 @@ def _run(script: str, arguments: list[str]) -> None:
     from backpack_rank.pipelines.errors import friendly_errors, printable_log
     from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
+    if script != "train":  # loaders and loggers of a training may wait for the collector to close them
+        exit_without_gc()
     printable_log()
     arguments = quoted(arguments)
     check_grammar(arguments)
@@ -281,7 +313,9 @@ def _run(script: str, arguments: list[str]) -> None:
 
 def _rerank(config: DictConfig) -> None:
     from backpack_rank.pipelines.errors import friendly_errors
-    from backpack_rank.pipelines.rerank import rerank as rerank_run
+
+    with without_gc():
+        from backpack_rank.pipelines.rerank import rerank as rerank_run
 
     with friendly_errors():
         rerank_run(config)
@@ -300,6 +334,7 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     started = sys.argv[0]
 
     def job(config: DictConfig) -> Any:
+        resume_gc()
         _set_variable(TRACEBACK, wanted)
         errors_to_stderr()
         printable_log()
@@ -311,7 +346,8 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
     # With the variable set Hydra raises what goes wrong before the job, in place of printing it and exiting with 1.
     _set_variable(TRACEBACK, "1")
     try:
-        hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
+        with without_gc():  # Hydra imports what its callbacks need; the job has the collector again
+            hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
     except (HydraException, OmegaConfBaseException, OSError) as error:
         if wanted == "1":
             raise

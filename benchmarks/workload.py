@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from hydra import compose, initialize_config_dir
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerFast
 
 from backpack_rank.data.collection import Collection
+from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.files import resource_folder
 from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import texts_of
+from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SEED = 2024
 
@@ -74,10 +79,17 @@ def token_sequences(count: int, size: Size, seed: int = SEED) -> list[np.ndarray
     return [draw.astype(np.int64) for draw in draws]
 
 
-def word_pieces(collection: Collection) -> BertTokenizerFast:
-    """A WordPiece vocabulary of BERT's size from a collection's own text."""
+def dataset(name: str) -> Dataset:
+    """One of conf/data, as ``train.py data=NAME`` reads it."""
+    register_resolvers()
+    with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+        return TrainingSettings(compose("train", [f"data={name}"])).dataset
+
+
+def word_pieces(collection: Collection, size: int = 30522) -> BertTokenizerFast:
+    """A WordPiece vocabulary of that size (BERT's) from a collection's own text."""
     words = BertWordPieceTokenizer()
-    words.train_from_iterator(texts_of(collection), vocab_size=30522, show_progress=False)
+    words.train_from_iterator(texts_of(collection), vocab_size=size, show_progress=False)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "words.json"
         words.save(str(file))

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -38,7 +39,9 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("verb", "said"), [("serve", "--model NAME=FOLDER"), ("rerank", "action=status")])
+@pytest.mark.parametrize(
+    ("verb", "said"), [("serve", "--model NAME=FOLDER"), ("rerank", "action=status"), ("export", "--int8")]
+)
 def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said: str) -> None:
     program = (
         "import sys\n"
@@ -216,10 +219,21 @@ def test_what_hydra_cannot_read_is_a_sentence(argument: str) -> None:
 
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
-    assert {"train", "evaluate", "rerank", "serve"} <= set(capsys.readouterr().out.split())
+    assert {"train", "evaluate", "rerank", "serve", "export"} <= set(capsys.readouterr().out.split())
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"use one of train, evaluate, rerank, serve; did you mean evaluate\?"):
+    with pytest.raises(SystemExit, match=r"use one of train, evaluate, rerank, serve, export; did you mean evaluate\?"):
         cli.main(["evalute"])
     with pytest.raises(SystemExit, match=r"takes no -m: give several alphas as alpha=\[1,0\.5,0\]"):
         cli.main(["rerank", "-m", "alpha=1,0"])
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_an_export_names_the_package_that_is_missing(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for present in {"onnx", "onnxscript"} - {package}:  # which are imported first, and may not be installed either
+        monkeypatch.setitem(sys.modules, present, ModuleType(present))
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in ("onnx_export", "onnx_check"):
+        monkeypatch.delitem(sys.modules, f"backpack_rank.integrations.{module}", raising=False)
+    with pytest.raises(UsageError, match=rf"the export needs {package}: pip install 'backpack-rank\[onnx\]'"):
+        cli.main(["export", "onnx", "folder"])

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from backpack_rank.aggregation.aggregate import (
     Absent,
@@ -28,7 +26,6 @@ from backpack_rank.aggregation.aggregate import (
     cost_of,
     lower_bound,
 )
-from backpack_rank.aggregation.linear_ordering import solve
 from backpack_rank.aggregation.rankings import Item, Rankings
 
 
@@ -70,6 +67,8 @@ class Kemeny(Aggregator):
 
     def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
         """The items in an order of least cost."""
+        from backpack_rank.aggregation.linear_ordering import solve
+
         deadline = time.perf_counter() + self.time_limit
         if self.absent == "last":
             rankings = rankings.absent_last()
@@ -100,6 +99,10 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
     Returns:
         Ascending indices of each component; of components that may come next, the one with the lowest index does.
     """
+    # Imported here, like the solver, which imports scipy too: few commands aggregate.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     beats = margins > 0
     count, labels = connected_components(csr_array(beats), directed=True, connection="strong")
     members = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])

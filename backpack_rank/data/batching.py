@@ -184,7 +184,8 @@ def pack_by_length(
 def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
     """Positions of texts, by length, in groups of ``tokens_per_batch`` tokens at most.
 
-    A text longer than that is a group of its own.
+    A text longer than that is a group of its own. Within a group texts stand as they came: those of one query side by
+    side, whose common beginning a decoder reads once.
     """
     groups: list[list[int]] = []
     tokens = 0
@@ -194,7 +195,7 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) 
             tokens = 0
         groups[-1].append(position)
         tokens += lengths[position]
-    return [np.array(group) for group in groups]
+    return [np.sort(group) for group in groups]
 
 
 def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int) -> list[np.ndarray]:

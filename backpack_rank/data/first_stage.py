@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from backpack_rank.checks import above, whole
-from backpack_rank.data.bm25_index import Bm25Index, Bm25Settings
 from backpack_rank.data.collection import Collection, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
 
@@ -67,6 +66,9 @@ class Bm25:
         """
         whole("threads", threads, 1)
         above("max_gb", max_gb, 0)
+        # Imported here: other candidates need nothing of bm25s.
+        from backpack_rank.data.bm25_index import Bm25Settings
+
         self.depth = checked_depth(depth)
         self.settings = Bm25Settings(k1, b, stemmer, stopwords, token_pattern, method)
         self.cache = cache
@@ -82,6 +84,8 @@ class Bm25:
         """
         if len(collection.documents) == 0:
             raise ValueError(f"collection {collection.name!r} has no documents to search")
+        from backpack_rank.data.bm25_index import Bm25Index
+
         index = Bm25Index.of(collection.documents, self.settings, cache=self.cache, max_gb=self.max_gb)
         return index.search(collection.queries, self.depth, self.threads)
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from backpack_rank.evaluation.results import PerQuery
 
@@ -95,6 +94,8 @@ def wilcoxon(differences: np.ndarray) -> float:
 
     Exact for up to 50 differences, the normal approximation for more; see the head of this module.
     """
+    from scipy import stats  # here: it takes long to import, and is needed after everything is scored
+
     changed = differences[differences != 0]
     if len(changed) > _MOST_RANKED:
         return float(stats.wilcoxon(changed).pvalue)
@@ -139,6 +140,8 @@ def rank_biserial(differences: np.ndarray) -> float:
 
     From -1 to 1; differences of 0 are left out, 0 when all are.
     """
+    from scipy import stats
+
     changed = differences[differences != 0]
     ranks = stats.rankdata(np.abs(changed))
     return float((np.sign(changed) * ranks).sum() / ranks.sum()) if len(changed) else 0.0

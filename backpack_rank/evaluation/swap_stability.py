@@ -20,7 +20,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
 from backpack_rank.attributes.counterfactual import Swapped
 from backpack_rank.data.collection import Collection, MemoryStore, Run
@@ -165,6 +164,8 @@ class _Compared:
 
     def tau(self) -> float:
         """tau-b, which has no value where all scores are equal: then 1 if they are so on both sides, else 0."""
+        from scipy import stats  # here: it takes long to import, and is needed after everything is scored
+
         equal = [np.ptp(scores) == 0 for scores in (self.before, self.after)]
         if any(equal):
             return float(all(equal))

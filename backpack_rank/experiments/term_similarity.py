@@ -165,10 +165,13 @@ def fill(
             terms = place_of[batch.input_ids.numpy()]
             chosen = (positions >= 0) & (positions < lengths[documents]) & (terms >= 0)
             if chosen.any():
+                # By length, so that samples do not depend on where a batch ends.
+                order = np.argsort(lengths[documents[chosen]], kind="stable")
+                read = np.flatnonzero(chosen)[order]
                 there, mask = batch.to(scorer.device), torch.from_numpy(chosen).to(scorer.device)
                 for kind, represent in kinds.items():
                     vectors = represent(there, mask).float().cpu().numpy()
-                    samples[kind].add(documents[chosen], terms[chosen], positions[chosen], vectors)
+                    samples[kind].add(documents[read], terms[read], positions[read], vectors[order])
             bar.update(len(numbers))
 
 

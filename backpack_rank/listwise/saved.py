@@ -17,11 +17,12 @@ from backpack_rank.listwise.causal_lm import MODES, Calibration, CausalLmRanker,
 from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 from backpack_rank.models.factory import LISTWISE_FILE
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
+from backpack_rank.models.number_formats import FLOATS, resolved_format
+from backpack_rank.models.utils import pick_device
 
 FORMAT, VERSION = "backpack_rank listwise ranker", 1
 MAX_LENGTH = 4096
 """Tokens of a prompt and its answer where neither the caller nor the model sets a limit below it."""
-_DTYPES = ("float32", "bfloat16", "float16")
 
 
 def save_listwise(
@@ -80,7 +81,7 @@ def load_listwise(
     Args:
         prompt: None takes that of the folder.
         mode: None takes that of the folder, or ``first_token``.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the device computes in it.
         max_length: of a prompt with its answer, in tokens; None: that of the folder, or the model's positions, at most
             4096.
         tokens_per_batch: of prompts that are read at once; None chooses by device.
@@ -94,7 +95,8 @@ def load_listwise(
         FileNotFoundError: a folder without a model or without a tokenizer.
         OSError: there is no such hub id.
     """
-    one_of("listwise ranker: dtype", dtype, _DTYPES)
+    one_of("listwise ranker: dtype", dtype, (*FLOATS, "auto"))
+    dtype = resolved_format(dtype, pick_device(device, "listwise ranker: device"), "listwise ranker: dtype")
     name = hub_or_folder(name)
     settings = _settings(Path(name))
     if prompt is None and "prompt" not in settings:

@@ -20,6 +20,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.shared_prefixes import SharedPrefixes
 
 BACKEND = "packed_sdpa"
 """Name under which transformers finds the backend (``attn_implementation``)."""
@@ -34,6 +35,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     packed: PackedBatch | None = None,
+    shared: SharedPrefixes | None = None,
     **options,
 ) -> tuple[Tensor, None]:
     """Attention of each token to the tokens of its text; of decoders, to itself and the earlier ones.
@@ -41,6 +43,7 @@ def packed_attention(
     Args:
         query, key, value: [1, heads, T, d / heads].
         packed: where the texts are; without it the call is passed on to transformers' ``sdpa``.
+        shared: which tokens of the texts the row has, if not all.
 
     Returns:
         The mixed values [1, T, heads, d / heads], and None for the weights, which no fast kernel gives.
@@ -51,6 +54,8 @@ def packed_attention(
         )
     causal = bool(getattr(module, "is_causal", True))
     query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    if shared is not None:
+        query, key, value = (part[shared.rows] for part in (query, key, value))
     if groups := query.shape[1] // key.shape[1] - 1:  # several heads share keys and values
         key, value = (part.repeat_interleave(groups + 1, dim=1) for part in (key, value))
     if dropout == 0.0 and _VARIABLE_LENGTH is not None and _flash_takes(query):
@@ -59,23 +64,31 @@ def packed_attention(
         mixed = _attention_per_text(query, key, value, packed, scaling, dropout, causal)
     else:
         mixed = _padded_attention(query, key, value, packed, scaling, dropout, causal)
-    return mixed[None], None
+    return (mixed if shared is None else mixed[shared.kept])[None], None
 
 
-def packed_trunk(trunk: nn.Module, batch: PackedBatch, **options) -> Tensor:
-    """Hidden states of a transformers decoder over a packed row. [T, d]"""
-    return packed_hidden(trunk, batch, use_cache=False, **options)
+def packed_trunk(trunk: PreTrainedModel, batch: PackedBatch) -> Tensor:
+    """Hidden states of a transformers decoder over a packed row. [T, d]
+
+    In inference, beginnings that neighbours have in common are read once.
+    """
+    if trunk.training or (shared := SharedPrefixes.of(batch)) is None:
+        return packed_hidden(trunk, batch, use_cache=False)
+    # Embedded in full: hooks on the embeddings look at the tokens around a token.
+    embeddings = trunk.get_input_embeddings()(batch.input_ids[None])[:, shared.kept]
+    positions = batch.position_ids[None, shared.kept]
+    own = {"input_ids": None, "inputs_embeds": embeddings, "position_ids": positions, "shared": shared}
+    return packed_hidden(trunk, batch, use_cache=False, **own)[shared.rows]
 
 
 def packed_hidden(backbone: nn.Module, batch: PackedBatch, **options) -> Tensor:
     """Hidden states of any transformers model over a packed row. [T, d]"""
+    inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.position_ids[None]} | options
     output = backbone(
-        input_ids=batch.input_ids[None],
-        position_ids=batch.position_ids[None],
         # A 4-D mask is passed through as it is, so the library builds none over T x T tokens.
         attention_mask=batch.input_ids.new_zeros((1, 1, 1, 1), dtype=torch.bool),
         packed=batch,
-        **options,
+        **inputs,
     )
     return output.last_hidden_state[0]
 
@@ -97,11 +110,12 @@ def _attention_per_text(
     """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads, -]"""
     lengths = packed.lengths
     queries, keys, values = (part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value))
+    # The kernel writes token by token: laid that way one behind the other, nothing is moved again.
     mixed = [
-        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling)
+        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling).transpose(1, 2)
         for q, k, v in zip(queries, keys, values, strict=True)
     ]
-    return torch.cat(mixed, dim=2)[0].transpose(0, 1)
+    return torch.cat(mixed, dim=1)[0]
 
 
 def _padded_attention(

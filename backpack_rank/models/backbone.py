@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
 from backpack_rank.data.packing import PackedBatch, behind_separator
-from backpack_rank.models.attention import BACKEND, packed_hidden, use_fast_gelu
+from backpack_rank.models.attention import BACKEND, packed_hidden, packed_trunk, use_fast_gelu
 from backpack_rank.models.configuration import BackboneConfig
+from backpack_rank.models.pooled_layer import pool_last_layer
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 from backpack_rank.models.utils import eval_mode, input_embeddings
 
@@ -52,19 +54,37 @@ class BackboneMixin(Mixin):
         Raises:
             ValueError: a text is longer than the backbone's positions.
         """
+        return self._read(batch, token_shift, {})
+
+    def pooled_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
+        """The last hidden states at the tokens that texts are read at; arguments of :meth:`hidden_states`. [B, d]
+
+        In inference the last layer is computed there alone, where the backbone can do so.
+        """
+        rows = self.pooled_positions(batch)
+        if self._last_layer_pools and not self.training:
+            return self._read(batch, token_shift, {"rows": rows})
+        return self.hidden_states(batch, token_shift)[rows]
+
+    @cached_property
+    def _last_layer_pools(self) -> bool:
+        return supports_packing(self.config) and pool_last_layer(self.backbone)
+
+    def _read(self, batch: PackedBatch, token_shift: TokenShift | None, options: dict[str, Any]) -> Tensor:
         config: BackboneConfig = self.config
         if batch.max_length > config.n_positions:
             raise ValueError(
                 f"a text of {batch.max_length} tokens is longer than the backbone's {config.n_positions} positions; "
                 "lower max_length"
             )
-        options: dict[str, Any] = {}
         types = None
         if getattr(config.text_config, "type_vocab_size", 0) > 1 and config.separator_id is not None:
             types = behind_separator(batch, config.separator_id).long()
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             if not supports_packing(config):
                 return self._padded(batch, types)
+            if types is None and config.reads_left_to_right:
+                return packed_trunk(self.backbone, batch)
             if types is not None:
                 options["token_type_ids"] = types[None]
             if config.pooling == "last":

@@ -186,7 +186,7 @@ class CrossEncoderForRanking(BackboneRanker):
     ) -> RankerOutput:
         """Scores [B] from the head on the pooled token; ``token_shift`` moves what the encoder reads."""
         self.refuse_senses(sense_weights, return_senses)
-        hidden = self.hidden_states(batch, token_shift)[self.pooled_positions(batch)]
+        hidden = self.pooled_states(batch, token_shift)
         return RankerOutput(self.head(hidden.to(self.head.dense.weight.dtype)))
 
 
@@ -321,11 +321,11 @@ class DualEncoderForRanking(BackboneRanker):
 
     def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B queries [start, query, separator]. [B, d]"""
-        return self.hidden_states(batch, token_shift)[self.pooled_positions(batch)]
+        return self.pooled_states(batch, token_shift)
 
     def encode_documents(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B documents [start, document, end]; they depend on no query. [B, d]"""
-        return self.hidden_states(batch, token_shift)[self.pooled_positions(batch)]
+        return self.pooled_states(batch, token_shift)
 
 
 def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:

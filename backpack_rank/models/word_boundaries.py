@@ -67,8 +67,7 @@ class WordBoundaries:
 
     def whole_words(self, ids: Tensor) -> Tensor:
         """Which tokens of a row are words by themselves, neither begun before nor continued after. [T] -> bool [T]"""
-        size = int(ids.max()) + 1
-        continues, inside = _on(self.continues, size, ids), _on(self.ends_inside_word, size, ids)
+        continues, inside = _on(self.continues, ids), _on(self.ends_inside_word, ids)
         joined = continues[1:] & inside[:-1]  # this token and the one before it are parts of one word
         edge = joined.new_zeros(1)
         return ~torch.cat([edge, joined]) & ~torch.cat([joined, edge])
@@ -111,28 +110,23 @@ class MergedEmbeddings(nn.Module):
         sums = vectors.new_zeros((int(classes.max()) + 1, vectors.shape[-1])).index_add(0, classes, vectors)
         return sums / classes.bincount()[:, None]
 
-    def forward(self, vectors: Tensor, ids: Tensor, embeddings: Callable[[Tensor], Tensor]) -> Tensor:
-        """Embeddings [..., e] of token ids [...], with those of whole words of a class replaced.
-
-        Args:
-            embeddings: gives the embeddings of token ids. [M] -> [M, e]
-        """
+    def forward(self, vectors: Tensor, ids: Tensor, means: Tensor) -> Tensor:
+        """Embeddings [..., e] of token ids [...], those of whole words of a class replaced by its mean [C, e]."""
         whole = WordBoundaries(self.continues, self.ends_inside_word).whole_words(ids.flatten()).view_as(ids)
         classes = self.class_of[ids].long()
-        means = self.means(embeddings).to(vectors.dtype)
-        return torch.where((whole & (classes >= 0))[..., None], means[classes.clamp(min=0)], vectors)
+        centre = means.to(vectors.dtype)[classes.clamp(min=0)]
+        return torch.where((whole & (classes >= 0))[..., None], centre, vectors)
 
     def replace(self, embeddings: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """As a forward hook of the embeddings, whose module is the backbone's own."""
         assert isinstance(embeddings, nn.Embedding)
-        return self(output, inputs[0], embeddings.forward)  # past this hook
+        return self(output, inputs[0], self.means(embeddings.forward))  # past this hook
 
 
-def _on(table: Tensor, size: int, ids: Tensor) -> Tensor:
+def _on(table: Tensor, ids: Tensor) -> Tensor:
     """Values of ids; ids beyond the tokenizer's (rows that pad an embedding matrix) are no part of any word."""
-    if size > len(table):
-        table = torch.cat([table, table.new_zeros(size - len(table))])
-    return table.to(ids.device)[ids]
+    known = len(table)
+    return table.to(ids.device)[ids.clamp(max=known - 1)] & (ids < known)
 
 
 def _marks(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> tuple[str, str, str]:

@@ -26,7 +26,6 @@ from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 
@@ -218,9 +217,8 @@ def certify(
     if variants is not None:
         wordings, texts = variants
         human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
-    number_format = scorer.number_format if isinstance(scorer, Scorer) else "a format of the server's"
     certificate = Certificate(
-        policy.name, scorer.ranker.label, collection.name, number_format, tuple(parts), tuple(human)
+        policy.name, scorer.ranker.label, collection.name, scorer.number_format, tuple(parts), tuple(human)
     )
     certificate.write(folder)
     columns = ("query", "document", "kind", "difference")

@@ -411,6 +411,8 @@ def _write_submission(folder: Path, settings: EvaluationSettings, found: _Evalua
     """The last system's ranking of the test set, as TIRA takes it."""
     last, stage = found.systems[-1], found.data.stage
     params: dict[str, object] = {} if found.checkpoint is None else {"ranker": str(found.checkpoint)}
+    if found.reranker is not None:
+        params["number format"] = found.reranker.scorer.number_format
     what = last.label
     if found.reranker is not None and last.alpha is not None:
         what = f"{found.reranker.scorer.ranker.label}, policy {settings.policy.name} at alpha={last.alpha:g}"

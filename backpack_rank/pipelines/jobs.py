@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from backpack_rank._gc import without_gc
 from backpack_rank.files import RANKER, UNFINISHED
 from backpack_rank.pipelines import unfinished
 from backpack_rank.pipelines.errors import friendly_errors, run_safely
@@ -56,10 +57,12 @@ def one_of_several(script: str, config: DictConfig, folder: Path, options: Seque
 def _work(script: str, config: DictConfig, folder: Path, options: Sequence[str], quiet: bool = False) -> Any:
     # Imported here: `python evaluate.py` needs nothing of training.
     if script == "train":
-        from backpack_rank.pipelines.train import train
+        with without_gc():
+            from backpack_rank.pipelines.train import train
 
         return train(config, folder, options)
-    from backpack_rank.pipelines.evaluate import evaluate
+    with without_gc():
+        from backpack_rank.pipelines.evaluate import evaluate
 
     evaluate(config, folder, quiet)
     return True

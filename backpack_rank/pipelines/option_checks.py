@@ -9,14 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import lightning as L
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.checks import above, finite, flag, fraction, whole
 from backpack_rank.evaluation.alpha_search import parse_budgets
 from backpack_rank.senses.policies import check_alpha
-from backpack_rank.training.sharding import SHARDED, with_sharding
 
 Check = Callable[[str, Any], None]
 LARGEST_SEED = 2**32 - 1
@@ -118,6 +115,12 @@ def check_trainer(options: Mapping[str, Any]) -> None:
     for name, instead in SET_ELSEWHERE.items():
         if name in options:
             raise ValueError(f"trainer.{name} is not an option here: {instead}")
+    # Imported here, as in check_sharding: an evaluation, which checks its options too, needs nothing of training.
+    import lightning as L
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    from backpack_rank.training.sharding import with_sharding
+
     quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     try:
         L.Trainer(**{**with_sharding(options), **quiet, "enable_progress_bar": False})
@@ -128,6 +131,8 @@ def check_trainer(options: Mapping[str, Any]) -> None:
 
 def check_sharding(config: DictConfig) -> None:
     """Raise ``ValueError`` for what FSDP cannot train: all processes must run the same layers at the same time."""
+    from backpack_rank.training.sharding import SHARDED
+
     if config.trainer.get("strategy") not in SHARDED:
         return
     instead = "use trainer=gpu or trainer=ddp"

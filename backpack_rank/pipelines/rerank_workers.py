@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.data.batching import start_worker
 from backpack_rank.pipelines.errors import MISTAKES
 from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.rerank_process import begin
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
@@ -124,13 +125,13 @@ class _Pool:
 
     def _started(self, place: int) -> SpawnProcess:
         arguments = (self._config, place, self.counts, self._writer)
-        process = self.context.Process(target=_work, args=arguments, daemon=True, name=f"rerank-{place}")
+        process = self.context.Process(target=begin, args=arguments, daemon=True, name=f"rerank-{place}")
         with _deaf_to_ctrl_c():
             process.start()
         return process
 
 
-def _work(config: dict[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
+def work(config: dict[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
     """A worker: any open shard that nobody holds, until there is none."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     quiet_libraries()

@@ -46,7 +46,8 @@ def load(
         attribute: whose words policies are about: a name of ``conf/attribute``, or an
             :class:`~backpack_rank.attributes.attribute.Attribute`.
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        dtype: ``float32``, ``bfloat16``, ``float16``, ``int8`` (CPUs), or ``auto``: bfloat16 where the
+            device computes in it.
         cache: folder for sense vectors of a collection's pairs, which all alphas then share; None keeps none.
         revision: of the hub, a branch, tag or commit.
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
@@ -355,4 +354,6 @@ def ranked_rows(
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)) in float64, where two large scores are still apart."""
+    from scipy.special import expit  # here: it takes long to import, and rank() needs none of it
+
     return expit(logits.astype(np.float64))

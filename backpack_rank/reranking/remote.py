@@ -47,6 +47,7 @@ class RemoteScorer(TextScorer):
     """
 
     tokenizer = None
+    number_format = "a format of the server's"
 
     def __init__(self, url: str) -> None:
         """``url``: of the server, or of its endpoint where that is not ``/rerank``."""

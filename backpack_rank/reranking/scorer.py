@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import one_of, whole
 from backpack_rank.data.batching import (
     CPU_TOKENS,
     GPU_TOKENS,
@@ -29,6 +30,8 @@ from backpack_rank.data.batching import (
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backpack import TokenStateCache
+from backpack_rank.models.blocked_weights import BlockedWeights
+from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
@@ -51,7 +54,8 @@ class ScoringSettings:
 
     Attributes:
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
-        dtype: ``float32``, ``bfloat16`` or ``float16`` for weights and activations.
+        dtype: number format of weights and activations, one of :data:`~backpack_rank.models.number_formats.FORMATS`;
+            ``auto`` is bfloat16 where the device computes in it, ``int8`` is for CPUs.
         tokens_per_batch: tokens of a packed batch; None chooses by device.
         workers: processes that read and tokenise.
         cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as float32).
@@ -66,8 +70,7 @@ class ScoringSettings:
     def __post_init__(self) -> None:
         whole("scoring.tokens_per_batch", self.tokens_per_batch, 1, null="to choose by device")
         whole("scoring.workers", self.workers, 0)
-        if self.dtype not in ("float32", "bfloat16", "float16"):
-            raise ValueError(f"scoring.dtype={self.dtype}: use float32, bfloat16 or float16")
+        one_of("scoring.dtype", self.dtype, FORMATS)
         if self.cache_dtype not in (None, "float32", "float16"):
             raise ValueError(f"scoring.cache_dtype={self.cache_dtype}: use float32 or float16")
 
@@ -82,6 +85,11 @@ class TextScorer(ABC):
 
     ranker: Any
     tokenizer: PreTrainedTokenizerBase | None
+
+    @property
+    def number_format(self) -> str:
+        """In which scores are computed, as far as that is known here."""
+        return "a format that is not known here"
 
     @abstractmethod
     def score_texts(
@@ -100,10 +108,13 @@ class Scorer(TextScorer):
     ranker: Ranker
 
     def __init__(self, ranker: Ranker, pair_tokenizer: PairTokenizer, settings: ScoringSettings | None = None) -> None:
-        self.settings = settings or ScoringSettings()
-        self.device = pick_device(self.settings.device, "scoring.device")
-        ranker.to(device=self.device, dtype=getattr(torch, self.settings.dtype))  # type: ignore[call-arg]
+        settings = settings or ScoringSettings()
+        self.device = pick_device(settings.device, "scoring.device")
+        dtype = resolved_format(settings.dtype, self.device, "scoring.dtype")
+        self.settings = replace(settings, dtype=dtype)
+        convert(ranker, dtype, self.device, "scoring.dtype")
         self.ranker = ranker.eval()
+        self._blocked_weights = BlockedWeights(self.ranker)
         self.pair_tokenizer, self.tokenizer = pair_tokenizer, pair_tokenizer.tokenizer
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
@@ -111,8 +122,7 @@ class Scorer(TextScorer):
     @property
     def number_format(self) -> str:
         """In which scores are really computed, such as ``float32 on cpu``."""
-        dtype = next(self.ranker.parameters()).dtype
-        return f"{str(dtype).removeprefix('torch.')} on {self.device.type}"
+        return f"{format_of(self.ranker)} on {self.device.type}"
 
     def score(self, query: str, documents: Sequence[str], view: View = PLAIN) -> np.ndarray:
         """Raw logits of one query's documents. [m] float32
@@ -256,8 +266,8 @@ class Scorer(TextScorer):
         """
         ranker = self._backpack()
         scores = np.empty(len(parts[0][1]), dtype=np.float32)
-        dtype = getattr(torch, self.settings.dtype)
-        with torch.inference_mode():
+        dtype = ranker.dtype  # of all but the layers in int8
+        with self.inference():
             for start in range(0, len(scores), _MIXED_ROWS):
                 rows = slice(start, start + _MIXED_ROWS)
                 mixed = torch.from_numpy(weighted_sum([(factor, senses[rows]) for factor, senses in parts]))
@@ -276,13 +286,19 @@ class Scorer(TextScorer):
 
     _token_states: TokenStateCache | None = None
 
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """Within this the ranker computes as for scores: without gradients, and on a CPU with weights in blocks."""
+        with torch.inference_mode(), self._blocked_weights.in_use():
+            yield
+
     def _run(
         self, batches: Iterator[tuple[np.ndarray, PackedBatch]], work: Callable[[np.ndarray, PackedBatch], None]
     ) -> None:
         if isinstance(self.ranker, BackpackForRanking) and self.device.type == "cpu":
             self._token_states = TokenStateCache(len(self.ranker.backpack.get_input_embeddings().weight))
         try:
-            with torch.inference_mode():
+            with self.inference():
                 for rows, batch in batches:
                     work(np.asarray(rows), batch.to(self.device))
         finally:

@@ -35,7 +35,8 @@ PROBES = ("he", "she", "nurse", "engineer")
 NEUTRAL, MIXED = "neutral", "mixed"
 CHUNK = 1024
 """Tokens whose sense vectors are held at once: 50 MB at k = 16 and d = 768 in float32."""
-
+KEPT = 2**28
+"""Bytes of sense vectors up to which those of all words are computed once and held."""
 
 _Measure: TypeAlias = Callable[[Tensor, int], Tensor]
 """(sense vectors [c, k, d] of some words, row of the first) -> a value per sense, probe and word [k, p, c]"""
@@ -114,12 +115,13 @@ def one_token_words(pair_tokenizer: PairTokenizer, texts: Iterable[str] | None =
         ValueError: no word is left.
     """
     tokenizer = pair_tokenizer.tokenizer
-    spelled = [str(tokenizer.decode([index])).strip() for index in range(len(tokenizer))]
-    candidates = [index for index, word in enumerate(spelled) if _is_word(word)]
+    wanted: Iterable[int] = range(len(tokenizer))
+    if texts is not None:
+        wanted = sorted({int(index) for text in texts for index in whole_word_ids(pair_tokenizer, text)})
+    spelled = {index: str(tokenizer.decode([index])).strip() for index in wanted}
+    candidates = [index for index, word in spelled.items() if _is_word(word)]
     encoded = pair_tokenizer.encode([spelled[index] for index in candidates])
     single = {index for index, ids in zip(candidates, encoded, strict=True) if ids.tolist() == [index]}
-    if texts is not None:
-        single &= {int(index) for text in texts for index in whole_word_ids(pair_tokenizer, text)}
     # Lower case last, so that it takes the place of other cases.
     by_word = {spelled[i].lower(): i for i in sorted(single, key=lambda i: (spelled[i].islower(), i))}
     if not by_word:
@@ -135,11 +137,12 @@ def nearest_words(
     vocabulary: Vocabulary,
     probes: Sequence[str],
     count: int = 8,
+    senses: WordSenses | None = None,
 ) -> list[dict[str, tuple[RelatedWord, ...]]]:
     """Per sense and probe word x, the words y with the largest cos(C(x)_l, C(y)_l), the probe itself left out.
 
     A probe of several tokens stands for the mean of their vectors, as in the sensitivities; one that the tokenizer
-    does not know is left out with a warning.
+    does not know is left out with a warning. ``senses`` are those of the vocabulary where they are known already.
 
     Returns:
         k dictionaries ``{probe: words, nearest first}``.
@@ -157,7 +160,7 @@ def nearest_words(
         found = torch.einsum("pkd,ckd->kpc", targets, F.normalize(senses, dim=-1))
         return found.masked_fill(own[None, :, start : start + len(senses)].to(device), float("-inf"))
 
-    values, rows = _best(backpack, vocabulary, cosines, count)  # [k, p, count]
+    values, rows = _best(senses or WordSenses(backpack, vocabulary), cosines, count)  # [k, p, count]
     return [
         {probe: _related(vocabulary, values[sense, p], rows[sense, p]) for p, probe in enumerate(known)}
         for sense in range(k)
@@ -165,20 +168,24 @@ def nearest_words(
 
 
 @torch.no_grad()
-def typical_words(backpack: BackpackModel, vocabulary: Vocabulary, count: int = 8) -> list[tuple[RelatedWord, ...]]:
+def typical_words(
+    backpack: BackpackModel, vocabulary: Vocabulary, count: int = 8, senses: WordSenses | None = None
+) -> list[tuple[RelatedWord, ...]]:
     """Per sense the words that it tells from others more than the other senses do, with their shares in [0, 1].
 
     The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean over the
-    vocabulary: what all words have in common in a sense says nothing about a word.
+    vocabulary: what all words have in common in a sense says nothing about a word. ``senses`` as in
+    :func:`nearest_words`.
     """
-    sums = [senses.double().sum(dim=0) for _, senses in _chunks(backpack, vocabulary)]
+    known = senses or WordSenses(backpack, vocabulary)
+    sums = [chunk.double().sum(dim=0) for _, chunk in known]
     mean = (torch.stack(sums).sum(dim=0) / len(vocabulary)).float()  # [k, d]
 
     def shares(senses: Tensor, _start: int) -> Tensor:
         norms = (senses - mean).norm(dim=-1)  # [c, k]
         return (norms / norms.sum(dim=-1, keepdim=True).clamp(min=1e-30)).T[:, None]
 
-    values, rows = _best(backpack, vocabulary, shares, count)
+    values, rows = _best(known, shares, count)
     return [_related(vocabulary, values[sense, 0], rows[sense, 0]) for sense in range(len(values))]
 
 
@@ -226,8 +233,9 @@ def sense_profiles(
     vocabulary = vocabulary or one_token_words(pair_tokenizer, dict.fromkeys(documents))
     groups = _groups(count_groups(documents, lexicon, tokenizer), lexicon)
     lexicon_ids = {name: _variant_ids(pair_tokenizer, words) for name, words in lexicon.groups.items()}
-    near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, probes, count)
-    typical = typical_words(ranker.backpack, vocabulary, count)
+    senses = WordSenses(ranker.backpack, vocabulary)
+    near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, probes, count, senses)
+    typical = typical_words(ranker.backpack, vocabulary, count, senses)
     moved = table.per_word(vocabulary.ids.numpy(), min_count)  # [V, k], NaN for rare words
     profiles = tuple(
         SenseProfile(
@@ -325,18 +333,33 @@ def _senses_of(backpack: BackpackModel, ids: np.ndarray) -> Tensor:
         return backpack.senses(torch.from_numpy(ids).to(backpack.device).long()).float().mean(dim=0)
 
 
-def _chunks(backpack: BackpackModel, vocabulary: Vocabulary) -> Iterator[tuple[int, Tensor]]:
-    """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words at a time."""
-    for start in range(0, len(vocabulary), CHUNK):
-        with eval_mode(backpack):
-            senses = backpack.senses(vocabulary.ids[start : start + CHUNK].to(backpack.device)).float()
-        yield start, senses
+class WordSenses:
+    """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words of a vocabulary at a time.
+
+    Where all of them take :data:`KEPT` bytes at most, they are computed once, however often they are gone through.
+    """
+
+    def __init__(self, backpack: BackpackModel, vocabulary: Vocabulary) -> None:
+        self._backpack, self._ids = backpack, vocabulary.ids
+        config = backpack.config
+        self._small = 4 * len(vocabulary) * config.num_senses * config.hidden_size <= KEPT
+        self._known: dict[int, Tensor] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor]]:
+        for start in range(0, len(self._ids), CHUNK):
+            senses = self._known.get(start)
+            if senses is None:
+                with torch.no_grad(), eval_mode(self._backpack):
+                    senses = self._backpack.senses(self._ids[start : start + CHUNK].to(self._backpack.device)).float()
+            if self._small:
+                self._known[start] = senses
+            yield start, senses
 
 
-def _best(backpack: BackpackModel, vocabulary: Vocabulary, measure: _Measure, count: int) -> tuple[Tensor, Tensor]:
+def _best(word_senses: WordSenses, measure: _Measure, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest values of ``measure`` and the rows of their words, each [k, p, count]."""
     values, rows = torch.zeros(0), torch.zeros(0)
-    for start, senses in _chunks(backpack, vocabulary):
+    for start, senses in word_senses:
         found = measure(senses, start)
         numbers = torch.arange(start, start + len(senses), device=found.device).expand_as(found)
         if start:

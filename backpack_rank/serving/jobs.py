@@ -199,9 +199,12 @@ class ServedPointwise(Served):
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
-    @torch.inference_mode()
     def score(self, slices: Sequence[Slice]) -> None:
         """One pass over the texts of slices that read them in the same way."""
+        with self._scorer.inference():
+            self._score(slices)
+
+    def _score(self, slices: Sequence[Slice]) -> None:
         parts = [(one, one.part) for one in slices if one.part is not None]
         sequences = [part.sequences[place] for one, part in parts for place in one.places]
         batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)

@@ -31,7 +31,9 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import numbered_lines, read_run, write_run
 from backpack_rank.files import intact, seal
 from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
+from backpack_rank.models.number_formats import resolved_format
 from backpack_rank.models.rankers import RankerOutput
+from backpack_rank.models.utils import pick_device
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import texts_fingerprint, weights_fingerprint
 from backpack_rank.training.losses import AuxiliaryLoss, listwise_kl, margin_mse
@@ -219,7 +221,8 @@ class RankerTeacher:
         with FileLock(material.folder / f".{TEACHER_RUN}.lock"), isolate_rng():
             ranker, pair_tokenizer = load_ranker(self._ranker_folder)
             pairs = self._pairs(material)
-            tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, self.dtype)}"
+            dtype = resolved_format(self.dtype, pick_device(material.device, "teacher.device"), "teacher.dtype")
+            tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, dtype)}"
             if intact(path) and _tag(path) == tag:
                 log.info("teacher: scores of %d pairs taken from %s", len(pairs), path)
             else:

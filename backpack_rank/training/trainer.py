@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ProgressB
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from backpack_rank.files import LAST
+from backpack_rank.models.number_formats import computes_in_bf16
 from backpack_rank.progress import INTERVAL, is_first_process
 from backpack_rank.training.checkpoints import (
     AtomicCheckpoints,
@@ -218,16 +218,6 @@ def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
         chosen["precision"] = "bf16-mixed" if computes_in_bf16(chosen.get("accelerator") == "cpu") else "32-true"
         log.info("trainer.precision=auto: %s", chosen["precision"])
     return chosen
-
-
-def computes_in_bf16(cpu: bool) -> bool:
-    """Whether the processor, or else the GPU, multiplies matrices in bf16 by itself."""
-    if not cpu and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if platform.machine() in ("aarch64", "arm64"):
-        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    # On x86 that says yes to processors that convert to fp32 and back, which is slower than fp32.
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def check_hardware(options: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from in_process import TEST_SPLIT, evaluated, trained_in
 from workplace import SMALL, Workplace
 
@@ -23,6 +24,7 @@ from backpack_rank.data.trec import read_run
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.number_formats import computes_in_bf16
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.views import View
@@ -71,6 +73,17 @@ def test_evaluate_measures_the_last_trained_ranker_beside_bm25(plain: tuple[Path
         rows = list(csv.DictReader(handle))
     mean = np.mean([float(r["value"]) for r in rows if r["system"] == "alpha=1" and r["measure"] == "nDCG@10"])
     assert mean == pytest.approx(figure(folder, "alpha=1", "effectiveness", "nDCG@10"), abs=1e-12)
+
+
+def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Path) -> None:
+    def retrieval(folder: Path) -> dict:
+        return yaml.safe_load((folder / "tira" / "ir-metadata.yml").read_text())["method"]["retrieval"][1]["params"]
+
+    evaluated(trained, tmp_path / "auto", "scoring.dtype=auto", "scoring.device=cpu", "swap=false")
+    expected = "bfloat16" if computes_in_bf16(cpu=True) else "float32"
+    assert retrieval(tmp_path / "auto")["number format"] == f"{expected} on cpu"
+    evaluated(trained, tmp_path / "plain", "scoring.device=cpu", "swap=false")
+    assert retrieval(tmp_path / "plain")["number format"] == "float32 on cpu"
 
 
 def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace) -> None:

@@ -14,6 +14,7 @@ from backpack_rank.listwise.causal_lm import CausalLmRanker
 from backpack_rank.listwise.prompt import PromptTokenizer
 from backpack_rank.listwise.saved import load_listwise, save_listwise
 from backpack_rank.models.factory import is_listwise
+from backpack_rank.models.number_formats import computes_in_bf16
 
 
 @pytest.fixture
@@ -44,6 +45,8 @@ def test_settings_of_the_folder_hold_unless_others_are_given(folder):
     )
     assert (other.mode, other.pair_tokenizer.max_length, other.pair_tokenizer.prompt) == ("first_token", 128, prompt)
     assert other.model.dtype == torch.bfloat16
+    fast = torch.bfloat16 if computes_in_bf16(cpu=True) else torch.float32
+    assert load_listwise(folder, dtype="auto", device="cpu").model.dtype == fast
 
 
 def test_any_folder_of_a_language_model_ranks_with_a_prompt(folder, sentences):

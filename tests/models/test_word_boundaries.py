@@ -55,8 +55,10 @@ def test_whole_words_of_a_class_get_its_mean():
     merged.set_classes([(1, 3), (2, 4)], boundaries)
     table = torch.arange(12.0).reshape(6, 2)
     ids = torch.tensor([[0, 1, 4, 3, 5]])
-    # The classes have means (4, 5) and (6, 7); the 3 before 5 is a piece of a word.
-    assert merged(table[ids], ids, table.__getitem__).tolist() == [[[0, 1], [4, 5], [6, 7], [6, 7], [10, 11]]]
+    means = merged.means(table.__getitem__)
+    assert means.tolist() == [[4, 5], [6, 7]]
+    # The 3 before 5 is a piece of a word.
+    assert merged(table[ids], ids, means).tolist() == [[[0, 1], [4, 5], [6, 7], [6, 7], [10, 11]]]
 
 
 @pytest.fixture

@@ -171,8 +171,8 @@ def test_wrong_options_are_refused(checkpoint, collection, tmp_path, make_backpa
         Dense(tmp_path)
     with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         Dense(checkpoint, depth=0)
-    with pytest.raises(ValueError, match=r"first_stage\.dtype=int8: use float32"):
-        Dense(checkpoint, dtype="int8")
+    with pytest.raises(ValueError, match=r"first_stage\.dtype=int4: use one of float32"):
+        Dense(checkpoint, dtype="int4")
     save_ranker(tmp_path / "backpack", make_backpack(), pair_tokenizer)
     with pytest.raises(ValueError, match="BackpackForRanking reads query and document together"):
         Dense(tmp_path / "backpack").candidates(collection)

@@ -249,3 +249,22 @@ def test_the_whole_vocabulary_is_never_held_at_once(ranker, pair_tokenizer, voca
     typical_words(ranker.backpack, vocabulary)
     assert max(sizes) == 7
     assert 1024 * 16 * 768 * 4 * 8 < 1e9, "eight copies of a full chunk stay below a gigabyte"
+
+
+@pytest.mark.parametrize(("kept", "passes"), [(profiles.KEPT, 1), (0, 3)])
+def test_senses_of_few_words_are_computed_once(ranker, pair_tokenizer, vocabulary, monkeypatch, kept, passes):
+    """By the two lists of every sense, one of which goes through the words twice; the lists are the same."""
+    typical = typical_words(ranker.backpack, vocabulary)
+    monkeypatch.setattr(profiles, "CHUNK", 7)
+    monkeypatch.setattr(profiles, "KEPT", kept)
+    read = []
+    senses = type(ranker.backpack).senses
+    monkeypatch.setattr(type(ranker.backpack), "senses", lambda self, ids: read.append(len(ids)) or senses(self, ids))
+    shared = profiles.WordSenses(ranker.backpack, vocabulary)
+    near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4, shared)
+    probe = 1
+    assert [[one.word for one in row] for row in typical_words(ranker.backpack, vocabulary, 8, shared)] == [
+        [one.word for one in row] for row in typical
+    ]
+    assert sum(read) == passes * len(vocabulary) + probe
+    assert near == nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4)

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from rerank_servers import wait_for
 
+import backpack_rank
 from backpack_rank.models.factory import save_ranker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,7 @@ def started(folder: Path, log: Path, port: int, *options: str, **environment: st
             process.wait()
 
 
-def test_it_serves_is_healthy_drains_and_logs_no_text(folder, reranker, tmp_path):
+def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     (check,) = re.findall(r"HEALTHCHECK.*?CMD (\[.*?\])\n", (ROOT / "Dockerfile").read_text(), re.DOTALL)
@@ -76,7 +77,8 @@ def test_it_serves_is_healthy_drains_and_logs_no_text(folder, reranker, tmp_path
         body = {"query": "doctor", "documents": ["he saw his mother", "a bridge"], "alpha": 0, "raw_scores": True}
         assert httpx.post(f"{url}/rerank", json=body, trust_env=False).status_code == 401
         rows = httpx.post(f"{url}/rerank", json=body, headers=key, trust_env=False).json()["results"]
-        expected = reranker.with_policy("lowest_senses", 0.0).rank("doctor", body["documents"])
+        # Of the same folder: how weights lie in memory decides the last bit of their products.
+        expected = backpack_rank.load(folder).rank("doctor", body["documents"], alpha=0, policy="lowest_senses")
         assert [(row["index"], row["relevance_score"]) for row in rows] == [
             (row["corpus_id"], row["score"]) for row in expected
         ]

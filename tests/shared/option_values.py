@@ -20,7 +20,7 @@ EVALUATION = {
     "recalibrate.weight": ("nan", "inf", "abc", "true", "null"),
     "scoring.tokens_per_batch": NO_COUNT,
     "scoring.workers": ("-1", "1.5", "abc", "true", "100000", "null"),
-    "scoring.dtype": ("int8", "true", "null"),
+    "scoring.dtype": ("int4", "true", "null"),
     "scoring.cache_dtype": ("bfloat16", "3"),
     "cache.max_gb": (*NO_RATE, "null"),
     "measures": ("[]", "[null]", "''", "[3]"),

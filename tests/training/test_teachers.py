@@ -203,7 +203,10 @@ def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, said):
         (["teacher=ranker"], "teacher.checkpoint"),
         (["teacher=ranker", "teacher.checkpoint=/nowhere"], "teacher.checkpoint=/nowhere: neither a run's folder"),
         (["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.loss=mse"], "teacher.loss=mse: use one of margin_mse"),
-        (["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.dtype=int8"], "teacher.dtype=int8: use float32"),
+        (
+            ["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.dtype=int4"],
+            "teacher.dtype=int4: use one of float32",
+        ),
         (
             ["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.candidates_per_query=0"],
             "teacher.candidates_per_query=0 must be at least 1",

@@ -1,0 +1,229 @@
+"""``backpack-rank export onnx``: a saved ranker as a folder that needs neither torch nor this package.
+
+``model.onnx`` has the dial as an input, ``tokenizer.json`` joins, cuts and pads texts by itself, ``ranker.json`` says
+what the inputs are and what policies make of alpha. Nothing is left behind unless the scores are those of the ranker.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxscript  # noqa: F401  # torch's exporter needs it; what is missing is said before the work begins
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from tokenizers import Tokenizer
+from torch.export import Dim
+
+from backpack_rank import __version__
+from backpack_rank.checks import UsageError
+from backpack_rank.data.shared_tokenizer import shared_tokenizer
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.files import atomic_path
+from backpack_rank.integrations.onnx_check import INT8, MODEL, Check
+from backpack_rank.integrations.onnx_graph import RankerGraph, check_exportable
+from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.reranking.load import load, local_folder
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rerankers import Reranker
+from backpack_rank.senses.policies import PairedTokens
+from backpack_rank.senses.policy_names import named_policy
+
+log = logging.getLogger(__name__)
+ABOUT = "ranker.json"
+LARGEST = 2 * 10**9
+"""Bytes that one ONNX file holds, about."""
+
+
+def run(options: Namespace) -> None:
+    """The command. Raises ``UsageError`` where it cannot be done."""
+    quiet_libraries()
+    try:
+        source = local_folder(options.ranker, "export onnx")
+        if options.output is None and not Path(options.ranker).expanduser().exists():
+            raise ValueError(f"{options.ranker} is no folder on this machine: say where to write, --output FOLDER")
+        folder = Path(options.output or source / "onnx").expanduser()
+        reranker = load(source, attribute=options.attribute, device="cpu")
+        about = export_onnx(reranker, folder, policy=options.policy, int8=options.int8)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"backpack-rank export onnx: {error}") from error
+    for name, found in about["files"].items():
+        differs = ", ".join(f"{key.replace('_', ' ')} {value:.2g}" for key, value in found.items() if key != "bytes")
+        print(f"{folder / name}: {found['bytes'] / 1e6:.1f} MB, {differs}")
+
+
+def export_onnx(
+    reranker: Reranker, folder: str | Path, *, policy: str | None = None, int8: bool = False
+) -> dict[str, Any]:
+    """Write the folder, complete or not at all, and give what its ``ranker.json`` says.
+
+    Args:
+        reranker: what :func:`backpack_rank.load` gives for ``device="cpu"``, in fp32.
+        folder: where to write; one that is there and no earlier export stays as it is.
+        policy: the one of paired tokens that the input ``alpha`` turns; None: ``paired_tokens``, or for rankers without
+            senses ``paired_tokens_weights``, and no such input where the tokenizer has no word that could be moved.
+        int8: also write a quantised file.
+
+    Raises:
+        ValueError: the ranker or the policy does not go into a graph, or the graph's scores are not the ranker's.
+    """
+    if not isinstance(reranker, PointwiseReranker):
+        raise ValueError(f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs")
+    ranker, pair_tokenizer = reranker.local_scorer.ranker, reranker.local_scorer.pair_tokenizer
+    check_exportable(ranker)
+    folder = Path(folder)
+    if folder.exists() and not (folder / ABOUT).is_file() and (folder.is_file() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is there and no earlier export: give another --output, or remove it")
+    if not hasattr(pair_tokenizer.tokenizer, "backend_tokenizer"):
+        raise ValueError(f"{type(pair_tokenizer.tokenizer).__name__} has no rules that a tokenizer.json could hold")
+    if (size := 4 * sum(weights.numel() for weights in ranker.parameters())) > LARGEST:
+        raise ValueError(f"its weights have {size / 1e9:.1f} GB, and one ONNX file holds {LARGEST / 1e9:.0f} GB")
+    shift, moved = _moved_by_alpha(reranker, policy)
+    with atomic_path(folder) as temporary:
+        temporary.mkdir()
+        _save_tokenizer(temporary, pair_tokenizer)
+        check = Check(reranker.local_scorer, temporary, shift)
+        graph = RankerGraph(ranker, pair_tokenizer.tokenizer.pad_token_id, shift)
+        _save_graph(temporary / MODEL, graph, check)
+        found = {MODEL: check.against_torch()}
+        if int8:
+            _quantise(temporary)
+            found[INT8] = check.against_fp32()
+        about = {
+            "format": "backpack_rank onnx 1",
+            "version": __version__,
+            "ranker": ranker.label,
+            "inputs": check.inputs,
+            "pair": {
+                "max_length": pair_tokenizer.max_length,
+                "start": pair_tokenizer.start_id,
+                "separator": pair_tokenizer.separator_id,
+                "end": pair_tokenizer.end_id,
+                "padding": pair_tokenizer.tokenizer.pad_token_id,
+            },
+            "sense_weights_at_0": _sense_weights(reranker),
+            "moved_by_alpha": moved,
+            "files": {name: {"bytes": (temporary / name).stat().st_size, **differs} for name, differs in found.items()},
+        }
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in about.items())
+        (temporary / ABOUT).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    return about
+
+
+def _moved_by_alpha(reranker: PointwiseReranker, name: str | None) -> tuple[TokenShift | None, dict[str, Any] | None]:
+    """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them; None where there are none."""
+    own = "paired_tokens" if reranker.local_scorer.ranker.has_senses else "paired_tokens_weights"
+    policy = named_policy(name or own, reranker.attribute)
+    if not isinstance(policy, PairedTokens):
+        raise ValueError(
+            f"--policy {name}: give one of paired tokens; weights per sense are an input whatever is given, and other "
+            "policies do not go into a graph"
+        )
+    try:
+        shift = reranker.hook.context.token_shift(policy.words(), policy.scope, 1.0)
+    except (TypeError, ValueError) as error:
+        if name is not None:
+            raise ValueError(f"--policy {name}: {error}") from error
+        log.warning("the graph has no input alpha: %s", error)
+        return None, None
+    classes = dict(zip(shift.classes.names, map(list, shift.classes.members), strict=True))
+    return shift, {"policy": name or own, "attribute": reranker.attribute.name, "tokens": classes}
+
+
+def _sense_weights(reranker: PointwiseReranker) -> dict[str, list[float]]:
+    """Weights per sense at alpha = 0, of every policy that weighs senses and fits the ranker."""
+    found = {name: reranker.with_policy(name, 0.0).hook.views for name in reranker.policies}
+    return {
+        name: views[0].sense_weights.tolist() for name, views in found.items() if views[0].sense_weights is not None
+    }
+
+
+def _save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
+    """Write ``tokenizer.json`` and its configuration: pairs come out joined, cut and padded.
+
+    Special tokens are no words of it, so that no text can spell one, whichever library reads the file.
+    """
+    ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
+    shared = shared_tokenizer(pair_tokenizer.tokenizer, pair_tokenizer.max_length, *ids)
+    shared.save_pretrained(folder)
+    rules = json.loads(shared.backend_tokenizer.to_str())
+    rules["added_tokens"] = [token for token in rules["added_tokens"] if not token["special"]]
+    backend = Tokenizer.from_str(json.dumps(rules))
+    backend.enable_truncation(pair_tokenizer.max_length, strategy="only_second")
+    backend.enable_padding(pad_id=pair_tokenizer.tokenizer.pad_token_id, pad_token=pair_tokenizer.tokenizer.pad_token)
+    backend.save(str(folder / "tokenizer.json"))
+
+
+def _save_graph(path: Path, graph: RankerGraph, check: Check) -> None:
+    """Trace the network for any number of texts of any length."""
+    batch, length = Dim("batch"), Dim("length")
+    given = {name: torch.from_numpy(values) for name, values in check.feed(check.pairs[:3]).items()}
+    shapes = {name: {0: batch, 1: length} if check.inputs[name][1] == "length" else {0: batch} for name in given}
+    try:
+        with _quietly():
+            torch.onnx.export(
+                graph.eval(),
+                kwargs=given,
+                f=str(path),
+                input_names=list(given),
+                output_names=["scores"],
+                dynamic_shapes=shapes,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ValueError(f"torch cannot export {graph.ranker.label} over this backbone: {why}") from error
+
+
+def _quantise(folder: Path) -> None:
+    """Matrices as 8-bit integers with a scale per column; embeddings, and products behind activations, as floats."""
+    with _quietly():
+        quantize_dynamic(
+            folder / MODEL,
+            folder / INT8,
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            op_types_to_quantize=["MatMul"],
+            nodes_to_exclude=_behind_activations(folder / MODEL),
+        )
+
+
+def _behind_activations(path: Path) -> list[str]:
+    """Products that take an inner layer back to the size of hidden states, by name.
+
+    A few values of an inner layer are far larger than the others, and leave the others few of 256 steps: what alpha
+    changes is lost in them.
+    """
+    graph = onnx.load(path).graph
+    sizes = {one.name: list(one.dims) for one in graph.initializer if len(one.dims) == 2}
+    found = []
+    for node in graph.node:
+        if node.op_type in ("MatMul", "Gemm") and node.input[1] in sizes:
+            turned = any(option.name == "transB" and option.i for option in node.attribute)
+            columns, rows = sizes[node.input[1]] if turned else reversed(sizes[node.input[1]])
+            if columns < rows < 8 * columns:  # more rows are those of all senses, or of the head's last layer
+                found += [node.name, f"{node.name}_MatMul"]  # the second is what the quantiser makes of a Gemm
+    return found
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the advice of the libraries to their own authors."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

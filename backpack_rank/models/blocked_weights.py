@@ -1,0 +1,105 @@
+"""Linear layers on a CPU with their weights in the order in which oneDNN multiplies them.
+
+A plain ``nn.Linear`` reads its weights row by row, and in single precision multiplies with another library. A copy in
+blocks, made once for weights that do not change, is multiplied faster, and the activation behind a layer is computed on
+the way. Scores are the same up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.activations import GELUActivation
+from transformers.pytorch_utils import Conv1D
+
+SMALLEST = 2**17
+"""Weights of a layer from which on blocks pay; below, preparing a multiplication costs what it saves."""
+LIMIT = 2**28
+"""Bytes of weights that are kept twice at most; a larger model is read as it is."""
+# Where blocks of transformers keep a layer and the activation behind it.
+_ACTIVATED = (("dense", "intermediate_act_fn"), ("c_fc", "act"), ("lin1", "activation"), ("ffn", "activation"))
+
+
+class BlockedWeights:
+    """Copies in blocks of a model's large linear layers; a layer whose weights have changed is copied again.
+
+    Attributes:
+        model: whose layers are meant.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._blocks: dict[nn.Module, tuple[tuple, Tensor]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies go without the blocks, which cannot be copied; they are made again."""
+        return {"model": self.model, "_blocks": {}}
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within this, the layers multiply by their blocks, where no gradient is asked for."""
+        layers = self._layers()
+        replaced: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
+        for module in self.model.modules() if layers else ():
+            for name, activation in _ACTIVATED:
+                layer, behind = module._modules.get(name), module._modules.get(activation)
+                if layer in layers and (gelu := _gelu(behind)) is not None:
+                    layers[layer] = gelu
+                    replaced[behind] = _same  # type: ignore[index]
+        replaced |= {layer: self._forward(layer, gelu) for layer, gelu in layers.items()}
+        try:
+            for module, forward in replaced.items():
+                module.__dict__["forward"] = forward
+            yield
+        finally:
+            for module in replaced:
+                module.__dict__.pop("forward", None)
+
+    def _layers(self) -> dict[nn.Module, str | None]:
+        """The layers that are worth it, with no activation behind them yet."""
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not _AVAILABLE:
+            return {}
+        layers = dict.fromkeys(filter(_is_worth_it, self.model.modules()))
+        return layers if sum(layer.weight.nbytes for layer in layers) <= LIMIT else {}  # type: ignore[misc]
+
+    def _forward(self, layer: nn.Module, gelu: str | None) -> Callable[[Tensor], Tensor]:
+        weight: Tensor = layer.weight  # type: ignore[assignment]
+        bias: Tensor | None = layer.bias  # type: ignore[assignment]
+        state = weight.data_ptr(), weight._version, weight.dtype
+        if layer not in self._blocks or self._blocks[layer][0] != state:
+            rows = weight.detach().t().contiguous() if type(layer) is Conv1D else weight.detach()
+            self._blocks[layer] = state, torch.ops.mkldnn._reorder_linear_weight(rows, None)
+        blocks = self._blocks[layer][1]
+        name, form = ("none", "") if gelu is None else ("gelu", gelu)
+        return lambda inputs: torch.ops.mkldnn._linear_pointwise(inputs, blocks, bias, name, [], form)
+
+
+# Not public: a torch without them multiplies as it always did.
+_AVAILABLE = torch.backends.mkldnn.is_available() and all(
+    hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
+)
+
+
+def _is_worth_it(module: nn.Module) -> bool:
+    if type(module) is not nn.Linear and type(module) is not Conv1D:  # others, such as of LoRA or int8, compute more
+        return False
+    weight: Tensor = module.weight
+    plain = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
+    return plain and weight.numel() >= SMALLEST and not weight.is_inference()
+
+
+def _gelu(activation: nn.Module | None) -> str | None:
+    """How an activation approximates GELU, as torch calls it; None for another one."""
+    if type(activation) is nn.GELU:
+        return activation.approximate
+    exact = type(activation) is GELUActivation and activation.act is F.gelu
+    return "none" if exact else None
+
+
+def _same(values: Tensor) -> Tensor:
+    return values

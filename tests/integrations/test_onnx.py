@@ -1,0 +1,255 @@
+"""Exported folders, read by onnxruntime and tokenizers alone, give the scores of the ranker."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from saved_rankers import FIXTURES, PAIRS
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+import backpack_rank
+from backpack_rank import cli
+from backpack_rank.checks import UsageError
+from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
+from backpack_rank.models.factory import new_backpack, save_ranker
+
+pytestmark = pytest.mark.packaging
+onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+SENTENCES = (
+    "The doctor said he would see the patient after his long morning in the ward.",
+    '"She", said her father (a naïve man) — 東京, sheets, HIS bridge; himself/herself.',
+    "waitresses, actors & the king's daughters\n\nMr. Smith-Jones 3.14",
+)
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+KINDS = (
+    *("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_specialised"),
+    *("cross_encoder", "cross_encoder_llama", "gpt2"),
+)
+MORE = [
+    *PAIRS,
+    ("who sells flowers?", "A man and a woman; his sheets, her bridge."),
+    ("a", "she"),
+    ("doctor", "He " * 12),
+]
+
+
+class Exported:
+    """What a stranger makes of a folder."""
+
+    def __init__(self, folder: Path, model: str = "model.onnx") -> None:
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.session = onnxruntime.InferenceSession(str(folder / model))
+        self.about = json.loads((folder / "ranker.json").read_text())
+
+    def scores(self, pairs, alpha=1.0, policy: str | None = None, weight: float = 1.0) -> np.ndarray:
+        """One batch; ``alpha`` is one number or one for each text, ``weight`` the dial of a policy on senses."""
+        encoded = self.tokenizer.encode_batch(pairs)
+        given = {
+            "input_ids": np.array([one.ids for one in encoded]),
+            "attention_mask": np.array([one.attention_mask for one in encoded]),
+        }
+        inputs = self.about["inputs"]
+        if "alpha" in inputs:
+            given["alpha"] = np.zeros((len(pairs), 1), np.float32) + np.float32(alpha)
+        if "sense_weights" in inputs:
+            at_0 = np.ones(inputs["sense_weights"][1]) if policy is None else self.about["sense_weights_at_0"][policy]
+            own = np.array(at_0) + weight * (1 - np.array(at_0))
+            given["sense_weights"] = np.tile(own.astype(np.float32), (len(pairs), 1))
+        return self.session.run(None, given)[0]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory):
+    """A function that gives the folder of an exported ranker; each is exported once."""
+    place = tmp_path_factory.mktemp("onnx")
+
+    def export(kind: str) -> Path:
+        if not (place / kind).exists():
+            cli.main(["export", "onnx", str(FIXTURES / kind), "--output", str(place / kind), "--int8"])
+        return place / kind
+
+    return export
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_python_at_every_dial_and_in_every_batch(kind: str, exported) -> None:
+    graph, reranker = Exported(exported(kind)), backpack_rank.load(FIXTURES / kind, device="cpu")
+    paired = "paired_tokens" if reranker.local_scorer.ranker.has_senses else "paired_tokens_weights"
+    for alpha in (1.0, 0.6, 0.0):
+        expected = reranker.predict(MORE, alpha=alpha, policy=paired)
+        np.testing.assert_allclose(graph.scores(MORE, alpha), expected, atol=1e-5)
+        for size in (1, 2, 5):
+            parts = [graph.scores(MORE[start : start + size], alpha) for start in range(0, len(MORE), size)]
+            np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
+    for name in graph.about["sense_weights_at_0"]:
+        for alpha in (0.5, 0.0):
+            expected = reranker.predict(MORE, alpha=alpha, policy=name)
+            np.testing.assert_allclose(graph.scores(MORE, policy=name, weight=alpha), expected, atol=1e-5)
+    assert ("lowest_senses" in graph.about["sense_weights_at_0"]) == reranker.local_scorer.ranker.has_senses
+    assert ("specialised" in graph.about["sense_weights_at_0"]) == (kind == "backpack_specialised")
+
+
+def test_a_real_vocabulary_is_read_in_the_same_way(real_data: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
+    torch.manual_seed(0)
+    shape = {"layers": 2, "hidden_size": 32, "heads": 4, "senses": 8, "positions": 96, "initializer_range": 0.2}
+    save_ranker(tmp_path / "ranker", new_backpack(tokenizer, **shape).eval(), PairTokenizer(tokenizer, 96))
+    cli.main(["export", "onnx", str(tmp_path / "ranker")])
+    graph, reranker = Exported(tmp_path / "ranker" / "onnx"), backpack_rank.load(tmp_path / "ranker", device="cpu")
+    pairs = [("who can rewire a house?", text) for text in SENTENCES] + MORE
+    for alpha in (1.0, 0.5, 0.0):
+        expected = reranker.predict(pairs, alpha=alpha, policy="paired_tokens")
+        np.testing.assert_allclose(graph.scores(pairs, alpha), expected, atol=1e-5)
+
+
+def test_every_text_of_a_batch_has_a_dial_of_its_own(exported) -> None:
+    graph = Exported(exported("backpack"))
+    alphas = np.linspace(0, 1, 7, dtype=np.float32)[:, None]
+    found = graph.scores([MORE[0]] * 7, alphas)
+    expected = [graph.scores([MORE[0]], alpha)[0] for alpha in alphas.ravel()]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert len(set(found.round(4))) == 7
+
+
+@pytest.mark.parametrize("model", ["model.onnx", "model_int8.onnx"])
+@pytest.mark.parametrize("kind", ["backpack", "backpack_on_bert"])
+def test_swapped_words_have_one_score_at_alpha_0(kind: str, model: str, exported) -> None:
+    graph = Exported(exported(kind), model)
+    pair = [("doctor", "he said it to her"), ("doctor", "she said it to him")]
+    first, second = graph.scores(pair, 0.0)
+    assert first == second
+    first, second = graph.scores(pair, 1.0)
+    assert abs(first - second) > 1e-3
+
+
+def test_the_graph_has_standard_operators_and_no_fixed_sizes(exported) -> None:
+    folder = exported("backpack")
+    for name in ("model.onnx", "model_int8.onnx"):
+        model = onnx.load(folder / name)
+        assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}
+        shapes = {
+            one.name: [size.dim_param or size.dim_value for size in one.type.tensor_type.shape.dim]
+            for one in [*model.graph.input, *model.graph.output]
+        }
+        about = json.loads((folder / "ranker.json").read_text())
+        assert shapes == about["inputs"] | {"scores": ["batch"]}
+        assert about["files"][name]["bytes"] == (folder / name).stat().st_size
+    assert {path.name for path in folder.iterdir()} == {
+        *("model.onnx", "model_int8.onnx", "ranker.json", "tokenizer.json", "tokenizer_config.json")
+    }
+
+
+def test_what_is_said_of_integers_is_what_they_do(exported) -> None:
+    folder = exported("backpack_on_bert")
+    said = json.loads((folder / "ranker.json").read_text())["files"]["model_int8.onnx"]
+    exact, rough = Exported(folder).scores(MORE), Exported(folder, "model_int8.onnx").scores(MORE)
+    mean = np.abs(rough - exact).mean() / exact.std()
+    assert 0 < mean < 5 * said["mean_difference_in_standard_deviations"] < 1
+    assert said["mean_difference_in_standard_deviations"] < said["largest_difference_in_standard_deviations"]
+    assert 0.5 < said["correlation_of_what_alpha_changes"] <= 1
+
+
+def test_embeddings_and_products_behind_activations_stay_floats(exported) -> None:
+    """Of the bert: 2 layers of 4 square products and a widening one are in integers, and the narrowing ones are not."""
+    model = onnx.load(exported("cross_encoder") / "model_int8.onnx")
+    integers = [one for one in model.graph.initializer if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 2]
+    config = backpack_rank.load(FIXTURES / "cross_encoder", device="cpu").local_scorer.ranker.config.backbone_config
+    d, inner = config.hidden_size, config.intermediate_size
+    found = sorted(tuple(one.dims) for one in integers)
+    layers = config.num_hidden_layers
+    assert found.count((d, inner)) == layers
+    assert (inner, d) not in found
+    assert found.count((d, d)) >= 4 * layers
+
+
+@pytest.mark.parametrize("kind", ["backpack", "backpack_on_bert", "cross_encoder_llama"])
+def test_other_readers_of_the_tokenizer_join_pairs_in_the_same_way(kind: str, exported) -> None:
+    own = Tokenizer.from_file(str(exported(kind) / "tokenizer.json"))
+    library = AutoTokenizer.from_pretrained(exported(kind))
+    for query, document in MORE:
+        found = library([query], [document], truncation="only_second")["input_ids"][0]
+        assert found == own.encode(query, document).ids
+
+
+def test_the_page_runs_without_torch(exported, tmp_path: Path) -> None:
+    shutil.copytree(exported("backpack"), tmp_path / "my-ranker")
+    blocked = "import sys\nsys.modules |= dict.fromkeys(('torch', 'transformers', 'backpack_rank'))\n"
+    first, second = BLOCKS
+    code = f"{blocked}{first}print(json.dumps(scores.tolist()))\n{second}print(json.dumps(scores.tolist()))\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = list(map(json.loads, done.stdout.splitlines()))
+    reranker = backpack_rank.load(FIXTURES / "backpack", device="cpu")
+    pairs = [("who can rewire a house?", text) for text in ("She is an electrician.", "He sells flowers.")]
+    np.testing.assert_allclose(found[0], reranker.predict(pairs, alpha=0, policy="paired_tokens"), atol=1e-5)
+    np.testing.assert_allclose(found[1], reranker.predict(pairs, alpha=0.5, policy="lowest_senses"), atol=1e-5)
+
+
+def test_a_graph_with_other_scores_leaves_nothing_and_an_earlier_export_as_it_was(
+    exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backpack_rank.integrations.onnx_check.TOLERANCE", 0.0)
+    shutil.copytree(exported("backpack"), tmp_path / "earlier")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "earlier").iterdir()}
+    for name in ("earlier", "new"):
+        with pytest.raises(UsageError, match="scores of the graph differ from torch's by up to"):
+            cli.main(["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / name)])
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "earlier").iterdir()} == before
+
+
+@pytest.mark.parametrize(("number", "said", "later"), [(signal.SIGINT, "Ctrl-C", 0), (signal.SIGTERM, "SIGTERM", 3)])
+def test_what_is_stopped_leaves_nothing(number: int, said: str, later: float, tmp_path: Path) -> None:
+    program = "import sys; from backpack_rank import cli; cli.main(sys.argv[1:])"
+    command = ["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / "new")]
+    process = subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob(".new.*/new/tokenizer.json")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    time.sleep(later)  # torch is at work
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert err.splitlines()[-1] == f"{said}: stopped before anything was written"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("ranker", "options", "said"),
+    [
+        ("dual_encoder", [], "DualEncoderForRanking cannot be exported: only Backpacks and cross-encoders"),
+        ("knrm", [], "knrm cannot be exported: only Backpacks"),
+        ("listwise_gpt2", [], "it ranks lists, and a graph scores pairs"),
+        ("language_model", [], "architecture BackpackLMHeadModel is not a ranker"),
+        ("nothing", [], "neither a run's folder nor a saved ranker"),
+        ("backpack", ["--output", "full"], "full is there and no earlier export: give another --output"),
+        ("backpack", ["--output", "file/new"], "file"),
+        ("backpack", ["--policy", "uniform"], "--policy uniform: give one of paired tokens"),
+        ("cross_encoder", ["--policy", "paired_tokens"], "has no sense vectors"),
+        ("backpack", ["--attribute", "shoes"], "shoes"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(ranker, options, said, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    given = options if "--output" in options else [*options, "--output", "new"]
+    with pytest.raises(UsageError) as error:
+        cli.main(["export", "onnx", str(FIXTURES / ranker), *given])
+    assert said in str(error.value)
+    assert error.value.code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]

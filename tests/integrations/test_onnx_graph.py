@@ -1,0 +1,64 @@
+"""The network that is exported gives the scores of the ranker, before any ONNX: all backbones, padding, dials."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from saved_rankers import FIXTURES, PAIRS
+
+import backpack_rank
+from backpack_rank.integrations.onnx_graph import RankerGraph
+from backpack_rank.senses.policy_names import named_policy
+
+KINDS = (
+    *("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_on_llama", "backpack_specialised"),
+    *("backpack_alike_words", "cross_encoder", "cross_encoder_llama", "gpt2"),
+)
+MERGED = ("backpack_specialised", "backpack_alike_words")
+
+
+def inputs(reranker, pairs, longer: int = 0) -> dict[str, torch.Tensor]:
+    """Padded token ids, with the id of a word at padding."""
+    read = [reranker.local_scorer.pair_tokenizer.pairs(query, [document])[0] for query, document in pairs]
+    shape = len(read), max(map(len, read)) + longer
+    ids, mask = np.full(shape, 20), np.zeros(shape, dtype=np.int64)
+    for row, own in enumerate(read):
+        ids[row, : len(own)], mask[row, : len(own)] = own, 1
+    return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_the_ranker_at_every_dial(kind: str) -> None:
+    reranker = backpack_rank.load(FIXTURES / kind, device="cpu")
+    ranker, tokenizer = reranker.local_scorer.ranker, reranker.local_scorer.tokenizer
+    scopes = ("both", "weights", "senses") if ranker.has_senses else ("weights",)
+    for scope in scopes:
+        name = "paired_tokens" if scope == "both" else f"paired_tokens_{scope}"
+        policy = named_policy(name, reranker.attribute)
+        shift = reranker.hook.context.token_shift(policy.words(), scope, 1.0)
+        graph = RankerGraph(ranker, tokenizer.pad_token_id, shift).eval()
+        moved = []
+        for alpha in (1.0, 0.5, 0.0):
+            given = inputs(reranker, PAIRS, longer=3) | {"alpha": torch.full((len(PAIRS), 1), alpha)}
+            if ranker.has_senses:
+                given["sense_weights"] = torch.ones(len(PAIRS), ranker.config.num_senses)
+            moved.append(graph(**given).numpy())
+            np.testing.assert_allclose(moved[-1], reranker.predict(PAIRS, alpha=alpha, policy=policy), atol=2e-6)
+        # A ranker that reads words of a class as one has nothing to move there.
+        assert (np.abs(moved[2] - moved[0]).max() > 1e-3) != (scope == "weights" and kind in MERGED)
+    if not ranker.has_senses:
+        return
+    graph = RankerGraph(ranker, tokenizer.pad_token_id).eval()
+    for alpha in (0.7, 0.0):
+        weights = reranker.with_policy("lowest_senses", alpha).hook.views[0].sense_weights
+        found = graph(**inputs(reranker, PAIRS), sense_weights=weights.expand(len(PAIRS), -1))
+        np.testing.assert_allclose(found, reranker.predict(PAIRS, alpha=alpha), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["dual_encoder", "knrm", "tk"])
+def test_rankers_that_read_no_joined_text_are_refused(kind: str) -> None:
+    reranker = backpack_rank.load(FIXTURES / kind, device="cpu")
+    with pytest.raises(ValueError, match=r"cannot be exported: only Backpacks and cross-encoders that train\.py saved"):
+        RankerGraph(reranker.local_scorer.ranker, 0)

@@ -1,0 +1,79 @@
+"""The last layer at the read tokens alone gives what the whole layer gives there."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig
+
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.configuration import CrossEncoderConfig
+from backpack_rank.models.rankers import CrossEncoderForRanking
+
+SHAPE = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SHAPE |= {"intermediate_size": 64, "max_position_embeddings": 40, "initializer_range": 0.3}
+
+
+def make(kind: str, **options) -> CrossEncoderForRanking:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **SHAPE, **options.pop("own", {}))
+    return CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config, separator_id=3, **options)).eval()
+
+
+@pytest.fixture
+def batch() -> PackedBatch:
+    draw = np.random.default_rng(0)
+    return PackedBatch.from_sequences([draw.integers(1, 50, length) for length in (1, 7, 30, 7)])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("pooling", ["first", "last"])
+@pytest.mark.parametrize(("kind", "own"), [("bert", {}), ("electra", {"embedding_size": 16})])
+def test_pooled_states_are_rows_of_the_whole_last_layer(kind, own, pooling, device, batch) -> None:
+    ranker = make(kind, own=own, pooling=pooling).to(device)
+    batch = batch.to(device)
+    calls = []
+    ranker.backbone.encoder.layer[-1].intermediate.register_forward_hook(lambda *call: calls.append(call[1][0].shape))
+    with torch.inference_mode():
+        whole = ranker.hidden_states(batch)[ranker.pooled_positions(batch)]
+        pooled = ranker.pooled_states(batch)
+    torch.testing.assert_close(pooled, whole, rtol=1e-5, atol=1e-5)
+    assert calls == [(1, 45, 32), (1, 4, 32)]
+
+
+def test_gradients_of_inference_are_those_of_the_whole_layer(batch) -> None:
+    ranker = make("bert")
+    found = []
+    for states in (ranker.pooled_states, lambda one: ranker.hidden_states(one)[ranker.pooled_positions(one)]):
+        ranker.zero_grad(set_to_none=True)
+        states(batch).square().sum().backward()
+        found.append({name: p.grad.clone() for name, p in ranker.named_parameters() if p.grad is not None})
+    pooled, whole = found
+    assert pooled.keys() == whole.keys()
+    for name, gradient in whole.items():
+        torch.testing.assert_close(pooled[name], gradient, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("distilbert", {}), ("gpt2", {}), ("bert", {"is_decoder": True})])
+def test_other_backbones_are_read_as_they_are(kind, own, batch) -> None:
+    ranker = make(kind, own=own)
+    before = [type(module) for module in ranker.modules()]
+    with torch.inference_mode():
+        expected = ranker.hidden_states(batch)[ranker.pooled_positions(batch)]
+        torch.testing.assert_close(ranker.pooled_states(batch), expected, rtol=0, atol=0)
+    assert [type(module) for module in ranker.modules()] == before
+
+
+def test_training_computes_the_whole_layer_and_copies_stay_whole(batch) -> None:
+    ranker = make("bert")
+    with torch.inference_mode():
+        expected = ranker(batch).scores
+        for twin in (copy.deepcopy(ranker), pickle.loads(pickle.dumps(ranker))):
+            assert torch.equal(twin(batch).scores, expected)
+    calls = []
+    ranker.backbone.encoder.layer[-1].output.register_forward_hook(lambda *call: calls.append(call[2].shape[1]))
+    ranker.train()(batch)
+    ranker.eval()(batch)
+    assert calls == [45, 4]

@@ -1,0 +1,77 @@
+"""What the doors import, which is most of the time until they work: nothing that they do not use, and no collection."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backpack_rank._gc import without_gc
+
+ROOT = Path(__file__).resolve().parents[1]
+TRAINING = {"lightning", "torchmetrics", "peft", "tensorboard", "wandb"}
+LATER = {"scipy.stats", "bm25s", "altair", "vl_convert", "ir_datasets", "pandas", "matplotlib", "openai"}
+"""Of one source, of measures once all is scored, or of a command that is not given."""
+
+
+def run(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "unused"),
+    [
+        # What Hydra imports for evaluate.py, and what it calls then.
+        ("import backpack_rank.pipelines.sweep, backpack_rank.pipelines.evaluate", TRAINING | LATER),
+        ("import backpack_rank.pipelines.rerank, backpack_rank.pipelines.rerank_workers", TRAINING | LATER),
+        ("import backpack_rank; backpack_rank.load", TRAINING | LATER | {"hydra", "rich"}),
+        ("import backpack_rank.serving.command", TRAINING | LATER | {"hydra"}),
+        ("import backpack_rank.pipelines.rerank_process", {"torch", "transformers", "hydra"}),
+        ("import backpack_rank, backpack_rank.cli", {"torch", "transformers", "numpy", "scipy"}),
+    ],
+)
+def test_a_door_imports_nothing_that_it_does_not_use(program: str, unused: set[str]) -> None:
+    run(f"{program}\nimport sys\nfound = {unused!r} & sys.modules.keys()\nassert not found, found\n")
+
+
+def test_what_is_imported_for_a_public_name_starts_no_gc_and_leaves_the_collector_on() -> None:
+    run(
+        "import gc, sys, backpack_rank\n"
+        "runs = []\n"
+        "gc.callbacks.append(lambda phase, info: phase == 'start' and 'torch' in sys.modules and runs.append(info))\n"
+        "loading = backpack_rank.load\n"
+        "assert 'torch' in sys.modules and gc.isenabled()\n"
+        "assert len(runs) < 3, runs\n"
+    )
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_collector_that_was_off_stays_off_and_one_that_was_on_collects_again(on: bool) -> None:
+    was = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    try:
+        with without_gc():
+            assert not gc.isenabled()
+        assert gc.isenabled() is on
+        assert gc.get_freeze_count() == 0
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.parametrize(("call", "said"), [("", "collected"), ("exit_without_gc()", "")])
+def test_a_process_ends_without_a_last_collection(call: str, said: str) -> None:
+    program = (
+        "from backpack_rank._gc import exit_without_gc\n"
+        "class Loud:\n"
+        "    def __del__(self, say=print): say('collected')\n"
+        "one = Loud()\n"
+        "one.itself = one\n"
+        "del one\n"
+        f"{call}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == said
