@@ -24,6 +24,14 @@ SENTENCES = (
 )
 
 
+def pytest_runtest_setup(item):
+    """Tests marked ``cuda`` (``cuda(devices=2)``) are left out where that many GPUs are not to be seen."""
+    if mark := item.get_closest_marker("cuda"):
+        wanted = mark.kwargs.get("devices", 1)
+        if torch.cuda.device_count() < wanted:
+            pytest.skip(f"needs {wanted} GPU{'s' * (wanted > 1)}")
+
+
 @pytest.fixture(scope="session")
 def sentences():
     return SENTENCES

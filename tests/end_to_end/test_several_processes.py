@@ -77,8 +77,7 @@ def test_a_killed_run_of_fsdp_resumes_to_the_weights_of_an_uninterrupted_one(tmp
     assert all(torch.equal(a, b) for a, b in zip(one.values(), two.values(), strict=True))
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.cuda(devices=2)
 @pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
 def test_fsdp_trains_on_two_gpus(tmp_path: Path, precision: str) -> None:
     place = Workplace(tmp_path)

@@ -163,7 +163,7 @@ def test_a_ranker_of_the_other_kind_is_refused(make_backpack, make_gpt2, tmp_pat
 
 
 @torch.no_grad()
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-3), (torch.bfloat16, 0.1)])
 def test_scores_on_a_gpu_are_those_of_the_cpu(ranker, batch, dtype, limit):
     expected = ranker(batch).scores
