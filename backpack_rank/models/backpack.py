@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers import initialization as init
@@ -92,9 +93,34 @@ class SenseNetwork(nn.Module):
         training, dropout stands behind the pooling: another random variable, the same expectation.
         """
         projection = self.final_mlp.c_proj
-        weight, bias = (part.unflatten(-1, (self.num_senses, -1)) for part in (projection.weight, projection.bias))
-        projected = torch.bmm(pooled.transpose(0, 1), weight.transpose(0, 1)).transpose(0, 1)  # W_l p_l, sense by sense
-        return self.dropout(projected + bias)
+        projected = _ProjectEach.apply(pooled, projection.weight.to(pooled.dtype))
+        return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
+
+
+class _ProjectEach(torch.autograd.Function):
+    """W_l p_l, sense by sense: [B, k, f] and [f, k * d] -> [B, k, d].
+
+    Torch's own gradient of the weights is laid out by sense, and moved once more: at GPT-2-small size 151 MB.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, pooled: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(pooled, weight)
+        return torch.bmm(pooled.transpose(0, 1), _by_sense(weight, pooled.shape[1])).transpose(0, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        pooled, weight = ctx.saved_tensors
+        gradient = gradient.transpose(0, 1)  # [k, B, d]
+        of_weight = torch.empty_like(weight)
+        torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(of_weight, pooled.shape[1]))
+        return torch.bmm(gradient, _by_sense(weight, pooled.shape[1]).transpose(1, 2)).transpose(0, 1), of_weight
+
+
+def _by_sense(weight: Tensor, senses: int) -> Tensor:
+    """[f, k * d] -> [k, f, d], a view."""
+    return weight.unflatten(-1, (senses, -1)).transpose(0, 1)
 
 
 class SenseWeightNetwork(nn.Module):
@@ -237,12 +263,18 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         keys, inverse = (2 * batch.input_ids + whole).unique(return_inverse=True)
         return keys // 2, keys % 2 == 1, inverse
 
-    def token_hidden(self, input_ids: Tensor) -> Tensor:
+    def token_hidden(self, input_ids: Tensor, sparse: bool = False) -> Tensor:
         """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
 
         Embeddings are read past the module that holds them: a hook on it concerns what the contextual network reads.
+
+        Args:
+            input_ids: token ids. [...]
+            sparse: the embeddings' gradient names rows. For a loss that reads the backbone too: its gradient of all
+                rows takes these up, where two of them would cost the size of the table once more.
         """
-        return self.sense_network.hidden(self._as_new(F.embedding(input_ids, self.get_input_embeddings().weight)))
+        weight = self.get_input_embeddings().weight
+        return self.sense_network.hidden(self._as_new(F.embedding(input_ids, weight, sparse=sparse)))
 
     def senses(
         self, input_ids: Tensor, token_shift: TokenShift | None = None, whole_words: Tensor | None = None
@@ -285,7 +317,11 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
     ) -> Tensor:
         """Sense vectors of each text under contextual weights [B, k, n]: sum_j a[l,j] C(x_j)_l. [B, k, d]"""
         ids, whole, inverse = self.distinct_tokens(batch, token_shift)
-        hidden = self.token_hidden(ids) if token_states is None else token_states(ids, self.token_hidden)  # [U, f]
+        if token_states is None:
+            # Of a part of FSDP's flat parameter, torch wants whole gradients.
+            hidden = self.token_hidden(ids, sparse=weights.requires_grad and self.get_input_embeddings().weight.is_leaf)
+        else:
+            hidden = token_states(ids, self.token_hidden)  # [U, f]
         if token_shift is not None:
             hidden = token_shift.hidden(hidden, ids, whole)
         # torch sums the gradients of all places of a token in the format of the table: at least fp32.

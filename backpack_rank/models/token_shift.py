@@ -13,7 +13,8 @@ alpha = 1 is the ranker unchanged.
 **Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping tokens within their
 classes leaves the score unchanged, bit for bit, when the swapped text has the same number of tokens and every token
 that differs has its partner in the same token class (same case, same leading space), and both texts are scored in
-batches of the same composition by an arithmetic that repeats itself: on a CPU, or on a GPU with
+batches of the same composition (lengths, distinct tokens, common beginnings of neighbours; in other batches scores
+differ by rounding) by an arithmetic that repeats itself: on a CPU, or on a GPU with
 ``torch.use_deterministic_algorithms(True)``, because a GPU otherwise adds the weights of equal tokens in any order and
 even one text twice may differ in the last bits. Proof: v_0(x) = v_bar depends on the class alone, so at every position
 both texts give both networks the same vector at the same position. Nothing else of a text enters the score.

@@ -112,6 +112,22 @@ def test_gradients_of_both_paths_are_equal(make_backpack):
     assert pooled["backbone.wte.weight"].abs().max() > 0.1
 
 
+def test_gradients_under_autocast_are_those_of_single_precision(make_backpack):
+    backpack = make_backpack().backpack
+    batch = PackedBatch.from_sequences(TEXTS)
+    found = []
+    for mixed in (False, True):
+        backpack.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            backpack.pooled_senses(batch).float().square().mean().backward()
+        found.append({name: own.grad.clone() for name, own in backpack.named_parameters()})
+    for name in ("backbone.wte.weight", "sense_network.final_mlp.c_proj.weight"):
+        exact, mixed = (gradients[name] for gradients in found)
+        assert mixed.dtype == torch.float32
+        assert mixed.layout == torch.strided
+        assert 0 < (mixed - exact).norm() < 0.05 * exact.norm()
+
+
 @torch.no_grad()
 def test_contextual_weights_are_single_precision_under_autocast(make_backpack):
     backpack = make_backpack().backpack
@@ -130,7 +146,7 @@ def test_a_frequent_token_does_not_lose_small_gradients_in_half_precision(make_b
     backpack = make_backpack().backpack.bfloat16()
     weight = backpack.sense_network.final_mlp.c_proj.weight.float()
     hidden = torch.ones((1, len(weight)), dtype=torch.bfloat16, requires_grad=True)
-    monkeypatch.setattr(backpack, "token_hidden", lambda ids: hidden)
+    monkeypatch.setattr(backpack, "token_hidden", lambda ids, sparse: hidden)
     weights = torch.full((513, 8, 1), 1 / 512, dtype=torch.bfloat16)
     weights[0] = 1.0
     backpack.weighted_senses(weights, PackedBatch.from_sequences([[7]] * 513))[:, 0, 0].sum().backward()

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from moved_tables import edited
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
@@ -223,15 +223,17 @@ def swapped_texts(draw):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=st.lists(swapped_texts(), min_size=1, max_size=5), query=swapped_texts())
-def test_swaps_within_classes_leave_scores_bit_identical_at_alpha_zero(
-    backpack, gpt2, tokenizer, classes, pairs, query
-):
+@example(
+    pairs=[("he", "he"), ("he he he he " + "doctor " * 6, "she he he he " + "doctor " * 6)], query=("he", "he")
+)  # the texts begin alike on one side only, so the scores differ in the last bits
+def test_swaps_within_classes_leave_scores_as_they_are_at_alpha_zero(backpack, gpt2, tokenizer, classes, pairs, query):
     for ranker, scope in ((backpack, "both"), (gpt2, "weights")):
         scorer = Scorer(ranker, PairTokenizer(tokenizer, 64))
         view = View(token_shift=token_shift(ranker, classes, scope, 0.0))
         first = scorer.score(query[0], [pair[0] for pair in pairs], view)
         second = scorer.score(query[1], [pair[1] for pair in pairs], view)
-        assert first.tobytes() == second.tobytes()
+        # Distinct tokens and common beginnings are read once: how many there are decides the order of additions.
+        np.testing.assert_allclose(first, second, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
