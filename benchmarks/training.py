@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import torch
 
@@ -11,11 +12,18 @@ from backpack_rank.training.module import OptimizerConfig
 from benchmarks.timing import Times, in_turns
 from benchmarks.variants import TRAINED, Sequences, Workbench, forward_of
 
+MIXED = "bf16-mixed"
 
-def training_times(bench: Workbench, texts: Sequences, rounds: int) -> Times:
-    """Seconds of a step per variant. All variants train the same parameters with one optimiser, dropout off."""
+
+def training_times(bench: Workbench, texts: Sequences, rounds: int, dtypes: list[str]) -> Times:
+    """Seconds of a step per variant, and with ``bfloat16`` of its bf16-mixed form too (``NAME bf16-mixed``).
+
+    All variants train the same parameters with one optimiser, dropout off.
+    """
     optimizer = prepared_optimizer(bench)
-    jobs = {name: training_step(name, bench, optimizer, texts) for name in TRAINED}
+    jobs = {}
+    for mixed, name in product([False, True] if "bfloat16" in dtypes else [False], TRAINED):
+        jobs[f"{name} {MIXED}" if mixed else name] = training_step(name, bench, optimizer, texts, mixed)
     jobs["ranker"]()
     return in_turns(jobs, rounds, "training steps", str(bench.device))
 
@@ -33,9 +41,9 @@ def prepared_optimizer(bench: Workbench) -> torch.optim.Optimizer:
 
 
 def training_step(
-    name: str, bench: Workbench, optimizer: torch.optim.Optimizer, texts: Sequences
+    name: str, bench: Workbench, optimizer: torch.optim.Optimizer, texts: Sequences, mixed: bool = False
 ) -> Callable[[], float]:
-    """A step of that variant on one list, its first passage relevant; gives the loss."""
+    """A step of that variant on one list, its first passage relevant; gives the loss. ``mixed``: autocast to bf16."""
     bench.ranker.train()
     forward = forward_of(name, bench)
     labels = torch.zeros(1, len(texts), device=bench.device)
@@ -43,7 +51,9 @@ def training_step(
     mask = torch.ones_like(labels, dtype=torch.bool)
 
     def step() -> float:
-        loss, _ = listwise_softmax(forward(texts)[None].float(), labels, mask)
+        with torch.autocast(bench.device.type, torch.bfloat16, enabled=mixed):
+            scores = forward(texts)[None]
+        loss, _ = listwise_softmax(scores.float(), labels, mask)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
