@@ -93,12 +93,19 @@ class SenseNetwork(nn.Module):
         training, dropout stands behind the pooling: another random variable, the same expectation.
         """
         projection = self.final_mlp.c_proj
-        projected = _ProjectEach.apply(pooled, projection.weight.to(pooled.dtype))
+        # A compiler lays gradients out as it likes.
+        project = _project_each if torch.compiler.is_compiling() else _ProjectEach.apply
+        projected = project(pooled, projection.weight.to(pooled.dtype))
         return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
 
 
+def _project_each(pooled: Tensor, weight: Tensor) -> Tensor:
+    """W_l p_l, sense by sense: [B, k, f] and [f, k * d] -> [B, k, d]."""
+    return torch.bmm(pooled.transpose(0, 1), _by_sense(weight, pooled.shape[1])).transpose(0, 1)
+
+
 class _ProjectEach(torch.autograd.Function):
-    """W_l p_l, sense by sense: [B, k, f] and [f, k * d] -> [B, k, d].
+    """:func:`_project_each` with gradients in the layout of its inputs.
 
     Torch's own gradient of the weights is laid out by sense, and moved once more: at GPT-2-small size 151 MB.
     """
@@ -106,16 +113,18 @@ class _ProjectEach(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, pooled: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(pooled, weight)
-        return torch.bmm(pooled.transpose(0, 1), _by_sense(weight, pooled.shape[1])).transpose(0, 1)
+        return _project_each(pooled, weight)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         pooled, weight = ctx.saved_tensors
-        gradient = gradient.transpose(0, 1)  # [k, B, d]
-        of_weight = torch.empty_like(weight)
-        torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(of_weight, pooled.shape[1]))
-        return torch.bmm(gradient, _by_sense(weight, pooled.shape[1]).transpose(1, 2)).transpose(0, 1), of_weight
+        gradient, senses = gradient.transpose(0, 1), pooled.shape[1]  # [k, B, d]
+        of_weight = None
+        if ctx.needs_input_grad[1]:
+            of_weight = torch.empty_like(weight)
+            torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(of_weight, senses))
+        return torch.bmm(gradient, _by_sense(weight, senses).transpose(1, 2)).transpose(0, 1), of_weight
 
 
 def _by_sense(weight: Tensor, senses: int) -> Tensor:
