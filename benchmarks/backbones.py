@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,7 +30,7 @@ from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRank
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.losses import listwise_softmax
 from backpack_rank.training.module import OptimizerConfig
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, write_record
 from benchmarks.timing import Times, in_turns
 from benchmarks.workload import Size, dataset, token_sequences, word_pieces
 
@@ -60,7 +58,7 @@ def main() -> None:
     transformers_logging.set_verbosity_error()
     console = Console(width=118)
     record: dict[str, object] = {
-        "command": "python -m benchmarks.backbones " + shlex.join(sys.argv[1:]),
+        "command": command_line("backbones"),
         "machine": machine(options.device),
         "dtype": options.dtype,
         "documents": options.documents,

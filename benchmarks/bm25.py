@@ -24,7 +24,7 @@ from backpack_rank.data.bm25_index import Bm25Index
 from backpack_rank.data.collection import Run
 from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.sources.beir import load_beir
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 WORDS, NEW_WORDS, LENGTH = 100_000, 0.2, 58
 """Words that texts are drawn from, share of documents with a word of their own, mean length (that of MS MARCO)."""
@@ -57,7 +57,7 @@ def main() -> None:
     ]
     print_table(console, "BM25", ["documents", "index", "GB at the peak", "seconds"], shown)
     print_table(console, "Goals", ["", "value", "goal", ""], [goal.as_row() for goal in goals])
-    command = "python -m benchmarks.bm25 " + " ".join(sys.argv[1:])
+    command = command_line("bm25")
     record = {
         "command": command.strip(),
         "machine": facts,

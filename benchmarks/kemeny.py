@@ -24,7 +24,7 @@ from scipy.sparse import coo_array
 
 from backpack_rank.aggregation.kemeny import Kemeny, components
 from backpack_rank.aggregation.rankings import Rankings
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 VOTERS = 20
 PHIS = (0.7, 0.9, 0.97, 1.0)
@@ -83,7 +83,7 @@ def main() -> None:
     print_table(console, "Median of the seeds", columns, rows_of(instances))
     print_table(console, "Goals", ["what", "measured", "goal", ""], [goal.as_row() for goal in goals])
     record: dict[str, object] = {
-        "command": " ".join(["python -m benchmarks.kemeny", *sys.argv[1:]]),
+        "command": command_line("kemeny"),
         "machine": facts,
         "workload": {"rankings": VOTERS, "phi": list(PHIS), "items": list(sizes), "seeds": options.seeds},
         "time_limit": options.time_limit,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from backpack_rank.data.collection import MemoryStore, Run
 from backpack_rank.evaluation.fairness_measures import FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import MAGNITUDES, GroupMagnitudes
 from backpack_rank.evaluation.results import PerQuery
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import Times, in_turns
 
 CUTOFFS = (5, 10, 20, 30, 40, 50)
@@ -60,7 +59,7 @@ def main() -> None:
     print_table(console, "Seconds", ["job", "median"], [[job, f"{times.median(job):.3f}"] for job in jobs])
     print_table(console, "Goals", ["what", "measured", "goal", ""], [goal.as_row() for goal in goals])
     record: dict[str, object] = {
-        "command": " ".join(["python -m benchmarks.measures", *sys.argv[1:]]),
+        "command": command_line("measures"),
         "machine": facts,
         "workload": {
             "queries": options.queries,

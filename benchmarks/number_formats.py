@@ -8,8 +8,6 @@ words of documents are swapped, at alpha 1 and at alpha 0 of paired tokens).
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from benchmarks.real_collections import SparingScorer
-from benchmarks.report import machine, print_table, record_file, write_record
+from benchmarks.report import command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import in_turns
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +42,7 @@ def main() -> None:
     torch.set_num_threads(1)
     register_resolvers()
     output = options.output or record_file("number_formats-cpu.json", options.quick)
-    command = "python -m benchmarks.number_formats " + shlex.join(sys.argv[1:])
+    command = command_line("number_formats")
     record: dict[str, Any] = {"command": command, "machine": machine("cpu")}
     console = Console(width=118)
     for name in options.data:

@@ -12,7 +12,6 @@ import argparse
 import copy
 import itertools
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -45,7 +44,7 @@ from backpack_rank.models.factory import (
 )
 from backpack_rank.models.rankers import CrossEncoderForRanking, Ranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 from benchmarks.workload import dataset, word_pieces
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,7 +118,7 @@ def main() -> None:
     transformers_logging.set_verbosity_error()
     console = Console(width=118)
     record: dict[str, Any] = {
-        "command": "python -m benchmarks.peers " + shlex.join(sys.argv[1:]),
+        "command": command_line("peers"),
         "machine": machine("cpu"),
         "data": options.data,
         "trained": [str(Path(folder).name) for folder in options.ranker],

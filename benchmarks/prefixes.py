@@ -7,8 +7,6 @@ common beginnings read once and with every text read in full, in turns.
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -22,7 +20,7 @@ from backpack_rank.data.batching import join_pairs
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.shared_prefixes import SharedPrefixes
 from backpack_rank.reranking.scorer import Scorer
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import in_turns
 from benchmarks.variants import new_ranker, standardise
 from benchmarks.workload import SIZES, dataset, word_pieces
@@ -53,7 +51,7 @@ def main() -> None:
         )
     ]
     record = {
-        "command": "python -m benchmarks.prefixes " + shlex.join(sys.argv[1:]),
+        "command": command_line("prefixes"),
         "machine": machine("cpu"),
         "lists": {
             "number": len(lists),

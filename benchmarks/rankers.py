@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import shlex
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +31,7 @@ from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 from backpack_rank.training.module import OptimizerConfig
-from benchmarks.report import machine, print_table, record_file, write_record
+from benchmarks.report import command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import Times, in_turns
 from benchmarks.workload import word_pieces
 
@@ -51,7 +49,7 @@ def main() -> None:
     register_resolvers()
     console = Console(width=118)
     record: dict[str, object] = {
-        "command": "python -m benchmarks.rankers " + shlex.join(sys.argv[1:]),
+        "command": command_line("rankers"),
         "machine": machine("cpu"),
         "data": options.data,
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,12 @@ class Goal:
         """For the JSON file."""
         bound = f"{'>=' if self.at_least else '<='} {self.bound:g}"
         return {"text": self.text, "value": self.value, "goal": bound, "verdict": self.verdict}
+
+
+def command_line(benchmark: str) -> str:
+    """The command of this run, without the folders of this machine."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join(["python", "-m", f"benchmarks.{benchmark}", *words])
 
 
 def machine(device: str) -> dict[str, object]:

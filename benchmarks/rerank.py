@@ -15,7 +15,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,7 @@ from rich.console import Console
 
 from backpack_rank.reranking.shard_plan import PAIRS_PER_SHARD, Plan
 from backpack_rank.reranking.shards import read_shard, scores_path
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 1024**2
@@ -90,7 +89,7 @@ def main() -> None:
     options = _options()
     console = Console(width=118)
     record: dict[str, object] = {
-        "command": "python -m benchmarks.rerank " + shlex.join(sys.argv[1:]),
+        "command": command_line("rerank"),
         "machine": machine("cpu"),
         "ranker": options.ranker,
         "alphas": options.alphas,

@@ -6,8 +6,6 @@ Every figure is a ratio of times taken in turns in one run. See ``benchmarks/REA
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from benchmarks.kernels import attention_kernels
 from benchmarks.memory import Memory, MemoryJob, measure
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, write_record
 from benchmarks.sweep import ALPHAS, sweep
 from benchmarks.timing import Times, in_turns
 from benchmarks.training import training_times
@@ -61,7 +59,7 @@ def main() -> None:
     size = SIZES[options.size]
     texts = token_sequences(options.documents, size)
     findings.record |= {
-        "command": "python -m benchmarks.scoring " + shlex.join(sys.argv[1:]),
+        "command": command_line("scoring"),
         "machine": machine(options.device),
         "size": asdict(size),
         "texts": _describe(texts, options.batch),

@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import random
-import shlex
 import signal
 import socket
 import subprocess
@@ -37,7 +36,7 @@ from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.models.factory import new_backpack, save_ranker
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUESTS = 64
@@ -112,7 +111,7 @@ def main() -> None:
     goals.append(Goal("answers of 5xx", bad, 0, False))
     print_table(console, "goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])
     record: dict[str, Any] = {
-        "command": "python -m benchmarks.serving " + shlex.join(sys.argv[1:]),
+        "command": command_line("serving"),
         "machine": machine(options.device),
         "ranker": options.ranker or SHAPES[options.size],
         "serving": rows,

@@ -30,7 +30,7 @@ from typing import TypeAlias
 from rich.console import Console
 from tqdm import tqdm
 
-from benchmarks.report import Goal, machine, print_table, record_file, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = ("data=dl19", "alpha=0", "policy=paired_tokens")
@@ -91,7 +91,7 @@ def show(options: argparse.Namespace, found: Found) -> None:
 def write(options: argparse.Namespace, facts: dict[str, object], found: Found) -> None:
     """The record of what is measured so far."""
     record: dict[str, object] = {
-        "command": ("python -m benchmarks.startup " + " ".join(map(_plain, sys.argv[1:]))).strip(),
+        "command": command_line("startup"),
         "machine": facts,
         "medians": {door: {name: medians(costs) for name, costs in of.items()} for door, of in found.items()},
         "runs": {
@@ -143,13 +143,13 @@ def doors(options: argparse.Namespace, root: Path, folder: str) -> list[tuple[st
     def probed(*words: str) -> Callable[[], Cost]:
         return lambda: probe(root, words, folder)
 
-    command_line = "import sys; from backpack_rank.cli import main; main(sys.argv[1:])"
+    script = "import sys; from backpack_rank.cli import main; main(sys.argv[1:])"
     found = [
-        ("backpack-rank --help", ran("-c", command_line, "--help")),
+        ("backpack-rank --help", ran("-c", script, "--help")),
         ("evaluate.py --help", ran("evaluate.py", "--help")),
         (FIRST, probed("--first-batch", "evaluate", f"checkpoint={tiny}", f"output={folder}/o")),
         ("load(folder).rank(...)", probed("rank", tiny)),
-        ("serve until ready", lambda: served(root, command_line, tiny)),
+        ("serve until ready", lambda: served(root, script, tiny)),
     ]
     if ranker is not None:
         words = ("--no-network", "evaluate", *options.options, f"checkpoint={ranker}", f"output={folder}/o")
@@ -176,13 +176,13 @@ def probe(root: Path, words: Sequence[str], folder: str) -> Cost:
     return Cost(cost.cpu, cost.wall, {name: cpu for name, (cpu, _) in json.loads(out.read_text()).items()})
 
 
-def served(root: Path, command_line: str, tiny: str) -> Cost:
+def served(root: Path, script: str, tiny: str) -> Cost:
     """The server until ``/health`` says that its ranker is there."""
     import httpx
     import psutil
 
     started = time.perf_counter()
-    command = [sys.executable, "-c", command_line, "serve", tiny, "--port", "0"]
+    command = [sys.executable, "-c", script, "serve", tiny, "--port", "0"]
     with subprocess.Popen(command, cwd=root, env=environment(root), stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
@@ -212,11 +212,6 @@ def shares(found: dict[str, list[Cost]]) -> list[list[str]]:
     names = dict.fromkeys(name for costs in found.values() for cost in costs for name in cost.parts)
     rows = [(name, [median(c.parts.get(name, 0.0) for c in costs) for costs in found.values()]) for name in names]
     return [[name, *(f"{value:.2f}" for value in values)] for name, values in sorted(rows, key=lambda row: -row[1][0])]
-
-
-def _plain(word: str) -> str:
-    """An argument without the folders of this machine."""
-    return Path(word).name if "/" in word else word
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backpack_rank.files import write_text
+from benchmarks.report import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 ALPHAS = "alpha=1,0.9,0.7,0.5,0.3,0"
@@ -40,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     seeds = options.seeds or ([0] if options.quick else [0, 1, 2, 3, 4])
     rows = [row_of(seed, options.output, QUICK if options.quick else ()) for seed in seeds]
-    result = {"command": " ".join(["python -m benchmarks.synthetic_seeds", *sys.argv[1:]]), "rows": rows}
+    result = {"command": command_line("synthetic_seeds"), "rows": rows}
     folder = options.output if options.quick else ROOT / "benchmarks" / "results"
     write_text(folder / "synthetic_seeds.json", json.dumps(result, indent=1) + "\n")
     print(table(rows))

@@ -14,8 +14,6 @@ Beside it stands the share of a job's time that its own matrix products take alo
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +27,7 @@ from backpack_rank.training.losses import listwise_softmax
 from backpack_rank.training.module import OptimizerConfig
 from benchmarks.kernels import attention_kernels
 from benchmarks.matrix_products import flops, matrix_products, seconds_alone
-from benchmarks.report import Goal, machine, print_table, write_record
+from benchmarks.report import Goal, command_line, machine, print_table, write_record
 from benchmarks.timing import in_turns
 from benchmarks.workload import SIZES, Size, token_sequences
 
@@ -48,7 +46,7 @@ def main() -> None:
     size = SIZES["quick" if options.quick else "gpt2-small"]
     peak = options.peak or _peak(options.device)
     record: dict[str, object] = {
-        "command": "python -m benchmarks.utilisation " + shlex.join(sys.argv[1:]),
+        "command": command_line("utilisation"),
         "machine": machine(options.device),
         "size": size.name,
         "peak_tflops": peak,

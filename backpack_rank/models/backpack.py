@@ -112,12 +112,14 @@ class _ProjectEach(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, pooled: Tensor, weight: Tensor) -> Tensor:
+        """[B, k, f] and [f, k * d] -> [B, k, d]."""
         ctx.save_for_backward(pooled, weight)
         return _project_each(pooled, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        """[B, k, d] -> [B, k, f] and, where the weights are trained, [f, k * d]."""
         pooled, weight = ctx.saved_tensors
         gradient, senses = gradient.transpose(0, 1), pooled.shape[1]  # [k, B, d]
         of_weight = None
@@ -279,8 +281,8 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
 
         Args:
             input_ids: token ids. [...]
-            sparse: the embeddings' gradient names rows. For a loss that reads the backbone too: its gradient of all
-                rows takes these up, where two of them would cost the size of the table once more.
+            sparse: give the embeddings a sparse gradient. For a loss that reads the backbone too, whose dense gradient
+                it is then added to: two dense ones would take the memory of the table once more.
         """
         weight = self.get_input_embeddings().weight
         return self.sense_network.hidden(self._as_new(F.embedding(input_ids, weight, sparse=sparse)))
