@@ -23,10 +23,10 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.factory import Ranker
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.losses import listwise_softmax
 from backpack_rank.training.module import OptimizerConfig

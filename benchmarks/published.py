@@ -1,7 +1,7 @@
 """The published Backpack ranking network, computed the plain way: the thing to be faster than.
 
 Sense vectors, contextual weights and outputs are built at all positions, the trunk is the library's GPT-2 as it
-comes, the activation is composed of elementary operations (``gelu_new``). Written from the formulas of paper 004
+comes, the activation is composed of elementary operations (``gelu_new``). Written from the formulas of Afzali et al.
 section 2 and Hewitt et al. 2023, without any code of ``backpack_rank.models.backpack``; parameter names are those
 of the published checkpoint, so one state dict fits both networks.
 

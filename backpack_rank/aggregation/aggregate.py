@@ -1,6 +1,6 @@
 r"""What aggregation gives (one order, its cost, a bound that says how good it is), Borda and reciprocal rank fusion.
 
-The cost of an order is the sum of its Kendall tau distances to the m rankings (paper 003, eq. 2 and 5): over all pairs
+The cost of an order is the sum of its Kendall tau distances to the m rankings (Tang et al., eqs. 2, 5): over all pairs
 that the order places i before j, the number of rankings W[j, i] that say the opposite. Pairs that a ranking ties or
 does not name both of cost nothing. Summing min(W[i, j], W[j, i]) over all pairs gives a bound that no order can beat.
 """

@@ -1,4 +1,4 @@
-r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings (paper 003, eq. 5), exactly.
+r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings, exact (Tang et al., eq. 5).
 
 W[i, j] counts the rankings that place i before j; pairs that a ranking ties or does not name both of count for neither
 side. In the graph with an edge i -> j wherever W[i, j] > W[j, i], two items of different strongly connected components

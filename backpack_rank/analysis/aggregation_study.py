@@ -1,4 +1,4 @@
-"""Single runs and their aggregates (paper 003, Figures 3, 5 and 6): scores of rankings of shuffled lists.
+"""Single runs and their aggregates (Tang et al., Figures 3, 5 and 6): scores of rankings of shuffled lists.
 
 Every list is ranked in m shuffled orders, once. Run j is shuffle j of every list, ranked alone; the aggregate of the
 first k is permutation self-consistency with k of these shuffles. So all numbers k and all aggregators look at the same

@@ -1,4 +1,4 @@
-"""Where in their passages answers stand (paper 001, section 4.1 and Figure 1), as they are and after rotation."""
+"""Where in their passages answers stand, as they are and rotated (Hofstätter et al. 2021, section 4.1, Figure 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listwise ranker makes of candidates from different first stages (paper 000, Table 2; paper 003, Table 4)."""
+"""What a listwise ranker makes of candidates of several first stages (DebiasFirst, Table 2; Tang et al., Table 4)."""
 
 from __future__ import annotations
 

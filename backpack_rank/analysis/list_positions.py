@@ -1,13 +1,13 @@
 """Where in its input a listwise ranker reads: the relevant passage at each position, input orders, and reversals.
 
-The controlled position experiment (paper 000, section 6, Figure 4): each list has one relevant passage. It is placed at
+The controlled position experiment (DebiasFirst, Figure 4): each list has one relevant passage. It is placed at
 position 1, 2, ... m of the input, the others keep their order, and the list is ranked each time. All that differs
 between two positions is where the passage stood, so a ranker without position bias gives the same measures at all.
 
-Order robustness (papers 000, 002): the list as it is, reversed and shuffled. A ranker without position bias gives one
-ranking whatever the order: Kendall's tau between its outputs is 1, and the measures do not change.
+Order robustness (DebiasFirst, CapCal): the list as it is, reversed and shuffled. A ranker without position bias gives
+one ranking whatever the order: Kendall's tau between its outputs is 1, and the measures do not change.
 
-Reversals (paper 003, section 3.2): for input positions i < j of a randomly shuffled list, the pair is reversed when the
+Reversals (Tang et al., 3.2): for input positions i < j of a randomly shuffled list, the pair is reversed when the
 passage read at j comes out before the passage read at i. Shuffling severs input order from relevance, so without
 position bias every pair of positions is reversed in half of the rankings, however good or bad the ranker is. Fewer: the
 ranker keeps the input order there. Where the right order is known (the sorting tasks), pairs can also be counted as

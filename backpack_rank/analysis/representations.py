@@ -1,9 +1,9 @@
 """Vectors that rankers give to the tokens of documents, for the study of how far they know their position.
 
-Paper 001 (section 5) takes the passage terms of TK, which reads a passage without its query, and leaves out BERT_CAT
-and BERT_DOT because they score by one vector alone. Here every ranker is asked, and documents are read alone as in the
-paper: rankers that read query and document together get a row with no query token, so that all documents begin at the
-same position. A query can be given; then every document stands behind the same one.
+Hofstätter et al. 2021 (section 5) take the passage terms of TK, which reads a passage without its query, and leave out
+BERT_CAT and BERT_DOT because they score by one vector alone. Here every ranker is asked, and documents are read alone
+as in the paper: rankers that read query and document together get a row with no query token, so that all documents
+begin at the same position. A query can be given; then every document stands behind the same one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores of sorting tasks (paper 003, section 3.1): Kendall's tau to the right order, share exactly right."""
+"""Scores of sorting tasks (Tang et al., section 3.1): Kendall's tau to the right order, share exactly right."""
 
 from __future__ import annotations
 

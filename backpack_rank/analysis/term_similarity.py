@@ -1,4 +1,4 @@
-r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do (paper 001, section 5).
+r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do (Hofstätter et al. 2021).
 
 For a term t at positions a1 and a2 of two different documents with vectors r
 

@@ -47,7 +47,7 @@ class Attribute:
             name: shown in reports.
             lexicon: words by group, which measures count.
             sign: ``<group>_minus_<group>`` of the lexicon.
-            pairs: word pairs of the sensitivity (paper 004, eq. 4).
+            pairs: word pairs of the sensitivity (Afzali et al., eq. 4).
             sides: columns of the pairs.
             swap_pairs: word pairs of counterfactual texts, with the same columns; ``pairs`` when None.
             one_way: further words that are swapped, with nothing swapped into them.

@@ -1,8 +1,8 @@
 """Classes of words that are equivalent up to an attribute, such as {he, she} for gender.
 
-A control that moves every word to the mean of its class (METHODS "paired tokens") and a reader of a report need
-the same thing: which words stand for each other. A class holds words of all groups of the attribute in one
-grammatical form; {man, woman} and {men, women} are two classes.
+Paired tokens, which move every word to the mean of its class, and a reader of a report need the same thing: which words
+stand for each other. A class holds words of all groups of the attribute in one grammatical form; {man, woman} and
+{men, women} are two classes.
 """
 
 from __future__ import annotations

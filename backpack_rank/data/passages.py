@@ -171,7 +171,7 @@ def collection_lists(
     Passages are wanted by relevance grade, highest first; equal grades by a teacher's score where there is one (a
     passage without a score behind those with one), else they are tied. Tied passages are named in first-stage order.
     Relevant passages that are no candidate are not added, so relevance lies over input positions as the first stage
-    has laid it (paper 000, section 3).
+    has laid it (DebiasFirst, section 3).
 
     Args:
         collection: documents, queries and judgements.

@@ -1,4 +1,4 @@
-r"""Rotation of passages (Hofstätter et al. 2021, paper 001, eq. 7): the second part of a text before the first.
+r"""Rotation of passages (Hofstätter et al. 2021, eq. 7): the second part of a text before the first.
 
 For the words p_1..p_n of a passage and r drawn uniformly from {1..n}
 

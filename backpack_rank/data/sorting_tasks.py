@@ -1,4 +1,4 @@
-"""Sorting tasks of paper 003 (section 3.1, appendix B.2): items whose right order needs no judge.
+"""Sorting tasks of Tang et al. (section 3.1, appendix B.2): items whose right order needs no judge.
 
 MathSort: ten expressions ``digit op digit`` by value, all values of a list different. WordSort: ten words in
 alphabetical order, five that follow one another in the dictionary and five others. GSM8KSort: the sentences of a word

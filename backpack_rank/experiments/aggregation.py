@@ -56,7 +56,7 @@ class _AggregationResults:
 
 @dataclass(frozen=True)
 class PermutationFigures:
-    """``task`` of ``conf/experiment/lists/psc_figures.yaml`` (paper 003, Figures 3, 5 and 6).
+    """``task`` of ``conf/experiment/lists/psc_figures.yaml`` (Tang et al., Figures 3, 5 and 6).
 
     All shuffles of a task's lists are ranked once for each temperature; everything else is made of these rankings.
     Whole lists are shuffled: lists longer than the window are permuted around the windows, not inside each of them.

@@ -1,4 +1,4 @@
-"""Where answers stand in the passages of collections, as they are and rotated (paper 001, Figure 1)."""
+"""Where answers stand in the passages of collections, as they are and rotated (Hofstätter et al. 2021, Figure 1)."""
 
 from __future__ import annotations
 

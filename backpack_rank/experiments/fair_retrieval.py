@@ -1,4 +1,4 @@
-"""Tables 1 and 2 and Figure 2 of the Backpack paper (004): measured here, beside the published figures."""
+"""Tables 1 and 2 and Figure 2 of Afzali et al.: measured here, beside the published figures."""
 
 from __future__ import annotations
 

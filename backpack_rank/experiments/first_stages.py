@@ -26,7 +26,7 @@ from backpack_rank.reranking.listwise import usage_in_words
 
 @dataclass(frozen=True)
 class FirstStages:
-    """``task`` of ``conf/experiment/lists/first_stages.yaml`` (as Table 2 of paper 000).
+    """``task`` of ``conf/experiment/lists/first_stages.yaml`` (as Table 2 of DebiasFirst).
 
     Attributes:
         collections: by name, nodes of ``conf/data``.

@@ -19,7 +19,7 @@ STEM = "propensity_map"
 
 @dataclass(frozen=True)
 class PropensityEstimation:
-    """``task`` of ``evaluate.py experiment=propensities`` (paper 000 section 4.1, eq. 5).
+    """``task`` of ``evaluate.py experiment=propensities`` (DebiasFirst, section 4.1, eq. 5).
 
     Attributes:
         lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained on.

@@ -1,4 +1,4 @@
-"""Tables 3, 4 and 5 of paper 001: rankers trained on original and rotated passages, tested on both, and transfer."""
+"""Tables 3, 4 and 5 of Hofstätter et al. 2021: rankers of original and rotated passages, tested on both; transfer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 2 and Figure 2 of paper 001: MATS of rankers that were trained on original and on rotated passages."""
+"""Table 2 and Figure 2 of Hofstätter et al. 2021: MATS of rankers trained on original and on rotated passages."""
 
 from __future__ import annotations
 

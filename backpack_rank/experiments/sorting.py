@@ -26,7 +26,7 @@ _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
 @dataclass(frozen=True)
 class SortingTask:
-    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (paper 003, section 3.1).
+    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (Tang et al., section 3.1).
 
     Attributes:
         published: name of the published table, which says whether ways are columns (Table 3) or rows (Table 8).

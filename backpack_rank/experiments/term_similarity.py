@@ -1,4 +1,4 @@
-"""Do a ranker's token vectors know where in a passage they stand? ATS and MATS of paper 001 on a collection."""
+"""Do token vectors know where in a passage they stand? ATS and MATS (Hofstätter et al. 2021) on a collection."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from backpack_rank.models.backbone import BackboneMixin
-from backpack_rank.models.backpack import SenseNetwork
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking, Ranker
+from backpack_rank.models.sense_network import SenseNetwork
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import input_embeddings
 

@@ -1,4 +1,4 @@
-"""Training lists in several orders, so that no input position is the place of relevance (paper 000 section 4.2)."""
+"""Training lists in several orders, so that no input position is the place of relevance (DebiasFirst, section 4.2)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RandomShuffles(Augmentation):
 
 @dataclass(frozen=True)
 class PositionAware(Augmentation):
-    """Pos-Aug: one shuffle, cut into n groups; the groups are rotated (paper 000 section 4.2).
+    """Pos-Aug: one shuffle, cut into n groups; the groups are rotated (DebiasFirst, section 4.2).
 
     Over the n copies, the group of every passage stands once at each of the n places of a group, so relevance is
     spread over input positions exactly evenly where random orders spread it evenly only on average. Where n does not

@@ -1,4 +1,4 @@
-"""Content-free calibration of a listwise ranker's identifier probabilities (CapCal, paper 002)."""
+"""Content-free calibration of a listwise ranker's identifier probabilities (CapCal)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np
 
 
 class ContentFreeCalibration:
-    """Subtracts what a model prefers without having seen any content (paper 002 section 3, METHODS.md section 8).
+    """Subtracts what a model prefers without having seen any content (CapCal, section 3).
 
     P and P_empty are probabilities of whole identifiers (eq. 2), normalised over the candidates that remain. P_empty is
     that behind the same prompt with every passage replaced, the same query and the same identifiers generated so far.

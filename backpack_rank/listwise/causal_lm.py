@@ -52,10 +52,10 @@ class Calibration(Protocol):
 class CausalLmRanker(ListwiseRanker):
     """Ranks lists by a causal language model of transformers; results do not depend on how lists are batched.
 
-    ``first_token`` (FIRST, paper 000 section 2) asks once, at the first identifier of the answer. Where each identifier
+    ``first_token`` (FIRST; DebiasFirst, 2) asks once, at the first identifier of the answer. Where each identifier
     is one token, its score is the token's log-probability: the logit that FIRST takes, less a number that is the same
     for the whole list, in a single forward pass. Where one has several tokens ("1", "0"), the score of each is that of
-    all its tokens and the closing bracket (paper 002 eq. 2), because "1" alone would count for 10 as well; this takes a
+    all its tokens and the closing bracket (CapCal, eq. 2), because "1" alone would count for 10 as well; this takes a
     second, short pass over the tree of identifiers, which shares the prompt's keys and values.
 
     ``generate`` writes the whole permutation, greedily: at each step the remaining identifier of the highest

@@ -1,6 +1,6 @@
 """How a causal language model reads prompts and weighs the identifiers that may follow, with and without a cache.
 
-Rankings may be drawn in place of the most probable one (sampling temperature; paper 003, section 4.1).
+Rankings may be drawn in place of the most probable one (sampling temperature; Tang et al., section 4.1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PURPOSE = "sampling"
 class TokenTrie:
     """m candidates, and the N nodes behind which a model has to be asked for the next token.
 
-    A candidate's probability is a product over its tokens (paper 002 eq. 2), each asked for behind those before it.
+    A candidate's probability is a product over its tokens (CapCal, eq. 2), each asked for behind those before it.
     What follows the text itself (the root) is known; the nodes are the distinct proper beginnings of the candidates.
 
     Attributes:

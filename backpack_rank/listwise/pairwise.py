@@ -2,7 +2,7 @@ r"""Pairwise ranking prompting: a list is ranked by comparisons of two passages 
 
 A comparison is a list of two, so any listwise ranker can make it. Both orders are asked; the passage that comes first
 in both is preferred, and where they disagree the two are tied, which is how PRP deals with a preference for the first
-or the second place. Paper 003 compares with PRP-Sliding-10 on sorting tasks (Table 8, appendix D.1).
+or the second place. Tang et al. compare with PRP-Sliding-10 on sorting tasks (Table 8, appendix D.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Permutation self-consistency (paper 003, section 2.2): one ranking from rankings of the shuffled list.
+r"""Permutation self-consistency (Tang et al., section 2.2): one ranking from rankings of the shuffled list.
 
 A list is shuffled m times, uniformly (eq. 4), each order is ranked, and the ranking closest to the m answers is
 returned: the one with the smallest sum of Kendall tau distances to them (eq. 5), or what another aggregator makes of

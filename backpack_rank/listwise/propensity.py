@@ -1,4 +1,4 @@
-"""Propensities of paper 000: how much a frozen ranker favours each way from an input to an output position.
+"""Propensities of DebiasFirst: how much a frozen ranker favours each way from an input to an output position.
 
 Over shuffled lists every passage stands at every input position equally often, so a ranker that does not look at
 positions sends each input position to each output position equally often: for lists of k passages every cell of

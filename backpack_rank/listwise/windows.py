@@ -1,4 +1,4 @@
-r"""Sliding windows over a long list, from its back to its front (RankGPT; paper 003, section 2.2).
+r"""Sliding windows over a long list, from its back to its front (RankGPT; Tang et al., section 2.2).
 
 With windows of ``size`` passages that move by ``stride``, the last ``size`` passages are ranked first. The best of
 them stand at the front of that window, which the next window, ``stride`` nearer to the front, takes in. So

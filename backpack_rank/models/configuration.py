@@ -94,7 +94,7 @@ class BackboneConfig(PreTrainedConfig):
 
 
 class BackpackConfig(BackboneConfig):
-    """A backbone and what a Backpack adds (paper 004 section 2; Hewitt et al. 2023).
+    """A backbone and what a Backpack adds (Afzali et al., section 2; Hewitt et al. 2023).
 
     Without ``backbone_config`` the options of a GPT-2 are taken, as in the published configuration, where they stand
     beside the Backpack's own.

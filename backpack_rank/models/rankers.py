@@ -1,6 +1,6 @@
 """Rankers: one raw score per (query, document) text.
 
-Alpha acts in two arguments of the forward pass: ``sense_weights`` (eq. 5 of paper 004) and ``token_shift`` (paired
+Alpha acts in two arguments of the forward pass: ``sense_weights`` (eq. 5 of Afzali et al.) and ``token_shift`` (paired
 tokens). :mod:`backpack_rank.senses.hook` sets what is passed.
 """
 
@@ -21,9 +21,10 @@ from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
-from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel, TokenStateCache
+from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
 from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
 
@@ -79,7 +80,7 @@ class Ranker(StrictLoading, PreTrainedModel):
 
 
 class RankingHead(nn.Module):
-    """Two-layer MLP d -> d -> 1 (paper 004 section 3). Gives raw logits; a sigmoid would not change a ranking."""
+    """Two-layer MLP d -> d -> 1 (Afzali et al., section 3). Gives raw logits; a sigmoid would not change a ranking."""
 
     def __init__(self, size: int, dropout: float) -> None:
         super().__init__()
@@ -191,7 +192,7 @@ class CrossEncoderForRanking(BackboneRanker):
 
 
 class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
-    """GPT-2 with the same head on its last hidden state: the baseline of paper 004 (Table 1)."""
+    """GPT-2 with the same head on its last hidden state: the baseline of Afzali et al. (Table 1)."""
 
     config: GPT2Config
     config_class = GPT2Config
@@ -281,7 +282,7 @@ class DualPairTokenizer(PairTokenizer):
 class DualEncoderForRanking(BackboneRanker):
     """One backbone for queries and documents; score = q . d of the vectors at their pooled tokens.
 
-    Paper 001 section 2.3, eq. 3 (BERT_DOT): TF([CLS; q])_1 . TF([CLS; p])_1. Nothing is added to the backbone.
+    BERT_DOT (Hofstätter et al. 2021, eq. 3): TF([CLS; q])_1 . TF([CLS; p])_1. Nothing is added to the backbone.
     """
 
     config: DualEncoderConfig

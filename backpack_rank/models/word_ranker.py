@@ -145,7 +145,7 @@ class InteractionForRanking(Ranker):
         )
 
     def token_representations(self, batch: PackedBatch) -> Tensor:
-        """The vector of each token: its word vector, for TK in its context (e^ of paper 001, eq. 4). [T, e]
+        """The vector of each token: its word vector, for TK in its context (Hofstätter et al. 2021, eq. 4). [T, e]
 
         Rows of separators and of words beyond the limits of query and document are 0.
         """

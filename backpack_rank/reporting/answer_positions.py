@@ -1,4 +1,4 @@
-"""Where answers stand in their passages (Figure 1 of paper 001): picture, terminal table, JSON and CSV."""
+"""Where answers stand in their passages (Figure 1 of Hofstätter et al. 2021): picture, terminal table, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def print_answer_positions(collections: Sequence[CollectionPositions], console: 
             rows.append(Row(labels, list(map(Cell, (*counts, *_shown(part))))))
         sections.append(Section("", rows))
     groups = (Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),)
-    title = "Where answers start in their passages (Figure 1 of paper 001)"
+    title = "Where answers start in their passages (Figure 1 of Hofstätter et al. 2021)"
     print_table(Table(NAME, title, ("collection", "passages"), groups, sections, notes(collections)), console)
 
 

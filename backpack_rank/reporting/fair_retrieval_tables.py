@@ -1,4 +1,4 @@
-"""Tables of rankers by effectiveness and bias, such as those of the Backpack paper (004): measured beside published."""
+"""Tables of rankers by effectiveness and bias, such as those of Afzali et al.: measured beside published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of papers 003, 002 and 000 about lists: figures measured here above the published ones."""
+"""Tables about lists of Tang et al., CapCal and DebiasFirst: figures measured here above the published ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A measure by input position of the relevant passage, of several systems (paper 000, Figure 4): picture, JSON, CSV."""
+"""A measure by input position of the relevant passage, by system: picture, JSON, CSV (DebiasFirst, Figure 4)."""
 
 from __future__ import annotations
 

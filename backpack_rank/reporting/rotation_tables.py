@@ -1,4 +1,4 @@
-"""Tables of paper 001 (passage rotation): published rows and, below each, the same measured here; rotation by alpha."""
+"""Tables of passage rotation (Hofstätter et al. 2021): published rows, below each the measured; rotation by alpha."""
 
 from __future__ import annotations
 

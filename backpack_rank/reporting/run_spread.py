@@ -1,4 +1,4 @@
-"""Scores of single runs beside those of their aggregates: pictures (paper 003, Figures 3, 5 and 6).
+"""Scores of single runs beside those of their aggregates: pictures (Tang et al., Figures 3, 5 and 6).
 
 Scores are drawn times 100, as the paper prints Kendall's tau and nDCG@10.
 """

@@ -27,7 +27,7 @@ class AtDistance:
 
     Attributes:
         distance: in tokens.
-        ats: average term similarity (paper 001, eq. 8); NaN where there is no pair.
+        ats: average term similarity (Hofstätter et al. 2021, eq. 8); NaN where there is no pair.
         std: standard deviation of the cosines, in which each term has the same weight.
         terms: with at least one pair.
         pairs: compared.
@@ -122,7 +122,7 @@ def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> N
 
 
 def similarity_chart(report: TermSimilarityReport) -> Spec:
-    """ATS over the distance with its standard deviation as a shade (Figure 2 of paper 001)."""
+    """ATS over the distance with its standard deviation as a shade (Figure 2 of Hofstätter et al. 2021)."""
     series = [
         Line(
             f"{curve.representation}, MATS {number(curve.mats, 3)}",

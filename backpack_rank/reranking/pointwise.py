@@ -70,7 +70,7 @@ class PointwiseReranker(Reranker):
 
     @property
     def sensitivity(self) -> Sensitivity | None:
-        """s_l of every sense (paper 004, eq. 4); None for a ranker without senses."""
+        """s_l of every sense (Afzali et al., eq. 4); None for a ranker without senses."""
         return self.hook.context.sensitivity
 
     @property

@@ -1,4 +1,4 @@
-r"""Recalibration of any ranker's scores with the changes that a dial makes to a Backpack's (paper 004, appendix D).
+r"""Recalibration of any ranker's scores with the changes that a dial makes to a Backpack's (Afzali et al., appendix D).
 
 delta(d) = s_alpha(d) - s_1(d) is what a position of the dial does to the score of document d. Another ranker's
 score f(d) becomes

@@ -83,7 +83,7 @@ class SavedRun(Reranker):
 
 
 class AggregatedRuns(Reranker):
-    """Several rankings of each query made into one (paper 003): Kemeny, Borda, reciprocal rank fusion.
+    """Several rankings of each query made into one (Tang et al.): Kemeny, Borda, reciprocal rank fusion.
 
     Attributes:
         queries: how the aggregation of each query went, by name of the collection.
@@ -102,7 +102,7 @@ class AggregatedRuns(Reranker):
 
 
 class RecalibratedRun(Reranker):
-    """Another system's run, moved by what alpha changes about a ranker's scores (paper 004, appendix D)."""
+    """Another system's run, moved by what alpha changes about a ranker's scores (Afzali et al., appendix D)."""
 
     def __init__(self, saved: SavedRun, plain: Reranker, controlled: Reranker, weight: float = 1.0) -> None:
         """

@@ -29,10 +29,10 @@ from backpack_rank.data.batching import (
 )
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
 from backpack_rank.progress import INTERVAL, Progress

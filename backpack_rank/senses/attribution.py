@@ -1,6 +1,6 @@
 r"""How much every sense of every token contributes to a score.
 
-The head of a Backpack ranker reads a mix that is a sum over senses l and tokens j (paper 004, eqs. 1 and 5):
+The head of a Backpack ranker reads a mix that is a sum over senses l and tokens j (Afzali et al., eqs. 1 and 5):
 
     o = sum_l M_l sum_j a[l,j] C(x_j)_l          score = head(o)
 

@@ -1,4 +1,4 @@
-"""Policies: from the senses' sensitivities and alpha to what a ranker does differently (paper 004 section 3, eq. 5).
+"""Policies: from the senses' sensitivities and alpha to what a ranker does differently (Afzali et al., eq. 5).
 
 A policy is asked for views of a (query, document) pair. The score of the pair is the sum over the views of coefficient
 times score, so weights per sense and shifted tokens are one view with coefficient 1, and an average over rewritten

@@ -1,4 +1,4 @@
-"""Which senses tell two groups of words apart (paper 004 section 3, eq. 4)."""
+"""Which senses tell two groups of words apart (Afzali et al., section 3, eq. 4)."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import ROWS, group_by_length, join_pairs
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker

@@ -1,4 +1,4 @@
-"""Training of a causal language model as a listwise ranker (FIRST and DebiasFirst, paper 000): losses and module.
+"""Training of a causal language model as a listwise ranker (FIRST and DebiasFirst): losses and module.
 
 All losses take scores [..., m] (the logits of the identifiers at the first generated token), target ranks [..., m] from
 0, and a mask [..., m] that is True where the list has a passage; what stands where the mask is False plays no part. All
@@ -91,7 +91,7 @@ def joint_loss(ranking: Tensor, language: Tensor | None, weight: float) -> Tenso
 
 @dataclass(frozen=True)
 class ListwiseObjective:
-    """What is minimised: lambda * L_rank + L_LM (paper 000, eqs. 3 and 6).
+    """What is minimised: lambda * L_rank + L_LM (DebiasFirst, eqs. 3 and 6).
 
     Attributes:
         weight: lambda, factor of L_rank beside L_LM; without L_LM it plays no part.

@@ -46,7 +46,7 @@ class AuxiliaryLoss(Protocol):
 
 
 def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Listwise softmax cross-entropy (paper 004 eq. 3; Bruch et al. 2019).
+    """Listwise softmax cross-entropy (Afzali et al., eq. 3; Bruch et al. 2019).
 
     L = - mean over lists of sum_j y_j log softmax_j(s). With labels (1, 0) and scores (0, 0) it is log 2.
 

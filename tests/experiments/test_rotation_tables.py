@@ -1,4 +1,4 @@
-"""Tables of paper 001 from saved rankers: which are found, what is measured of them, what is said to be missing."""
+"""Tables of Hofstätter et al. 2021 from saved rankers: which are found, what is measured, what is missing."""
 
 from __future__ import annotations
 

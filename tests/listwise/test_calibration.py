@@ -1,4 +1,4 @@
-"""Content-free calibration (paper 002): by hand, against a slow loop, and on a model with a bias put into it."""
+"""Content-free calibration (CapCal): by hand, against a slow loop, and on a model with a bias put into it."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ import torch
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
-from backpack_rank.models.backpack import TokenStateCache
 from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.sense_network import TokenStateCache
 
 TEXTS = [[5, 9, 300, 9, 7, 41], [8], [77, 12, 5, 5, 5, 5, 5, 130, 2, 2, 6], [5, 9, 300]]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

@@ -1,4 +1,4 @@
-"""Tables 1 and 2 and Figure 2 of paper 004: its order of rows and columns, and ours beside its figures."""
+"""Tables 1 and 2 and Figure 2 of Afzali et al.: its order of rows and columns, and ours beside its figures."""
 
 from __future__ import annotations
 

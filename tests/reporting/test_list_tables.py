@@ -149,7 +149,7 @@ def test_measured_rows_stand_above_the_published_ones_in_the_papers_units() -> N
     assert [(labels[0], [entry.text for entry in row]) for labels, row in measured[1]] == [("mine", ["12.35", "-"])]
     assert measured[1][0][1][0].raised == "†"
     rows = {labels: [entry.text for entry in row] for labels, row in printed[1]}
-    # Paper 003, Table 4, row of RankGPT (GPT-4) over BM25.
+    # Tang et al., Table 4, row of RankGPT (GPT-4) over BM25.
     assert rows["BM25", "100", "RankGPT (GPT-4)", "once"] == ["75.00", "70.36"]
     assert rows["BM25", "100", "RankGPT (GPT-4)", "PSC"] == ["75.66", "71.00"]
     assert rows["None", "All", "BM25", ""] == ["50.58", "47.96"]

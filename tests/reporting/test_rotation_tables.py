@@ -1,4 +1,4 @@
-"""Tables 2 to 5 of paper 001: its printed figures, its layout, and ours below them."""
+"""Tables 2 to 5 of Hofstätter et al. 2021: its printed figures, its layout, and ours below them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TK: a small Transformer over word vectors and kernel pooling (Hofstätter et al. 2020, ECAI; paper 001, 2.4)."""
+"""TK: a small Transformer over word vectors and kernel pooling (Hofstätter et al. 2020, ECAI; 2021, section 2.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backpack_rank.models.interactions.base import Interaction, KernelPooling, W
 class Tk(Interaction):
     """Terms are contextualised in query and document apart, matched by cosine and counted by Gaussian kernels.
 
-    With a learned gate g, layers TF and positions pos (eqs. 4 to 6 of paper 001):
+    With a learned gate g, layers TF and positions pos (eqs. 4 to 6 of Hofstätter et al. 2021):
 
         e^_i  = e_i * g + TF(e + pos)_i * (1 - g)
         K_ijk = exp(-(cos(q^_i, d^_j) - mu_k)^2 / (2 sigma^2)),   mu_k evenly from -1 to 1

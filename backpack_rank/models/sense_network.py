@@ -1,0 +1,147 @@
+"""The sense network of a Backpack: vectors of single tokens, without position or context, and a cache for them.
+
+Notation of the docstrings: B texts, d hidden size, e size of word embeddings, k senses,
+f = ``sense_intermediate_scale`` * d. Hewitt et al. 2023. Module names are those of the published checkpoint
+``stanfordnlp/backpack-gpt2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers.pytorch_utils import Conv1D
+
+from backpack_rank.models.attention import fast_activation
+from backpack_rank.models.configuration import BackpackConfig
+
+
+class SenseNetwork(nn.Module):
+    """C: token -> k sense vectors, from the token's embedding alone (no position, no context)."""
+
+    def __init__(self, config: BackpackConfig, embedding_size: int | None = None) -> None:
+        super().__init__()
+        d, width = config.hidden_size, config.sense_intermediate_scale * config.hidden_size
+        self.num_senses = config.num_senses
+        self.dropout = nn.Dropout(config.dropout)
+        # Some backbones have word embeddings narrower than their hidden states (ELECTRA, ALBERT).
+        narrow = embedding_size not in (None, d)
+        self.widen = nn.Linear(embedding_size, d) if narrow else nn.Identity()  # type: ignore[arg-type]
+        self.ln = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
+        self.block = _SenseBlock(config)
+        self.final_mlp = _TwoLayers(d, width, config.num_senses * d, config)
+
+    def hidden(self, embeddings: Tensor) -> Tensor:
+        """h(x): the last hidden layer, which depends on the token alone. [..., e] -> [..., f]"""
+        embeddings = self.widen(self.dropout(embeddings))
+        return self.final_mlp.hidden(self.block(self.ln(embeddings), embeddings))
+
+    def expand(self, hidden: Tensor) -> Tensor:
+        """C(x) from h(x): [..., f] -> [..., k, d]."""
+        return self.dropout(self.final_mlp.c_proj(hidden)).unflatten(-1, (self.num_senses, -1))
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """Sense vectors of texts from hidden layers pooled per sense: W_l p_l + b_l. [B, k, f] -> [B, k, d]
+
+        Equal to pooling the tokens' sense vectors because contextual weights sum to 1 over the tokens. In
+        training, dropout stands behind the pooling: another random variable, the same expectation.
+        """
+        projection = self.final_mlp.c_proj
+        # A compiler lays gradients out as it likes.
+        project = _project_each if torch.compiler.is_compiling() else _ProjectEach.apply
+        projected = project(pooled, projection.weight.to(pooled.dtype))
+        return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
+
+
+def _project_each(pooled: Tensor, weight: Tensor) -> Tensor:
+    """W_l p_l, sense by sense: [B, k, f] and [f, k * d] -> [B, k, d]."""
+    return torch.bmm(pooled.transpose(0, 1), _by_sense(weight, pooled.shape[1])).transpose(0, 1)
+
+
+class _ProjectEach(torch.autograd.Function):
+    """:func:`_project_each` with gradients in the layout of its inputs.
+
+    Torch's own gradient of the weights is laid out by sense, and moved once more: at GPT-2-small size 151 MB.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, pooled: Tensor, weight: Tensor) -> Tensor:
+        """[B, k, f] and [f, k * d] -> [B, k, d]."""
+        ctx.save_for_backward(pooled, weight)
+        return _project_each(pooled, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        """[B, k, d] -> [B, k, f] and, where the weights are trained, [f, k * d]."""
+        pooled, weight = ctx.saved_tensors
+        gradient, senses = gradient.transpose(0, 1), pooled.shape[1]  # [k, B, d]
+        of_weight = None
+        if ctx.needs_input_grad[1]:
+            of_weight = torch.empty_like(weight)
+            torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(of_weight, senses))
+        return torch.bmm(gradient, _by_sense(weight, senses).transpose(1, 2)).transpose(0, 1), of_weight
+
+
+def _by_sense(weight: Tensor, senses: int) -> Tensor:
+    """[f, k * d] -> [k, f, d], a view."""
+    return weight.unflatten(-1, (senses, -1)).transpose(0, 1)
+
+
+class _TwoLayers(nn.Module):
+    """Two linear layers in GPT-2's layout ([in, out] weights) with its activation between them."""
+
+    def __init__(self, size: int, width: int, out: int, config: BackpackConfig) -> None:
+        super().__init__()
+        self.c_fc = Conv1D(width, size)
+        self.c_proj = Conv1D(out, width)
+        self.act = fast_activation(config.activation_function)
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        return self.act(self.c_fc(inputs))
+
+
+class _SenseBlock(nn.Module):
+    """Residual block of the sense network: layer norms and one MLP, no attention."""
+
+    def __init__(self, config: BackpackConfig) -> None:
+        super().__init__()
+        d = config.hidden_size
+        self.ln_1 = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
+        self.ln_2 = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
+        self.mlp = _TwoLayers(d, 4 * d, d, config)
+        self.dropout_1 = nn.Dropout(config.dropout)
+        self.dropout_2 = nn.Dropout(config.dropout)
+
+    def forward(self, inputs: Tensor, residual: Tensor) -> Tensor:
+        residual = self.dropout_1(inputs) + residual
+        normed = self.ln_1(residual)
+        residual = self.dropout_2(self.mlp.c_proj(self.mlp.hidden(normed))) + residual
+        return self.ln_2(residual)
+
+
+class TokenStateCache:
+    """h(x) of the tokens seen so far; an argument of a Backpack's forward pass.
+
+    For inference on a CPU with weights that do not change; on a GPU computing is cheaper than looking up. The table
+    fills as tokens come; memory that no token has filled is not touched.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        self.known = torch.zeros(vocabulary, dtype=torch.bool)
+        self.table: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """h(x) of token ids, computed for those that are new. [...] -> [..., f]"""
+        new = input_ids[~self.known[input_ids]].unique()
+        if len(new):
+            states = compute(new)
+            if self.table is None:
+                self.table = states.new_empty((len(self.known), states.shape[-1]))
+            self.table[new] = states
+            self.known[new] = True
+        assert self.table is not None
+        return self.table[input_ids]
