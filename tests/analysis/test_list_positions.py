@@ -398,7 +398,7 @@ class InputOrder(SmallRanker):
         return Ranking(np.arange(len(passages)))
 
 
-def test_first_stages_of_dl19_have_the_figures_of_paper_003(real_data):
+def test_first_stages_of_dl19_have_the_figures_of_tang_et_al(real_data):
     folder = real_data / "dl19"
     collection = load_beir(folder, "test", qrels=real_data / "trec_dl" / "qrels.dl19-passage.txt")
     runs = {name: read_run(folder / "candidates" / f"{name}.trec", depth=20) for name in ("bm25", "splade_pp_ed")}

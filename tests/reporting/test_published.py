@@ -21,14 +21,18 @@ SORTING = ["MathSort", "WordSort", "GSM8KSort"]
 @pytest.mark.parametrize("name", NAMES)
 def test_every_file_says_of_what_table_it_is_and_is_read(name: str) -> None:
     text = (resource_folder("conf") / "published" / f"{name}.yaml").read_text("utf-8")
-    assert re.match(r"# (Tables?|Figures?) [\d, and]+ of paper 00\d", text)
+    cited = r"(Afzali et al\.|Hofstätter et al\. 2021|CapCal|Tang et al\.|DebiasFirst)"
+    assert re.match(rf"# (Tables?|Figures?) [\d, and]+ of {cited}", text)
     table = published(name)
-    assert table.paper
+    author, _, title = table.paper.removesuffix(" (DebiasFirst)").partition(" et al., ")
+    citation = (resource_folder("conf").parent / "CITATION.cff").read_text("utf-8")
+    assert f"family-names: {author}," in citation
+    assert title in citation
     assert set(table.known_as) <= {labels[-1] for labels in table.rows}
     assert not table.columns or table.rows
 
 
-def test_tables_of_paper_004_are_those_of_the_documentation() -> None:
+def test_tables_of_the_backpack_paper_are_those_of_the_documentation() -> None:
     page = (resource_folder("conf").parent / "docs" / "reproduce-the-paper.md").read_text("utf-8")
     text = page.partition("## Published figures")[2].partition("\nThe paper draws")[0]
     shown = [re.findall(r"(?<= )\.\d{3,4}", line) for line in text.splitlines() if re.match(r"\| \w", line)]
@@ -40,7 +44,7 @@ def test_tables_of_paper_004_are_those_of_the_documentation() -> None:
     assert len(table.rows) == 4 * 7
 
 
-def test_averages_of_paper_000_are_those_of_its_ten_collections() -> None:
+def test_averages_of_debias_first_are_those_of_its_ten_collections() -> None:
     for number, rows in ((1, 8), (2, 12), (3, 10)):
         table = published(f"debias_first_table{number}")
         assert len(table.rows) == rows
@@ -52,7 +56,7 @@ def test_averages_of_paper_000_are_those_of_its_ten_collections() -> None:
                 assert figures["Avg."] == pytest.approx(np.mean(ten), abs=0.061), labels
 
 
-def test_averages_of_paper_002_are_those_of_its_five_collections() -> None:
+def test_averages_of_capcal_are_those_of_its_five_collections() -> None:
     table = published("capcal_table1")
     for labels in table.rows:
         figures = table.values(*labels)
@@ -81,7 +85,7 @@ def test_tables_of_one_paper_agree_where_they_repeat_figures() -> None:
         assert borda.values(name)["DL19"] == reranked.values("BM25", "100", "RankGPT (GPT-4)", way)["DL19"]
 
 
-def test_gains_of_paper_003_are_those_that_its_text_names() -> None:
+def test_gains_of_tang_et_al_are_those_that_its_text_names() -> None:
     # "LLaMA2-7B, 13B, and 70B attain average score increases of 157%, 28%, and 12%", "Mistral and Zephyr improve by
     # 42% and 106%".
     told = {"LLaMA2-7B": 157, "LLaMA2-13B": 28, "LLaMA2-70B": 12, "Mistral-7B": 42, "Zephyrβ-7B": 106}
