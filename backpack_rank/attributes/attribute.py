@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
-from backpack_rank.attributes.renditions import RELATIONS, Renditions
+from backpack_rank.attributes.renditions import RELATIONS, Renditions, groups_of_swap
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.files import read_yaml, resource_folder
 
@@ -119,6 +119,13 @@ class Attribute:
         """
         files = [*self.class_files, *(self.wide_class_files if wide else ())]
         return Renditions(self.swap(), load_all_classes(files) if files else None, relations)
+
+    def group_of_words(self) -> dict[str, str]:
+        """Group by word: of the words of the classes that say it, and of those that a swap replaces.
+
+        A word that none of them knows ("sibling") has no group.
+        """
+        return groups_of_swap(self.swap())[0] | self.classes(wide=True).group_of
 
     def classes(self, *, wide: bool = False, names: bool = False) -> WordClasses:
         """Words that are equal up to the attribute.

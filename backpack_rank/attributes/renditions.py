@@ -78,7 +78,7 @@ class Renditions:
         """
         one_of("policy.relations", relations, RELATIONS)
         self._swap, self._merge = swap, relations == "merge"
-        group_of, becomes = _groups_of_swap(swap)
+        group_of, becomes = groups_of_swap(swap)
         self._literal = becomes
         given = {} if classes is None else classes.group_of
         for word in given.keys() & group_of.keys():
@@ -176,7 +176,7 @@ def _interleaved(form: CanonicalForm, words: Sequence[str]) -> str:
     return "".join(pieces)
 
 
-def _groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
+def groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
     """The side of every replaced word; and one-way words whose partner nothing replaces, with what they end as."""
     group_of: dict[str, str] = {}
     for pair in swap.pairs.pairs:

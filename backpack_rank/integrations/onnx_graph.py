@@ -47,11 +47,18 @@ class RankerGraph(nn.Module):
         self.separator_id = None
         if getattr(getattr(ranker.config, "text_config", None), "type_vocab_size", 0) > 1:
             self.separator_id = ranker.config.separator_id
-        merged = None if self.backpack is None else self.backpack.merged_embeddings
+        own = None if self.backpack is None else self.backpack.attribute_senses
+        self.attribute_senses = own
         with torch.no_grad():
-            self.merged_means = None if merged is None else merged.means(self._embeddings.forward)
             if self.backpack is not None:
                 self.projection, self.offsets = _projection(self.backpack.sense_network)
+            if own is not None:
+                forms = torch.arange(len(own.pieces))
+                self.form_vectors = own.context_vectors(self._embeddings.forward)  # [F, e]
+                means, differences = own.split(forms, self.backpack.token_hidden)
+                self.form_means, self.form_differences = means, differences  # [F, f]
+                groups = torch.nn.functional.one_hot(own.group_of.long(), own.groups)
+                self.form_groups = groups.to(means.dtype)  # [F, G]
         if shift is not None:
             _ = shift.classes.class_of  # a tensor that is kept must not be made while torch traces
 

@@ -14,19 +14,18 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.attribute_senses import AttributeSenses, SplitVectors
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
 from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.sense_network import SenseNetwork, TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.models.word_boundaries import MergedEmbeddings, WordBoundaries
 
 
 @dataclass
@@ -81,12 +80,10 @@ class BackpackPreTrainedModel(StrictLoading, PreTrainedModel):
     _supports_attention_backend = True
     supports_gradient_checkpointing = True
     _keys_to_ignore_on_load_unexpected = [r"\.attn\.(masked_)?bias$"]
-    # Published files call the backbone gpt2_model; version 0.1 called merged embeddings alike words.
+    # Published files call the backbone gpt2_model.
     renamed_parts: ClassVar[dict[str, str]] = {
         r"^gpt2_model\.": "backbone.",
         r"^backpack\.gpt2_model\.": "backpack.backbone.",
-        r"\balike_words\.open_end$": "merged_embeddings.ends_inside_word",
-        r"\balike_words\.": "merged_embeddings.",
     }
 
     @torch.no_grad()
@@ -121,41 +118,24 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             }
         self.sense_network = SenseNetwork(config, embeddings.embedding_dim)  # type: ignore[arg-type]
         self.sense_weight_net = SenseWeightNetwork(config)
-        self.merged_embeddings: MergedEmbeddings | None = None
-        self._merging_hook: RemovableHandle | None = None
-        if config.merged_embeddings:
-            self._add_merged_embeddings()
+        self.attribute_senses: AttributeSenses | None = None
+        if config.attribute_senses is not None:
+            self.attribute_senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)  # type: ignore[union-attr,arg-type]
         self.post_init()
 
-    def merge_word_classes(self, members: Sequence[Sequence[int]], boundaries: WordBoundaries) -> None:
-        """From now on the contextual network reads whole words of a class as the mean of their embeddings.
+    def read(self, batch: PackedBatch) -> PackedBatch:
+        """The batch as the other methods take it: with attribute senses, each form of a class at one position.
 
-        Sense vectors stay each word's own. The classes are saved with the model.
-
-        Args:
-            members: token ids of each class; a token is in one class at most.
-            boundaries: tells words from pieces of words.
+        See :meth:`AttributeSenses.read`. A batch that was read already stays as it is.
         """
-        if self.merged_embeddings is None:
-            self._add_merged_embeddings()
-        assert self.merged_embeddings is not None
-        self.merged_embeddings.set_classes(members, boundaries)
-
-    def split_word_classes(self) -> None:
-        """Undo :meth:`merge_word_classes`."""
-        if self._merging_hook is not None:
-            self._merging_hook.remove()
-        self.config.merged_embeddings, self.merged_embeddings, self._merging_hook = False, None, None
-
-    def _add_merged_embeddings(self) -> None:
-        embeddings = self.get_input_embeddings()
-        self.config.merged_embeddings = True
-        self.merged_embeddings = MergedEmbeddings(embeddings.num_embeddings).to(embeddings.weight.device)
-        self._merging_hook = embeddings.register_forward_hook(self.merged_embeddings.replace)
+        return batch if self.attribute_senses is None else self.attribute_senses.read(batch)
 
     def hidden_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """The backbone's last hidden states, in the number format of the new parts. [T, d]"""
-        return self._as_new(super().hidden_states(batch, token_shift))
+        if self.attribute_senses is None:
+            return self._as_new(super().hidden_states(batch, token_shift))
+        with self.attribute_senses.embedded(self.get_input_embeddings()):
+            return self._as_new(super().hidden_states(batch, token_shift))
 
     def pooled_weights(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
@@ -205,22 +185,41 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             hidden = token_shift.hidden(hidden, input_ids, whole_words)
         return self.sense_network.expand(hidden)
 
+    def word_senses(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Sense vectors of a word, without context and in fp32: of the k senses [k, d], of the attributes [G, k d].
+
+        Of a form, the class mean and, in the sense of its group, what sets it apart: the stack of W_l d over l. Of any
+        other word of several tokens, the mean of their senses, and zeros.
+        """
+        device = self.get_input_embeddings().weight.device
+        own = self.attribute_senses
+        number = None if own is None else own.form_of(ids)
+        groups = torch.zeros((len(self.config.groups), self.config.num_senses * self.config.hidden_size), device=device)
+        if own is None or number is None:
+            return self.senses(torch.tensor(ids, device=device)).float().mean(dim=0), groups
+        mean, difference = own.split(torch.tensor([number], device=device), self.token_hidden)
+        groups[int(own.group_of[number])] = self.sense_network.project_differences(difference).float().flatten()
+        return self.sense_network.expand(mean)[0].float(), groups
+
     def pooled_senses(
         self,
         batch: PackedBatch,
         token_shift: TokenShift | None = None,
         token_states: TokenStateCache | None = None,
+        split: bool = True,
     ) -> Tensor:
-        """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k, d]
+        """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k + G, d]
 
         The backbone runs over the packed row, the sense network over the distinct token ids of the batch.
 
         Args:
-            batch: the texts.
+            batch: the texts, as :meth:`read` gives them.
             token_shift: moves what is read of some tokens.
             token_states: remembers h(x) from batch to batch.
+            split: False leaves what sets forms apart in the k senses, and gives these alone [B, k, d]. Their sum is the
+                same, at less work.
         """
-        return self.weighted_senses(self.pooled_weights(batch, token_shift), batch, token_shift, token_states)
+        return self.weighted_senses(self.pooled_weights(batch, token_shift), batch, token_shift, token_states, split)
 
     def weighted_senses(
         self,
@@ -228,26 +227,87 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         batch: PackedBatch,
         token_shift: TokenShift | None = None,
         token_states: TokenStateCache | None = None,
+        split: bool = True,
     ) -> Tensor:
-        """Sense vectors of each text under contextual weights [B, k, n]: sum_j a[l,j] C(x_j)_l. [B, k, d]"""
+        """Sense vectors of each text under contextual weights [B, k, n]; arguments of :meth:`pooled_senses`."""
         ids, whole, inverse = self.distinct_tokens(batch, token_shift)
-        if token_states is None:
-            # Of a part of FSDP's flat parameter, torch wants whole gradients.
-            hidden = self.token_hidden(ids, sparse=weights.requires_grad and self.get_input_embeddings().weight.is_leaf)
-        else:
-            hidden = token_states(ids, self.token_hidden)  # [U, f]
-        if token_shift is not None:
-            hidden = token_shift.hidden(hidden, ids, whole)
+        # Of a part of FSDP's flat parameter, torch wants whole gradients.
+        sparse = weights.requires_grad and self.get_input_embeddings().weight.is_leaf
+        vectors = self.distinct_hidden(ids, whole, token_shift, token_states, split, sparse)
+        hidden = vectors.shared  # [U, f]
         # torch sums the gradients of all places of a token in the format of the table: at least fp32.
         wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32)) if hidden.requires_grad else hidden
         # Padding gets the first token's vector, with a weight of 0.
         tokens = F.embedding(batch.pad(inverse), wide).to(hidden.dtype)  # [B, n, f]
-        return self.sense_network.project(weights.to(hidden.dtype) @ tokens)  # sum_j a[l, j] h(x_j), [B, k, f]
+        senses = self.sense_network.project(weights.to(hidden.dtype) @ tokens)  # sum_j a[l, j] h(x_j), [B, k, f]
+        if self.attribute_senses is None or not split:
+            return senses
+        return torch.cat([senses, self._group_senses(weights, batch, inverse, vectors)], dim=1)
+
+    def distinct_hidden(
+        self,
+        ids: Tensor,
+        whole: Tensor | None,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+        split: bool = True,
+        sparse: bool = False,
+    ) -> SplitVectors:
+        """h of distinct ids in ascending order, forms behind all tokens; arguments of :meth:`pooled_senses`.
+
+        Args:
+            ids: as :meth:`distinct_tokens` gives them. [U]
+            whole: which of them are words by themselves, for the shift. bool [U] or None
+            sparse: see :meth:`token_hidden`.
+        """
+
+        def compute(wanted: Tensor) -> Tensor:
+            if token_states is None:
+                return self.token_hidden(wanted, sparse=sparse)
+            return token_states(wanted, self.token_hidden)
+
+        if self.attribute_senses is None:
+            hidden = compute(ids)
+            return SplitVectors(hidden if token_shift is None else token_shift.hidden(hidden, ids, whole), None)
+        tokens = int((ids < self.attribute_senses.vocabulary).sum())
+        forms = ids[tokens:] - self.attribute_senses.vocabulary
+        # One pass of the sense network for the tokens and for the pieces of the forms.
+        asked = torch.cat([ids[:tokens], self.attribute_senses.asked_of(forms, split)]).unique()
+        known = compute(asked)
+
+        def of_pieces(pieces: Tensor) -> Tensor:
+            found = known[torch.searchsorted(asked, pieces)]
+            return found if token_shift is None else token_shift.hidden(found, pieces, None)
+
+        hidden = known[torch.searchsorted(asked, ids[:tokens])]
+        if token_shift is not None:
+            hidden = token_shift.hidden(hidden, ids[:tokens], None if whole is None else whole[:tokens])
+        if not split:
+            own = self.attribute_senses.own_hidden(forms, of_pieces)
+            return SplitVectors(torch.cat([hidden, own]), None)
+        means, differences = self.attribute_senses.split(forms, of_pieces)
+        return SplitVectors(torch.cat([hidden, means]), differences)
+
+    def _group_senses(self, weights: Tensor, batch: PackedBatch, inverse: Tensor, vectors: SplitVectors) -> Tensor:
+        """o_(k + g) of each text: sum_l sum_(j of group g) a[l, j] W_l d(x_j). [B, G, d]"""
+        attribute_senses, differences = self.attribute_senses, vectors.differences
+        assert attribute_senses is not None and differences is not None
+        directions = self.sense_network.project_differences(differences)  # W_l d of each form, [W, k, d]
+        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)  # [c]
+        texts, positions = batch.text_ids[places], batch.position_ids[places]
+        number = inverse[places] - (len(vectors.shared) - len(differences))  # which of the W forms
+        shares = weights[texts, :, positions].to(directions.dtype)  # [c, k]
+        parts = torch.einsum("ck,ckd->cd", shares, directions[number])
+        groups = attribute_senses.group_of[batch.input_ids[places] - attribute_senses.vocabulary].long()
+        rows = texts * attribute_senses.groups + groups
+        sums = parts.new_zeros((len(batch) * attribute_senses.groups, parts.shape[-1])).index_add(0, rows, parts)
+        return sums.unflatten(0, (len(batch), attribute_senses.groups))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
 
-        Every token has token type 0; a ranker's texts have two (:meth:`pooled_senses`).
+        Every token has token type 0; a ranker's texts have two (:meth:`pooled_senses`). Forms of classes are read as
+        they are: there is no document here.
 
         Args:
             input_ids: [B, n].

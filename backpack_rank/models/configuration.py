@@ -102,15 +102,15 @@ class BackpackConfig(BackboneConfig):
     Attributes:
         num_senses: k, sense vectors per token; must divide the hidden size.
         sense_intermediate_scale: width of the sense network's last hidden layer, in units of the hidden size.
-        merged_embeddings: whether the contextual network reads words of a class as one
-            (:class:`~backpack_rank.models.word_boundaries.MergedEmbeddings`).
+        attribute_senses: what :mod:`backpack_rank.models.attribute_senses` needs to know of its senses: the sizes of
+            its tables, and the group and attribute of each sense; None without.
     """
 
     model_type = "backpack"
 
     num_senses: int = 16
     sense_intermediate_scale: int = 4
-    merged_embeddings: bool = False
+    attribute_senses: dict[str, Any] | None = None
     tie_word_embeddings: bool = True
     activation_function: str = "gelu_new"
     layer_norm_epsilon: float = 1e-5
@@ -118,7 +118,6 @@ class BackpackConfig(BackboneConfig):
     def __post_init__(self, **kwargs) -> None:
         # The published configuration names code of its own; it is not run and not passed on.
         kwargs.pop("auto_map", None)
-        self.merged_embeddings |= bool(kwargs.pop("alike_words", False))  # its name in version 0.1
         if self.backbone_config is None:
             kwargs = self._take_gpt2(kwargs)
         super().__post_init__(**kwargs)
@@ -129,6 +128,18 @@ class BackpackConfig(BackboneConfig):
                 f"because every sense has its own {size} / num_senses dimensions of the contextual weights"
             )
         whole("sense_intermediate_scale", self.sense_intermediate_scale, 1)
+
+    @property
+    def groups(self) -> tuple[tuple[str, str], ...]:
+        """Attribute and group of each attribute sense, in their order behind the k senses."""
+        if self.attribute_senses is None:
+            return ()
+        return tuple((str(attribute), str(group)) for attribute, group in self.attribute_senses["groups"])
+
+    @property
+    def total_senses(self) -> int:
+        """k + G: the senses of the sense network and those of the groups of attributes."""
+        return self.num_senses + len(self.groups)
 
     def _take_gpt2(self, options: dict[str, Any]) -> dict[str, Any]:
         """A GPT-2 backbone from options without a place of their own; gives back the others."""

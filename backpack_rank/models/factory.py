@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
 from backpack_rank.files import RANKER, atomic_path, hub_or_folder, read_text
+from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
@@ -50,12 +53,21 @@ def new_backpack(
     dropout: float = 0.1,
     initializer_range: float = 0.02,
     sense_intermediate_scale: int = 4,
+    attribute_senses: str | Sequence[str] | None = "gender",
+    attribute_senses_where: str = "documents",
 ) -> BackpackForRanking:
-    """A Backpack ranker with random weights for the tokenizer's vocabulary."""
+    """A Backpack ranker with random weights for the tokenizer's vocabulary.
+
+    Args:
+        attribute_senses: attributes whose groups get a sense of their own, entries of ``conf/attribute`` or YAML files;
+            None: none. See :mod:`backpack_rank.models.attribute_senses`.
+        attribute_senses_where: of which words, ``documents`` or ``all``.
+    """
     shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
-    return BackpackForRanking(
-        BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **shape)
-    )
+    config = BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **shape)
+    ranker = BackpackForRanking(config)
+    _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
+    return ranker
 
 
 def new_gpt2(
@@ -73,13 +85,21 @@ def new_gpt2(
     return GPT2ForRanking(GPT2Config(**shape))
 
 
-def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: str) -> BackpackForRanking:
+def pretrained_backpack(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: str,
+    attribute_senses: str | Sequence[str] | None = "gender",
+    attribute_senses_where: str = "documents",
+) -> BackpackForRanking:
     """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
 
     In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
+    Attribute senses as of :func:`new_backpack`; those that the folder has stay.
     """
     ranker = BackpackForRanking.from_pretrained(name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
+    _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
     return ranker.train()
 
 
@@ -100,6 +120,8 @@ def backpack_on_backbone(
     pooling: str | None = None,
     attention: str | None = None,
     dtype: str = "float32",
+    attribute_senses: str | Sequence[str] | None = "gender",
+    attribute_senses_where: str = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.
 
@@ -110,6 +132,7 @@ def backpack_on_backbone(
         pooling: ``first`` or ``last`` token; None takes what fits the backbone.
         attention: attention implementation of the backbone; None reads texts without padding where that is possible.
         dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are in float32.
+        attribute_senses, attribute_senses_where: as of :func:`new_backpack`.
 
     Raises:
         ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word embeddings, has an
@@ -121,6 +144,7 @@ def backpack_on_backbone(
     ranker = BackpackForRanking(config)
     _take_weights(ranker.backpack, backbone)
     cast_parameters(ranker.backpack.backbone, dtype)
+    _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
     return ranker.train()
 
 
@@ -330,6 +354,18 @@ def _backbone(
     backbone = AutoModel.from_pretrained(source, config=own, dtype=torch.float32)
     own.dtype = None
     return backbone, options
+
+
+def _add_attribute_senses(
+    ranker: BackpackForRanking, tokenizer: PreTrainedTokenizerBase, names: str | Sequence[str] | None, where: str
+) -> None:
+    """Both steps of attribute senses, for a ranker that will be trained."""
+    known = {attribute for attribute, _ in ranker.config.groups}
+    for name in [names] if isinstance(names, str) else names or ():
+        attribute = Attribute.named(name)
+        if attribute.name not in known:
+            separator_id = PairTokenizer(tokenizer, 0).separator_id
+            add_attribute_senses(ranker.backpack, tokenizer, attribute, where=where, separator_id=separator_id)
 
 
 def _take_weights(network: BackboneMixin, pretrained: PreTrainedModel) -> None:

@@ -118,7 +118,10 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         """Scores of the B texts; ``token_states`` remembers what the sense network says of a token (CPU inference)."""
         if token_shift is not None:
             batch = token_shift.merge_ids(batch)
-        senses = self.backpack.pooled_senses(batch, token_shift, token_states)
+        batch = self.backpack.read(batch)
+        # Training reads the sum over senses alone, which splitting them does not change.
+        split = not self.training or return_senses or sense_weights is not None
+        senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
         return RankerOutput(self.score_senses(senses, sense_weights), senses if return_senses else None)
 
     def score_senses(self, senses: Tensor, sense_weights: Tensor | None = None) -> Tensor:
@@ -127,14 +130,14 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         Weights of 1 leave every score bit for bit as it is, because x * 1.0 == x.
 
         Args:
-            senses: o^(l). [B, k, d]
-            sense_weights: M_s. [k], or [B, k] where texts have weights of their own
+            senses: o^(l). [B, k + G, d]
+            sense_weights: M_s. [k + G], or [B, k + G] where texts have weights of their own
 
         Raises:
             ValueError: not one finite weight >= 0 per sense.
         """
         if sense_weights is not None:
-            check_sense_weights(sense_weights, self.config.num_senses, len(senses))
+            check_sense_weights(sense_weights, self.config.total_senses, len(senses))
             senses = senses * sense_weights.to(senses)[..., None]
         return self.head(senses.sum(dim=-2))
 

@@ -55,6 +55,11 @@ class SenseNetwork(nn.Module):
         projected = project(pooled, projection.weight.to(pooled.dtype))
         return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
 
+    def project_differences(self, differences: Tensor) -> Tensor:
+        """W_l d of differences of hidden layers, in which the offsets b_l cancel. [W, f] -> [W, k, d]"""
+        weight = self.final_mlp.c_proj.weight.to(differences.dtype)
+        return self.dropout(differences @ weight).unflatten(-1, (self.num_senses, -1))
+
 
 def _project_each(pooled: Tensor, weight: Tensor) -> Tensor:
     """W_l p_l, sense by sense: [B, k, f] and [f, k * d] -> [B, k, d]."""

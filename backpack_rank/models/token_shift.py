@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,7 +45,7 @@ from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 SCOPES = ("senses", "weights", "both")
 """Where tokens are moved: in the sense network, in the contextual network that gives the weights, or in both."""
 _AROUND = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)
-_CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
+CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +81,7 @@ class TokenClasses:
             ValueError: no class has two words that are one token each in the same variant.
         """
         texts, forms = piece_texts(tokenizer), _forms(tokenizer, words)
-        variants: dict[_Variant, dict[int, str]] = defaultdict(dict)
-        for token, text in enumerate(texts):
-            before, core, behind = _parted(text)
-            if core and core in forms:
-                index, case, word = forms[core]
-                variants[_Variant(index, before != " ", before, behind, case)][token] = word
+        variants = class_variants(tokenizer, words, texts)
         paired = {variant: own for variant, own in sorted(variants.items()) if len(set(own.values())) > 1}
         if not paired:
             raise ValueError(
@@ -96,7 +91,7 @@ class TokenClasses:
         word_of = {token: word for own in paired.values() for token, word in own.items()}
         known, moved = {word for own in variants.values() for word in own.values()}, set(word_of.values())
         # "fiancé" is "fiance" where accents are taken off.
-        read_as = {word: forms[_normal(tokenizer, word)][2] for one in words.classes for word in one.words}
+        read_as = {word: forms[normal(tokenizer, word)][2] for one in words.classes for word in one.words}
 
         def moves(before: str, word: str) -> bool:
             return word_of.get(_last(tokenizer, before + word)) == read_as[word]
@@ -267,7 +262,27 @@ def _class_means(classes: TokenClasses, vectors_of: Callable[[Tensor], Tensor], 
     return torch.stack([vectors_of(torch.tensor(ids, device=device)).mean(dim=0) for ids in classes.members])
 
 
-class _Variant(NamedTuple):
+def class_variants(
+    tokenizer: PreTrainedTokenizerBase, words: WordClasses, texts: Sequence[str]
+) -> dict[Variant, dict[int, str]]:
+    """Tokens that are a word of a class, and the word, by class and by what else the tokens hold.
+
+    Args:
+        tokenizer: whose vocabulary is looked through.
+        words: the classes.
+        texts: what :func:`~backpack_rank.models.word_boundaries.piece_texts` gives.
+    """
+    forms = _forms(tokenizer, words)
+    variants: dict[Variant, dict[int, str]] = defaultdict(dict)
+    for token, text in enumerate(texts):
+        before, core, behind = _parted(text)
+        if core and core in forms:
+            index, case, word = forms[core]
+            variants[Variant(index, before != " ", before, behind, case)][token] = word
+    return variants
+
+
+class Variant(NamedTuple):
     """What tokens of a class have in common: all but the word. Sorts as classes stand, words behind a space first."""
 
     place: int
@@ -277,7 +292,7 @@ class _Variant(NamedTuple):
     case: int
 
     def name(self, word_class: WordClass) -> str:
-        return f"{word_class.name}: {self.before}{_CASES[self.case](word_class.words[0])}{self.behind}"
+        return f"{word_class.name}: {self.before}{CASES[self.case](word_class.words[0])}{self.behind}"
 
 
 def _forms(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> dict[str, tuple[int, int, str]]:
@@ -285,12 +300,12 @@ def _forms(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> dict[str, 
     found: dict[str, tuple[int, int, str]] = {}
     for index, word_class in enumerate(words.classes):
         for word in word_class.words:
-            for case, change in enumerate(_CASES):
-                found.setdefault(_normal(tokenizer, change(word)), (index, case, word))
+            for case, change in enumerate(CASES):
+                found.setdefault(normal(tokenizer, change(word)), (index, case, word))
     return found
 
 
-def _normal(tokenizer: PreTrainedTokenizerBase, word: str) -> str:
+def normal(tokenizer: PreTrainedTokenizerBase, word: str) -> str:
     """A word as it stands in the vocabulary: some tokenizers lower texts or take accents off."""
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     return _parted(word if normalizer is None else normalizer.normalize_str(word))[1]

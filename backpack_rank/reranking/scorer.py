@@ -234,7 +234,7 @@ class Scorer(TextScorer):
 
     def _empty_senses(self, number: int) -> np.ndarray:
         config = self._backpack().config
-        return np.empty((number, config.num_senses, config.hidden_size), dtype=np.float32)
+        return np.empty((number, config.total_senses, config.hidden_size), dtype=np.float32)
 
     def _fill_senses(
         self, batches: Iterator[tuple[np.ndarray, PackedBatch]], out: np.ndarray, token_shift: TokenShift | None
@@ -324,7 +324,7 @@ class Scorer(TextScorer):
         config = self._backpack().config
         dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
         key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
-        shape = (len(pairs), config.num_senses, config.hidden_size)
+        shape = (len(pairs), config.total_senses, config.hidden_size)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift))
 
     def _cache_key(self, pairs: Pairs, what: str) -> str:

@@ -32,6 +32,8 @@ from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import word_tokens
+from backpack_rank.models.attribute_senses import SplitVectors
+from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankingHead, check_sense_weights
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
@@ -205,24 +207,63 @@ def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None
     if shift is not None:
         batch = shift.merge_ids(batch)
     backpack, head = ranker.backpack, copy.deepcopy(ranker.head).double().eval()
+    own = backpack.attribute_senses
+    read, kept = (batch, None) if own is None else own.read_and_kept(batch)
     with eval_mode(ranker):
-        shares = backpack.pooled_weights(batch, shift).double()  # a [B, k, n]
-        ids, whole, inverse = backpack.distinct_tokens(batch, shift)
-        vectors = backpack.senses(ids, shift, whole).double().transpose(0, 1)  # C [k, U, d]
-    columns = batch.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
-    per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
-    if weights is not None:
-        check_sense_weights(weights, ranker.config.num_senses)
-        per_id = per_id * weights.to(per_id)[:, None]
-    mixed = torch.bmm(per_id.transpose(0, 1), vectors).sum(dim=0)  # sum_l M_l o^(l), [B, d]
+        weights_of_tokens = backpack.pooled_weights(read, shift)
+        ids, whole, inverse = backpack.distinct_tokens(read, shift)
+        found = backpack.distinct_hidden(ids, whole, shift)
+        vectors = backpack.sense_network.expand(found.shared).double().transpose(0, 1)  # C [k, U, d]
+        shares = weights_of_tokens.double()  # a [B, k, n]
+        columns = read.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
+        per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
+        senses = torch.einsum("bku,kud->bkd", per_id, vectors)  # o^(l)
+        if own is not None:
+            group_parts = _group_parts(backpack, read, weights_of_tokens, inverse, found)  # [T, G, d]
+            of_groups = senses.new_zeros((len(read), *group_parts.shape[1:])).index_add(0, read.text_ids, group_parts)
+            senses = torch.cat([senses, of_groups], dim=1)
+    factors = torch.ones(senses.shape[1]) if weights is None else weights
+    check_sense_weights(factors, ranker.config.total_senses)
+    factors = factors.to(senses)
+    mixed = (senses * factors[:, None]).sum(dim=1)  # sum_l M_l o^(l), [B, d]
     gradient = path_gradient(head, mixed)  # g, [B, d]
     products = torch.einsum("kud,bd->bku", vectors, gradient)
-    if weights is not None:
-        products = products * weights.to(products)[:, None]
-    contributions = shares * products.gather(2, columns)
+    contributions = shares * products.gather(2, columns)  # [B, k, n]
+    if own is not None:
+        of_groups = torch.einsum("tgd,td->tg", group_parts, gradient[read.text_ids])
+        contributions = torch.cat([contributions, read.pad(of_groups).transpose(1, 2)], dim=1)
+        contributions = _in_all_places(contributions, read, batch, kept)
+    contributions = contributions * factors[:, None]
     scores, empty = head(mixed), head(torch.zeros_like(mixed[0])).item()
     return BatchAttribution(contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2)))
 
+
+def _group_parts(
+    backpack: BackpackModel, batch: PackedBatch, weights: Tensor, inverse: Tensor, found: SplitVectors
+) -> Tensor:
+    """What each token of a batch adds to the sense of its group: sum_l a[l, j] W_l d(x_j). float64 [T, G, d]"""
+    own, differences = backpack.attribute_senses, found.differences
+    assert own is not None and differences is not None
+    directions = backpack.sense_network.project_differences(differences).double()  # [W, k, d]
+    parts = weights.new_zeros((len(batch.input_ids), own.groups, directions.shape[-1]), dtype=torch.float64)
+    places = (batch.input_ids >= own.vocabulary).nonzero().squeeze(-1)
+    groups = own.group_of[batch.input_ids[places] - own.vocabulary].long()
+    numbers = inverse[places] - (len(found.shared) - len(differences))
+    shares = weights[batch.text_ids[places], :, batch.position_ids[places]].double()  # [c, k]
+    parts[places, groups] = torch.einsum("ck,ckd->cd", shares, directions[numbers])
+    return parts
+
+
+def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: Tensor | None) -> Tensor:
+    """Values of the tokens that were read [B, K, n'], at their places in the batch as it was given. [B, K, n]
+
+    The first piece of a word has all of it, its further pieces 0.
+    """
+    assert kept is not None
+    tokens = values.transpose(1, 2).flatten(0, 1)[read.padded_rows]  # [T', K]
+    places = tokens.new_zeros((len(batch.input_ids), tokens.shape[1]))
+    places[kept] = tokens
+    return batch.pad(places).transpose(1, 2)
 
 @torch.no_grad()
 def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:

@@ -85,6 +85,11 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
-    device = backpack.get_input_embeddings().weight.device
-    a, b = (backpack.senses(torch.tensor(ids, device=device)).float().mean(dim=0) for ids in (first, second))
-    return F.cosine_similarity(a, b, dim=-1).cpu()
+    """Cosine of the words' sense vectors, sense by sense; that of an attribute sense is the stack of W_1 d ... W_k d."""
+    cosines = []
+    for a, b in zip(backpack.word_senses(first), backpack.word_senses(second), strict=True):
+        cosine = F.cosine_similarity(a, b, dim=-1)  # 0 where one of the vectors is 0
+        # Two vectors of 0 are equal: the sense does not tell these words apart.
+        both_zero = ~(a.any(dim=-1) | b.any(dim=-1))
+        cosines.append(cosine.masked_fill(both_zero, 1.0))
+    return torch.cat(cosines).cpu()

@@ -170,11 +170,12 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
 
     The backbone reads the texts once, without gradients.
     """
+    batch = backpack.read(batch)
     with torch.no_grad():
         hidden = backpack.hidden_states(batch)
     positions = backpack.pooled_positions(batch)
     weights = backpack.sense_weight_net.pooled(hidden, batch, positions)
-    return backpack.weighted_senses(weights, batch).sum(dim=1), hidden[positions]
+    return backpack.weighted_senses(weights, batch, split=False).sum(dim=1), hidden[positions]
 
 
 @contextmanager

@@ -1,0 +1,412 @@
+"""Attribute senses: what sets the words of a class apart is a sense of its own, one for each group of an attribute.
+
+Two exact steps at the level of the Backpack (the construction is this project's own). A *form* is a word of a class as
+the tokenizer writes it, one token or several, such as " she" of {he, she}; C(x)_l are the sense vectors of a token,
+W_l the projection they are linear in, h(x) the hidden layer below it, w_l(j) the contextual weights:
+
+1. The contextual network reads all forms of a class as one: the mean of their embeddings, at one position. So w_l(j)
+   cannot tell the words of a class apart, at any alpha. It has to be trained that way.
+2. The sense vectors of a form are split into the mean over its class and the difference, h = m + d::
+
+       o_l       = sum_j w_l(j) (W_l m(x_j) + b_l)                            l = 1 .. k
+       o_(k + g) = sum_l sum_(j of group g) w_l(j) W_l d(x_j)                 g = 1 .. G
+
+   The sum over all k + G senses is what it was, so nothing changes at alpha = 1. Words outside classes have d = 0.
+
+By eq. 4 of Afzali et al. the k senses have s_l = 1 on the words of classes, and the senses of the groups 0, because one
+of the two vectors is zero. So the paper's rule, unchanged, picks the senses of the groups. Where both steps are taken,
+texts that differ in forms of the same classes have one score at alpha = 0, whatever their numbers of tokens: at every
+position the networks read the same vectors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.word_classes import WordClasses
+from backpack_rank.checks import one_of
+from backpack_rank.data.packing import PackedBatch, behind_separator
+from backpack_rank.models.token_shift import CASES, Variant, class_variants, normal
+from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
+
+WHERE = ("documents", "all")
+"""Where forms are read as one and split: in documents, so that a query's words keep their own meaning, or everywhere."""
+
+
+@dataclass(frozen=True)
+class WordForm:
+    """A word of a class as a tokenizer writes it.
+
+    Attributes:
+        pieces: its token ids.
+        word_class: number of its class.
+        group: name of its group, such as ``female``.
+        word: lower-cased.
+    """
+
+    pieces: tuple[int, ...]
+    word_class: int
+    group: str
+    word: str
+
+
+def word_forms(
+    tokenizer: PreTrainedTokenizerBase, classes: WordClasses, group_of: Mapping[str, str], several_tokens: bool = True
+) -> list[WordForm]:
+    """The forms of all classes: lower, Capitalised and UPPER case, behind a space and behind other signs.
+
+    Forms of one class differ in the word alone, not in case or in what stands before it.
+
+    Args:
+        tokenizer: of the ranker.
+        classes: words that are equal up to the attribute.
+        group_of: group by word; a word without a group is left as it is.
+        several_tokens: also words that the tokenizer cuts into pieces.
+
+    Raises:
+        ValueError: no class has two forms of different words.
+    """
+    texts = piece_texts(tokenizer)
+    variants: dict[Variant, dict[tuple[int, ...], str]] = defaultdict(dict)
+    for variant, words in class_variants(tokenizer, classes, texts).items():
+        for token, word in words.items():
+            variants[variant][(token,)] = word
+    if several_tokens:
+        for variant, pieces, word in _in_pieces(tokenizer, classes, texts):
+            variants[variant].setdefault(pieces, word)
+    forms: list[WordForm] = []
+    # "fiances" and "fiancés" are written alike where accents are taken off: the first class has the form.
+    taken: set[tuple[int, ...]] = set()
+    number = 0
+    for _, words in sorted(variants.items()):
+        known = {pieces: word for pieces, word in words.items() if word in group_of and pieces not in taken}
+        if len(set(known.values())) < 2:
+            continue
+        taken.update(known)
+        forms += [WordForm(pieces, number, group_of[word], word) for pieces, word in sorted(known.items())]
+        number += 1
+    if not forms:
+        raise ValueError(
+            f"word classes {classes.name!r}: the tokenizer knows no two words of a class, for example "
+            f"{classes.classes[0].words[:4]}, so there is no attribute sense; model.ranker.attribute_senses=null trains "
+            "without"
+        )
+    return forms
+
+
+def _in_pieces(
+    tokenizer: PreTrainedTokenizerBase, classes: WordClasses, texts: Sequence[str]
+) -> Iterator[tuple[Variant, tuple[int, ...], str]]:
+    """Words of several tokens, behind a space and behind a quotation mark."""
+    unknown = tokenizer.unk_token_id
+    for index, word_class in enumerate(classes.classes):
+        for word in word_class.words:
+            for case, change in enumerate(CASES):
+                written = normal(tokenizer, change(word))
+                for before in ("a ", '"'):
+                    start = tokenizer(before.strip(), add_special_tokens=False, verbose=False)["input_ids"]
+                    ids = tokenizer(before + change(word), add_special_tokens=False, verbose=False)["input_ids"]
+                    pieces = tuple(ids[len(start) :])
+                    spelled = "".join(texts[piece] for piece in pieces)
+                    if list(ids[: len(start)]) != list(start) or len(pieces) < 2 or unknown in pieces:
+                        continue
+                    if spelled.strip() != written:  # a piece holds more than the word, such as a quotation mark
+                        continue
+                    # A tokenizer that lowers texts writes all three cases alike: the first one counts.
+                    case_read = next(i for i, other in enumerate(CASES[: case + 1]) if normal(tokenizer, other(word)) == written)
+                    space = " " if spelled.startswith(" ") else ""
+                    behind = " " if spelled.endswith(" ") else ""
+                    yield Variant(index, space != " ", space, behind, case_read), pieces, word
+
+
+class FormRow(NamedTuple):
+    """A form in the tables: token ids, number of its class among all, number of its group's sense, and step 1."""
+
+    pieces: tuple[int, ...]
+    word_class: int
+    group: int
+    read_as_one: bool
+
+
+class SplitVectors(NamedTuple):
+    """h of the distinct ids of a batch. [U, f]
+
+    Attributes:
+        shared: of a token; of a form the mean over its class, or h of the form itself where nothing is split.
+        differences: what sets each form apart from its class [W, f]; the last W of the U ids are the forms.
+    """
+
+    shared: Tensor
+    differences: Tensor | None
+
+
+class AttributeSenses(nn.Module):
+    """The forms of a ranker's attributes, where they stand in a batch, and what they become; saved with the model.
+
+    In a batch that was read (:meth:`read`), form f stands as id V + f, one position each, with V the number of
+    embeddings. F forms, L pieces of the longest, G groups of all attributes.
+
+    Attributes:
+        pieces: token ids of each form, -1 behind its last. int32 [F, L]
+        class_of, group_of: class and group of each form. int32 [F]
+        read_as_one: whether the contextual network reads its class's mean in its place (step 1). bool [F]
+        continues, ends_inside_word: see :class:`~backpack_rank.models.word_boundaries.WordBoundaries`. bool [V]
+    """
+
+    pieces: Tensor
+    class_of: Tensor
+    group_of: Tensor
+    read_as_one: Tensor
+    continues: Tensor
+    ends_inside_word: Tensor
+
+    def __init__(self, vocabulary: int, sizes: Mapping[str, Any]) -> None:
+        """
+        Args:
+            vocabulary: V, rows of the embedding table.
+            sizes: what :func:`add_attribute_senses` puts into a ranker's configuration.
+        """
+        super().__init__()
+        self.vocabulary, self.groups = vocabulary, len(sizes["groups"])
+        self.where, self.separator_id = sizes["where"], sizes["separator_id"]
+        forms, longest = sizes["forms"], sizes["pieces"]
+        self.register_buffer("pieces", torch.full((forms, longest), -1, dtype=torch.int32))
+        self.register_buffer("class_of", torch.zeros(forms, dtype=torch.int32))
+        self.register_buffer("group_of", torch.zeros(forms, dtype=torch.int32))
+        self.register_buffer("read_as_one", torch.ones(forms, dtype=torch.bool))
+        self.register_buffer("continues", torch.zeros(vocabulary, dtype=torch.bool))
+        self.register_buffer("ends_inside_word", torch.zeros(vocabulary, dtype=torch.bool))
+
+    def set_forms(self, rows: Sequence[FormRow], boundaries: WordBoundaries) -> None:
+        """Fill the tables, with the boundaries of the tokenizer."""
+        for number, row in enumerate(rows):
+            self.pieces[number, : len(row.pieces)] = torch.tensor(row.pieces, dtype=torch.int32)
+            self.class_of[number] = row.word_class
+            self.group_of[number] = row.group
+            self.read_as_one[number] = row.read_as_one
+        known = len(boundaries.continues)
+        self.continues[:known], self.ends_inside_word[:known] = boundaries.continues, boundaries.ends_inside_word
+
+    def read(self, batch: PackedBatch) -> PackedBatch:
+        """The batch with each form at one position, as id V + f; one that was read already stays as it is."""
+        return self.read_and_kept(batch)[0]
+
+    def read_and_kept(self, batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
+        """:meth:`read`, and which tokens of the batch still have a position: all but the later pieces. bool [T]"""
+        ids = batch.input_ids
+        kept = torch.ones_like(ids, dtype=torch.bool)
+        inside = kept if self.where == "all" else behind_separator(batch, self.separator_id)
+        starts, forms = self.find(ids, inside)
+        if len(starts) == 0:
+            return batch, kept
+        ids = ids.clone()
+        ids[starts] = self.vocabulary + forms
+        lengths = (self.pieces[forms] >= 0).sum(dim=1)
+        read = replace(batch, input_ids=ids)
+        if int(lengths.max()) == 1:
+            return read, kept
+        for place in range(1, self.pieces.shape[1]):
+            kept[starts[lengths > place] + place] = False
+        return read.select(kept), kept
+
+    def find(self, ids: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+        """Where forms begin in a row of tokens, and which: whole words alone. [T] and bool [T] -> two [c]"""
+        first = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=ids.device)
+        first[self.pieces[:, 0].long()] = True
+        candidates = (first[ids.clamp(max=self.vocabulary)] & inside).nonzero().squeeze(-1)
+        longest = self.pieces.shape[1]
+        # One token before a candidate and one behind its longest form: V, of no word, beyond the ends.
+        row = F.pad(ids.clamp(max=self.vocabulary), (1, longest), value=self.vocabulary)
+        windows = row[candidates[:, None] + torch.arange(longest + 2, device=ids.device)]  # [c, L + 2]
+        forms = self.forms_of(windows)
+        found = forms >= 0
+        return candidates[found], forms[found]
+
+    def forms_of(self, windows: Tensor) -> Tensor:
+        """The form that begins at the second token of each window, -1 for none. [..., L + 2] -> [...]"""
+        pieces = self.pieces.long()  # [F, L]
+        same = (windows[..., None, 1:-1] == pieces) | (pieces < 0)
+        none = torch.zeros(1, dtype=torch.bool, device=windows.device)
+        continues = torch.cat([self.continues, none])[windows]
+        inside = torch.cat([self.ends_inside_word, none])[windows]
+        joined = continues[..., 1:] & inside[..., :-1]  # a token of the window and the one before are of one word
+        lengths = (pieces >= 0).sum(dim=1)  # [F]
+        whole = ~joined[..., :1] & ~joined[..., lengths]
+        match = same.all(dim=-1) & whole  # [..., F]
+        return torch.where(match.any(dim=-1), match.long().argmax(dim=-1), -1)
+
+    def form_of(self, pieces: Sequence[int]) -> int | None:
+        """Number of the form with these token ids, None where there is none."""
+        longest = self.pieces.shape[1]
+        if len(pieces) > longest:
+            return None
+        padded = torch.tensor([*pieces, *[-1] * (longest - len(pieces))], device=self.pieces.device)
+        rows = (self.pieces == padded).all(dim=1).nonzero()
+        return int(rows[0]) if len(rows) else None
+
+    def rows(self) -> list[FormRow]:
+        """The tables as :meth:`set_forms` takes them."""
+        found = []
+        for pieces, *others in zip(self.pieces, self.class_of, self.group_of, self.read_as_one, strict=True):
+            word_class, group, read_as_one = (value.item() for value in others)
+            known = tuple(pieces[pieces >= 0].tolist())
+            found.append(FormRow(known, int(word_class), int(group), bool(read_as_one)))
+        return found
+
+    @contextmanager
+    def embedded(self, embeddings: nn.Module) -> Iterator[None]:
+        """A backbone that reads forms, for the length of a ``with`` block.
+
+        Hooks, because a backbone of transformers looks its embeddings up by itself: it is given a token that exists,
+        and its embedding is replaced.
+        """
+        places: list[Tensor] = []
+
+        def before(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            places.append(inputs[0] - self.vocabulary)
+            return inputs[0].where(inputs[0] < self.vocabulary, 0), *inputs[1:]
+
+        def behind(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            forms = places.pop()
+            if not bool((forms >= 0).any()):
+                return output
+            vectors = self.context_vectors(_lookup(embeddings, output.requires_grad)).to(output.dtype)
+            return torch.where((forms >= 0)[..., None], vectors[forms.clamp(min=0)], output)
+
+        handles = (embeddings.register_forward_pre_hook(before), embeddings.register_forward_hook(behind))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def context_vectors(self, lookup: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the contextual network reads of each form, from embeddings of token ids. [F, e]"""
+        own = self._over_pieces(self.pieces, lookup)
+        return torch.where(self.read_as_one[:, None], self._class_means(own, self.class_of), own)
+
+    def split(self, forms: Tensor, hidden: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean over the class, and difference from it, of some forms [W]. Two [W, f]
+
+        Args:
+            forms: numbers of forms.
+            hidden: h of token ids. All forms of the classes are asked for, and no others: so texts that differ in
+                forms of the same classes have the same vectors bit for bit.
+        """
+        chosen = torch.isin(self.class_of, self.class_of[forms])
+        own = self._over_pieces(self.pieces[chosen], hidden)
+        means = self._class_means(own, self.class_of[chosen])
+        rows = (chosen.cumsum(0) - 1)[forms]
+        return means[rows], own[rows] - means[rows]
+
+    def own_hidden(self, forms: Tensor, hidden: Callable[[Tensor], Tensor]) -> Tensor:
+        """h of some forms [W], the mean over their pieces. [W, f]"""
+        return self._over_pieces(self.pieces[forms], hidden)
+
+    def asked_of(self, forms: Tensor, split: bool) -> Tensor:
+        """Token ids that :meth:`split` or :meth:`own_hidden` will ask for."""
+        pieces = self.pieces[torch.isin(self.class_of, self.class_of[forms])] if split else self.pieces[forms]
+        return pieces[pieces >= 0].long()
+
+    def _over_pieces(self, pieces: Tensor, lookup: Callable[[Tensor], Tensor]) -> Tensor:
+        """Mean over the pieces of each form. [m, L] -> [m, w]"""
+        there = pieces >= 0
+        rows = there.nonzero()[:, 0]
+        vectors = lookup(pieces[there].long())
+        sums = vectors.new_zeros((len(pieces), vectors.shape[-1])).index_add(0, rows, vectors)
+        return sums / there.sum(dim=1)[:, None]
+
+    def _class_means(self, vectors: Tensor, classes: Tensor) -> Tensor:
+        """Each row's mean over the rows of its class: over words, of which each counts once. [m, w] -> [m, w]"""
+        classes = classes.long()
+        counts = classes.bincount()
+        sums = vectors.new_zeros((len(counts), vectors.shape[-1])).index_add(0, classes, vectors)
+        return (sums / counts[:, None])[classes]
+
+
+def _lookup(embeddings: nn.Module, trained: bool) -> Callable[[Tensor], Tensor]:
+    """Embeddings past the hooks, with a sparse gradient where the module is a plain table.
+
+    A second dense gradient would take the memory of the table once more.
+    """
+    if type(embeddings) is not nn.Embedding:
+        return embeddings.forward
+    weight: Any = embeddings.weight
+    return lambda ids: F.embedding(ids, weight, sparse=trained and weight.is_leaf)
+
+
+def add_attribute_senses(
+    backpack: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    attribute: Attribute,
+    *,
+    where: str = WHERE[0],
+    read_as_one: bool = True,
+    separator_id: int,
+) -> None:
+    """Give a Backpack the senses of an attribute's groups, in place.
+
+    ::
+
+        add_attribute_senses(ranker.backpack, tokenizer, Attribute.named("gender"), separator_id=102)
+
+    A ranker that is trained gets both steps. One that was trained without gets step 2 alone (``read_as_one=False``),
+    which changes no score at alpha = 1; its contextual weights still tell the words of a class apart.
+
+    Args:
+        backpack: a :class:`~backpack_rank.models.backpack.BackpackModel`.
+        tokenizer: its tokenizer.
+        attribute: whose words: all its classes, wide ones included.
+        where: one of :data:`WHERE`.
+        read_as_one: whether the contextual network reads the forms of a class as one.
+        separator_id: token that a query ends with.
+
+    Raises:
+        ValueError: the Backpack has senses of this attribute already, a form is one of another attribute, ``where`` is
+            unknown or another one than that of earlier attributes, or see :func:`word_forms`.
+    """
+    one_of("attribute_senses_where", where, WHERE)
+    config, earlier = backpack.config, backpack.attribute_senses
+    if attribute.name in {name for name, _ in config.groups}:
+        raise ValueError(f"the ranker has senses of {attribute.name} already")
+    rows: list[FormRow] = [] if earlier is None else earlier.rows()
+    if earlier is not None and earlier.where != where:
+        raise ValueError(f"the ranker has attribute senses for words of {earlier.where}, and where={where} is asked for")
+    # A word of several tokens is one position where forms are read as one: a change of what the network reads.
+    forms = word_forms(tokenizer, attribute.classes(wide=True), attribute.group_of_words(), several_tokens=read_as_one)
+    found = {form.group for form in forms}
+    own_groups = [group for group in dict.fromkeys((*attribute.sides, *sorted(found))) if group in found]
+    groups = [*config.groups, *((attribute.name, group) for group in own_groups)]
+    taken = {row.pieces for row in rows}
+    classes = 1 + max((row.word_class for row in rows), default=-1)
+    for form in forms:
+        if form.pieces in taken:
+            raise ValueError(
+                f"{form.word!r} is a word of {attribute.name} and of another attribute of this ranker "
+                f"({', '.join(dict.fromkeys(name for name, _ in config.groups))}): a word has one sense of its own; "
+                "take it out of one of the two lists of classes"
+            )
+        taken.add(form.pieces)
+        place = groups.index((attribute.name, form.group))
+        rows.append(FormRow(form.pieces, classes + form.word_class, place, read_as_one))
+    config.attribute_senses = {
+        "groups": [list(group) for group in groups],
+        "where": where,
+        "separator_id": separator_id,
+        "forms": len(rows),
+        "pieces": max(len(row.pieces) for row in rows),
+    }
+    embeddings = backpack.get_input_embeddings()
+    senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)
+    senses.set_forms(rows, WordBoundaries.of(tokenizer))
+    backpack.attribute_senses = senses.to(embeddings.weight.device)
