@@ -101,6 +101,20 @@ class Attribute:
         """The word pairs of the sensitivity."""
         return load_pairs(self._pairs, self.sides)
 
+    def all_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The word pairs of the sensitivity; of an attribute with more than two groups, pairs with the others too.
+
+        A further group's words are paired with those of the two sides that stand in one class with them.
+        """
+        pairs = list(self.pairs().pairs)
+        classes = load_all_classes(self.class_files) if self.class_files else None
+        group_of = {} if classes is None else classes.group_of
+        for word_class in () if classes is None else classes.classes:
+            sided = [word for word in word_class.words if group_of.get(word) in self.sides]
+            others = [word for word in word_class.words if word in group_of and word not in sided]
+            pairs += [(word, other) for word in sided for other in others]
+        return tuple(pairs)
+
     def names(self) -> Lexicon | None:
         """The first names; None where the attribute has none."""
         return None if self.names_file is None else load_lexicon(self.names_file)

@@ -59,6 +59,11 @@ class RankerGraph(nn.Module):
                 self.form_means, self.form_differences = means, differences  # [F, f]
                 groups = torch.nn.functional.one_hot(own.group_of.long(), own.groups)
                 self.form_groups = groups.to(means.dtype)  # [F, G]
+        if shift is not None and self.attribute_senses is not None:
+            raise ValueError(
+                "a ranker with attribute senses is exported with weights per sense (policy=lowest_senses), not with "
+                "paired tokens"
+            )
         if shift is not None:
             _ = shift.classes.class_of  # a tensor that is kept must not be made while torch traces
 
@@ -79,9 +84,12 @@ class RankerGraph(nn.Module):
         """
         mask = attention_mask.bool()
         ids = torch.where(mask, input_ids, self.padding_id)
+        forms = torch.full_like(ids, -1)
+        if self.attribute_senses is not None:
+            ids, forms, mask = self._read(ids, mask)
         shift: Any = None if self.shift is None else replace(self.shift, alpha=alpha[:, :, None])  # type: ignore[index,arg-type]
-        hidden = self._hidden(ids, attention_mask, shift)
-        pooled = attention_mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
+        hidden = self._hidden(ids, forms, mask.long(), shift)
+        pooled = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
         at = hidden[torch.arange(ids.shape[0]), pooled]
         if self.backpack is None:
             return self.head(at)
@@ -90,9 +98,51 @@ class RankerGraph(nn.Module):
         if shift is not None:
             whole = shift.whole_words(ids.flatten())
             tokens = shift.hidden(tokens, ids, None if whole is None else whole.view_as(ids))
-        # sum_l M_l (W_l p_l + b_l) in one product, which a quantiser knows how to treat.
-        weighted = (self._weights(hidden, at, mask) @ tokens) * sense_weights[:, :, None]
-        return self.head(weighted.flatten(1) @ self.projection + sense_weights @ self.offsets)
+        weights = self._weights(hidden, at, mask)
+        senses = self.backpack.config.num_senses
+        if self.attribute_senses is None:
+            return self.head(self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets)
+        is_form, known = (forms >= 0)[..., None], forms.clamp(min=0)
+        tokens = torch.where(is_form, self.form_means[known], tokens)
+        mix = self._mix(weights, tokens, sense_weights[:, :senses]) + sense_weights[:, :senses] @ self.offsets
+        differences = torch.where(is_form, self.form_differences[known], 0.0)
+        for group in range(self.attribute_senses.groups):
+            of_group = differences * self.form_groups[known][..., group, None]
+            mix = mix + self._mix(weights, of_group, sense_weights[:, senses + group, None].expand(-1, senses))
+        return self.head(mix)
+
+    def _mix(self, weights: Tensor, tokens: Tensor, factors: Tensor) -> Tensor:
+        """sum_l M_l W_l p_l in one product, which a quantiser knows how to treat. [B, d]"""
+        return ((weights @ tokens) * factors[:, :, None]).flatten(1) @ self.projection
+
+    def _read(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Each form at one position, its later pieces taken out: tokens, forms (-1: none) and mask, each [B, n]."""
+        own = self.attribute_senses
+        assert own is not None
+        inside = mask
+        if own.where == "documents":
+            separators = (ids == own.separator_id).long()
+            inside = mask & ((separators.cumsum(1) - separators) > 0)
+        longest, n = own.pieces.shape[1], ids.shape[1]
+        row = nn.functional.pad(ids, (1, longest), value=own.vocabulary)
+        windows = torch.stack([row[:, place : place + n] for place in range(longest + 2)], dim=2)
+        forms = torch.where(inside, own.forms_of(windows), -1)
+        lengths = torch.where(forms >= 0, (own.pieces >= 0).sum(dim=1)[forms.clamp(min=0)], 0)
+        kept = mask
+        for place in range(1, longest):
+            begun = nn.functional.pad(lengths > place, (place, 0), value=False)[:, :n]
+            kept = kept & ~begun
+        # Tokens move up to where they stand without those that are left out; these go to a column that is cut off.
+        columns = torch.where(kept, kept.long().cumsum(1) - 1, n)
+
+        def moved(values: Tensor, rest: int) -> Tensor:
+            blank = torch.full((ids.shape[0], 1), rest, dtype=ids.dtype).expand(-1, n + 1)
+            return blank.scatter(1, columns, values)[:, :n]
+
+        read = torch.arange(n)[None] < kept.sum(dim=1, keepdim=True)
+        # The last column took what was left out, where a text has no padding.
+        ids, forms = moved(ids, self.padding_id), moved(forms, -1)
+        return torch.where(read, ids, self.padding_id), torch.where(read, forms, -1), read
 
     @property
     def _embeddings(self) -> nn.Embedding:
@@ -100,11 +150,11 @@ class RankerGraph(nn.Module):
         assert isinstance(found, nn.Embedding)
         return found
 
-    def _hidden(self, ids: Tensor, attention_mask: Tensor, shift: TokenShift | None) -> Tensor:
+    def _hidden(self, ids: Tensor, forms: Tensor, attention_mask: Tensor, shift: TokenShift | None) -> Tensor:
         """The backbone's last hidden states. [B, n, d]"""
-        vectors = self._embeddings.forward(ids)  # past the hook that merges classes
-        if self.merged_means is not None:
-            vectors = self.backpack.merged_embeddings(vectors, ids, self.merged_means)
+        vectors = self._embeddings.forward(ids)
+        if self.attribute_senses is not None:
+            vectors = torch.where((forms >= 0)[..., None], self.form_vectors[forms.clamp(min=0)], vectors)
         if shift is not None:
             vectors = shift.embeddings(vectors, ids)
         options = {}

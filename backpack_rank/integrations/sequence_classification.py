@@ -19,7 +19,7 @@ from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
-from backpack_rank.senses.policy_names import DEFAULT_POLICY, named_policy
+from backpack_rank.senses.policy_names import DefaultPolicy, named_policy
 from backpack_rank.senses.views import IDENTITY, View
 
 
@@ -73,7 +73,7 @@ class _PaddedRanker:
         if self._source is None:
             raise ValueError("alpha needs the ranker's tokenizer: load the ranker with from_pretrained")
         tokenizer = load_tokenizer(self._source[0], self._source[1])
-        return PolicyContext(self, tokenizer, self._attribute.pairs().pairs)  # type: ignore[arg-type]
+        return PolicyContext(self, tokenizer, self._attribute.all_pairs(), self._attribute.name)  # type: ignore[arg-type]
 
     @cached_property
     def _attribute(self) -> Attribute:
@@ -83,8 +83,11 @@ class _PaddedRanker:
         if alpha is None and policy is None:
             return IDENTITY
         if self._turned[:2] != (policy, alpha):
-            given = policy or DEFAULT_POLICY
-            chosen = named_policy(given, self._attribute) if isinstance(given, str) else given
+            chosen = policy or DefaultPolicy(self._attribute)
+            if isinstance(chosen, str):
+                chosen = named_policy(chosen, self._attribute)
+            if isinstance(chosen, DefaultPolicy):
+                chosen = chosen.of_ranker(self)  # type: ignore[arg-type]
             views = InferenceHook(self._context, chosen, 1.0 if alpha is None else alpha).views
             if any(view.rewrite is not None for view in views):
                 raise ValueError(

@@ -40,7 +40,7 @@ from backpack_rank.models.token_shift import CASES, Variant, class_variants, nor
 from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
 WHERE = ("documents", "all")
-"""Where forms are read as one and split: in documents, so that a query's words keep their own meaning, or everywhere."""
+"""Where forms are read as one and split: in documents, so that a query's words keep their meaning, or everywhere."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def word_forms(
     """
     texts = piece_texts(tokenizer)
     variants: dict[Variant, dict[tuple[int, ...], str]] = defaultdict(dict)
-    for variant, words in class_variants(tokenizer, classes, texts).items():
-        for token, word in words.items():
+    for variant, tokens in class_variants(tokenizer, classes, texts).items():
+        for token, word in tokens.items():
             variants[variant][(token,)] = word
     if several_tokens:
         for variant, pieces, word in _in_pieces(tokenizer, classes, texts):
@@ -98,8 +98,8 @@ def word_forms(
     if not forms:
         raise ValueError(
             f"word classes {classes.name!r}: the tokenizer knows no two words of a class, for example "
-            f"{classes.classes[0].words[:4]}, so there is no attribute sense; model.ranker.attribute_senses=null trains "
-            "without"
+            f"{classes.classes[0].words[:4]}, so there is no attribute sense; "
+            "model.ranker.attribute_senses=null trains without"
         )
     return forms
 
@@ -123,10 +123,10 @@ def _in_pieces(
                     if spelled.strip() != written:  # a piece holds more than the word, such as a quotation mark
                         continue
                     # A tokenizer that lowers texts writes all three cases alike: the first one counts.
-                    case_read = next(i for i, other in enumerate(CASES[: case + 1]) if normal(tokenizer, other(word)) == written)
+                    alike = [normal(tokenizer, other(word)) == written for other in CASES[: case + 1]]
                     space = " " if spelled.startswith(" ") else ""
                     behind = " " if spelled.endswith(" ") else ""
-                    yield Variant(index, space != " ", space, behind, case_read), pieces, word
+                    yield Variant(index, space != " ", space, behind, alike.index(True)), pieces, word
 
 
 class FormRow(NamedTuple):
@@ -381,7 +381,7 @@ def add_attribute_senses(
         raise ValueError(f"the ranker has senses of {attribute.name} already")
     rows: list[FormRow] = [] if earlier is None else earlier.rows()
     if earlier is not None and earlier.where != where:
-        raise ValueError(f"the ranker has attribute senses for words of {earlier.where}, and where={where} is asked for")
+        raise ValueError(f"the ranker has attribute senses for words of {earlier.where}, and not of {where}")
     # A word of several tokens is one position where forms are read as one: a change of what the network reads.
     forms = word_forms(tokenizer, attribute.classes(wide=True), attribute.group_of_words(), several_tokens=read_as_one)
     found = {form.group for form in forms}

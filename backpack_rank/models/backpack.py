@@ -120,7 +120,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         self.sense_weight_net = SenseWeightNetwork(config)
         self.attribute_senses: AttributeSenses | None = None
         if config.attribute_senses is not None:
-            self.attribute_senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)  # type: ignore[union-attr,arg-type]
+            self.attribute_senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)  # type: ignore[arg-type]
         self.post_init()
 
     def read(self, batch: PackedBatch) -> PackedBatch:
@@ -291,7 +291,8 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
     def _group_senses(self, weights: Tensor, batch: PackedBatch, inverse: Tensor, vectors: SplitVectors) -> Tensor:
         """o_(k + g) of each text: sum_l sum_(j of group g) a[l, j] W_l d(x_j). [B, G, d]"""
         attribute_senses, differences = self.attribute_senses, vectors.differences
-        assert attribute_senses is not None and differences is not None
+        assert attribute_senses is not None
+        assert differences is not None
         directions = self.sense_network.project_differences(differences)  # W_l d of each form, [W, k, d]
         places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)  # [c]
         texts, positions = batch.text_ids[places], batch.position_ids[places]

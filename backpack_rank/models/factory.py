@@ -53,7 +53,7 @@ def new_backpack(
     dropout: float = 0.1,
     initializer_range: float = 0.02,
     sense_intermediate_scale: int = 4,
-    attribute_senses: str | Sequence[str] | None = "gender",
+    attribute_senses: str | Sequence[str] | None = None,
     attribute_senses_where: str = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker with random weights for the tokenizer's vocabulary.
@@ -89,7 +89,7 @@ def pretrained_backpack(
     tokenizer: PreTrainedTokenizerBase,
     *,
     name: str,
-    attribute_senses: str | Sequence[str] | None = "gender",
+    attribute_senses: str | Sequence[str] | None = None,
     attribute_senses_where: str = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
@@ -120,7 +120,7 @@ def backpack_on_backbone(
     pooling: str | None = None,
     attention: str | None = None,
     dtype: str = "float32",
-    attribute_senses: str | Sequence[str] | None = "gender",
+    attribute_senses: str | Sequence[str] | None = None,
     attribute_senses_where: str = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 # What vocabularies begin the pieces of a new word with, or go on with a word by, or end a word with. Slow tokenizers
@@ -71,56 +71,6 @@ class WordBoundaries:
         joined = continues[1:] & inside[:-1]  # this token and the one before it are parts of one word
         edge = joined.new_zeros(1)
         return ~torch.cat([edge, joined]) & ~torch.cat([joined, edge])
-
-
-class MergedEmbeddings(nn.Module):
-    """Gives whole words of a class the mean of the class's embeddings, as part of a model and saved with it.
-
-    The contextual network of a Backpack says how much each token's senses count. Where it reads "he" and "she" as one
-    word it cannot tell them apart at any alpha: what sets them apart passes through their sense vectors alone.
-
-    Attributes:
-        class_of: class of every token id, -1 for none. int32 [vocabulary]
-        continues, ends_inside_word: see :class:`WordBoundaries`. bool [vocabulary]
-    """
-
-    class_of: Tensor
-    continues: Tensor
-    ends_inside_word: Tensor
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        self.register_buffer("class_of", torch.full((vocabulary,), -1, dtype=torch.int32))
-        self.register_buffer("continues", torch.zeros(vocabulary, dtype=torch.bool))
-        self.register_buffer("ends_inside_word", torch.zeros(vocabulary, dtype=torch.bool))
-
-    def set_classes(self, members: Sequence[Sequence[int]], boundaries: WordBoundaries) -> None:
-        """Merge the token ids of each class, a token being in one class at most."""
-        self.class_of.fill_(-1)
-        for index, ids in enumerate(members):
-            self.class_of[list(ids)] = index
-        known = len(boundaries.continues)
-        self.continues[:known], self.ends_inside_word[:known] = boundaries.continues, boundaries.ends_inside_word
-
-    def means(self, embeddings: Callable[[Tensor], Tensor]) -> Tensor:
-        """Mean embedding of each class. [C, e]"""
-        members = (self.class_of >= 0).nonzero().squeeze(-1)
-        classes = self.class_of[members].long()
-        vectors = embeddings(members)
-        sums = vectors.new_zeros((int(classes.max()) + 1, vectors.shape[-1])).index_add(0, classes, vectors)
-        return sums / classes.bincount()[:, None]
-
-    def forward(self, vectors: Tensor, ids: Tensor, means: Tensor) -> Tensor:
-        """Embeddings [..., e] of token ids [...], those of whole words of a class replaced by its mean [C, e]."""
-        whole = WordBoundaries(self.continues, self.ends_inside_word).whole_words(ids.flatten()).view_as(ids)
-        classes = self.class_of[ids].long()
-        centre = means.to(vectors.dtype)[classes.clamp(min=0)]
-        return torch.where((whole & (classes >= 0))[..., None], centre, vectors)
-
-    def replace(self, embeddings: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        """As a forward hook of the embeddings, whose module is the backbone's own."""
-        assert isinstance(embeddings, nn.Embedding)
-        return self(output, inputs[0], self.means(embeddings.forward))  # past this hook
 
 
 def _on(table: Tensor, ids: Tensor) -> Tensor:

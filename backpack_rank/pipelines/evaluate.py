@@ -7,7 +7,6 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from hydra.utils import instantiate
@@ -235,14 +234,10 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     metrics = settings.metrics(dataset)
     load = evaluation_loader(settings, dataset, metrics)
 
-    @cache  # for alpha=auto and for fitted policies
-    def dev() -> EvaluationData:
-        return load("dev")
-
-    plain = settings.reranker(checkpoint, fit_on=dev)
+    plain = settings.reranker(checkpoint)
     notes: list[str] = []
     if settings.alpha == AUTO:
-        alpha, notes = choose_alpha(settings, plain, dev(), metrics)
+        alpha, notes = choose_alpha(settings, plain, load("dev"), metrics)
     else:
         alpha = check_alpha(settings.alpha)
     controlled = plain.with_policy(settings.policy, alpha)
@@ -265,8 +260,10 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
         rerankers += [saved, RecalibratedRun(saved, plain, controlled, settings.recalibration.weight)]
     systems = [rank_all(reranker, data) for reranker in [*rerankers, *rankers]]
     write_senses(folder / "sensitivity.json", controlled)
-    write_class_counts(folder, controlled, settings.policy, data)
-    notes = [*notes_on(controlled, checkpoint), *rendition_notes(settings.policy, data), *swap_notes(data), *notes]
+    policy = controlled.hook.policy
+    assert policy is not None
+    write_class_counts(folder, controlled, policy, data)
+    notes = [*notes_on(controlled, checkpoint), *rendition_notes(policy, data), *swap_notes(data), *notes]
     if certificate:
         wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)
         files = settings.certificate_pairs
@@ -368,7 +365,7 @@ def _write(settings: EvaluationSettings, folder: Path, found: _Evaluated, quiet:
     info = replace(
         table.info,
         alpha=last.alpha,
-        policy=settings.policy.name if dial else "",
+        policy=found.reranker.hook.policy.name if dial else "",  # type: ignore[union-attr]
         notes=(*found.notes, *table.info.notes),
     )
     table = replace(table, info=info)
@@ -415,8 +412,10 @@ def _write_submission(folder: Path, settings: EvaluationSettings, found: _Evalua
         params["number format"] = found.reranker.scorer.number_format
     what = last.label
     if found.reranker is not None and last.alpha is not None:
-        what = f"{found.reranker.scorer.ranker.label}, policy {settings.policy.name} at alpha={last.alpha:g}"
-        params |= {"policy": settings.policy.name, "alpha": last.alpha}
+        policy = found.reranker.hook.policy
+        assert policy is not None
+        what = f"{found.reranker.scorer.ranker.label}, policy {policy.name} at alpha={last.alpha:g}"
+        params |= {"policy": policy.name, "alpha": last.alpha}
     write_submission(
         folder,
         last.test,

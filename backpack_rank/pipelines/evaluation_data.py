@@ -6,20 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import load_lexicon
 from backpack_rank.attributes.neutral_queries import load_neutral_queries, neutral_by_lexicon
 from backpack_rank.attributes.wording_variants import WordingVariants
-from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.swap_stability import SwapCounts, swapped_collection
-from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.senses.counterfactual import SwappedSenses
-
-_FIT_DOCUMENTS = 2000
 
 
 @dataclass(frozen=True)
@@ -128,40 +121,10 @@ def load_evaluation_data(
     return data
 
 
-def swapped_senses(scorer: Scorer, data: EvaluationData, policy: str) -> SwappedSenses:
-    """Sense vectors of the bias set's first candidates, and of the swapped wordings of those that a swap changes.
-
-    Raises:
-        ValueError: the data has no swapped candidates.
-    """
-    if data.swapped is None or not data.swapped.candidates:
-        raise ValueError(
-            f"policy {policy} is fitted on documents of the dev split that a lexicon swap changes: "
-            "it needs swap=true, data with a dev split, and gendered words in its candidates"
-        )
-    candidates = _first_documents(data.bias_candidates, _FIT_DOCUMENTS)
-    original = Pairs.from_run(candidates, data.bias)
-    changed = data.swapped.counts.changed
-    rows = np.array([row for row, doc_id in enumerate(original.doc_ids) if doc_id in changed], dtype=np.int64)
-    ids = (tuple(of[row] for row in rows) for of in (original.query_ids, original.doc_ids))
-    groups = np.repeat(np.arange(len(candidates)), [len(documents) for documents in candidates.values()])
-    return SwappedSenses(scorer.senses(original), scorer.senses(Pairs(data.swapped.collection, *ids)), groups, rows)
-
-
 def _name_of_words(attribute: Attribute, lexicon: str) -> str:
     """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has its groups."""
     words = load_lexicon(lexicon)
     return attribute.name if set(words.group_names) == set(attribute.lexicon().group_names) else words.name
-
-
-def _first_documents(run: Run, count: int) -> Run:
-    """Whole lists from the start of a run, up to that many documents (one list at least)."""
-    kept: Run = {}
-    for query_id, documents in run.items():
-        if kept and sum(map(len, kept.values())) + len(documents) > count:
-            break
-        kept[query_id] = documents
-    return kept
 
 
 def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, lexicon: str, split: str) -> Collection:

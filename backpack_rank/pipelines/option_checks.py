@@ -145,8 +145,6 @@ def check_sharding(config: DictConfig) -> None:
             f"reconstruct.steps={config.reconstruct.steps} does not work with trainer=fsdp: give reconstruct.steps=0, "
             f"or {instead}"
         )
-    if "senses" in config.specialise:
-        raise ValueError(f"specialise=attribute does not train with trainer=fsdp: {instead}")
 
 
 def _check(config: DictConfig, checks: Mapping[str, Check]) -> None:

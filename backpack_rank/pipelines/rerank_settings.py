@@ -140,7 +140,7 @@ class RerankSettings:
 
     def sweep(self) -> AlphaSweep:
         """The ranker at the alphas. Raises ``ValueError`` where the policy does not fit it."""
-        reranker = self.evaluation.reranker(self.checkpoint, fit_on=self._dev)
+        reranker = self.evaluation.reranker(self.checkpoint)
         return AlphaSweep(reranker, self.alphas, self.evaluation.policy)
 
     def candidates(self) -> Candidates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,6 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.measure_names import split_measures
 from backpack_rank.files import RANKER, cache_dir, write_text
 from backpack_rank.models.factory import find_ranker, load_ranker
-from backpack_rank.pipelines.evaluation_data import EvaluationData, swapped_senses
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.option_checks import check_evaluation
@@ -195,18 +194,16 @@ class EvaluationSettings:
             return find_ranker(None, self.output)
         return self.checkpoint if is_address(self.checkpoint) else local_folder(self.checkpoint, "checkpoint")
 
-    def reranker(self, checkpoint: Path | str, fit_on: Callable[[], EvaluationData] | None = None) -> PointwiseReranker:
+    def reranker(self, checkpoint: Path | str) -> PointwiseReranker:
         """A saved ranker at alpha = 1; :meth:`PointwiseReranker.with_policy` turns it.
 
         Args:
             checkpoint: folder of the ranker, or the address of its server.
-            fit_on: gives the data (dev) that fitted policies learn from.
         """
         if isinstance(checkpoint, str):
             return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
         scorer = Scorer(*load_ranker(checkpoint), self.scoring)
-        swapped = None if fit_on is None else lambda: swapped_senses(scorer, fit_on(), self.policy.name)
-        return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache, swapped=swapped)
+        return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache)
 
     def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:
         """Write ``config.yaml``, every value resolved, with the data of a checkpoint where it was taken from there."""

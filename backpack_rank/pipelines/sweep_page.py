@@ -16,7 +16,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run
 from backpack_rank.evaluation.results import Estimate, Report, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.pipelines.evaluate import evaluation_loader, run_tag
+from backpack_rank.pipelines.evaluate import run_tag
 from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.report import RankingPair, write_with_texts
@@ -86,9 +86,8 @@ class LoadedJob:
 
     @cached_property
     def reranker(self) -> PointwiseReranker:
-        """The ranker, with what is asked of its senses; policies that are fitted see the dev split."""
-        dev = cache(lambda: evaluation_loader(self.settings, self.dataset, self.metrics)("dev"))
-        return self.settings.reranker(self._checkpoint, fit_on=dev)
+        """The ranker, with what is asked of its senses."""
+        return self.settings.reranker(self._checkpoint)
 
     @cached_property
     def _checkpoint(self) -> Path | str:

@@ -24,10 +24,8 @@ from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.run_folder import OVERRIDES, save_overrides
 from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
-from backpack_rank.senses.specialised import specialised_senses
 from backpack_rank.training.adapters import merged
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint
-from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule
 from backpack_rank.training.sharding import whole_afterwards
@@ -53,7 +51,7 @@ def train(config: DictConfig, folder: Path, changed: Sequence[str]) -> float:
     start = None
     if config.resume and (folder / OVERRIDES).is_file():
         start = newest_checkpoint(folder)
-        settings = TrainingSettings.resumed(folder, changed, started=start is not None)
+        settings = TrainingSettings.resumed(folder, changed)
         log.info("continuing %s", folder) if start else log.info("%s has no whole epoch and starts anew", folder)
     else:
         settings = TrainingSettings.of(config, changed)
@@ -75,7 +73,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     """
     # Every wrong option is an error before anything is loaded.
     settings.check_ranking()
-    source, specialisation, beginning = settings.teacher, settings.specialisation, settings.beginning
+    source, beginning = settings.teacher, settings.beginning
     ranking_loss, adapter, freezing, trainer = settings.loss, settings.adapter, settings.freezing, settings.trainer
     dataset = settings.dataset
     collection = dataset.split("train")
@@ -92,7 +90,6 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     if start is None and settings.checkpoint is None:
         beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(settings, ranker, pair_tokenizer, collection, folder)
-    terms += _specialised(settings, folder, ranker, pair_tokenizer, terms)
     data = RankingData(
         lists,
         collection,
@@ -102,7 +99,6 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         workers=settings.workers,
         tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
-        swap=specialisation.swap,
     )
     adapter.apply(ranker)
     callbacks = freezing.apply(ranker)
@@ -152,23 +148,6 @@ def pretrain(
     return module.ranker
 
 
-def _specialised(
-    settings: TrainingSettings,
-    folder: Path,
-    ranker: Ranker,
-    pair_tokenizer: PairTokenizer,
-    teacher_terms: Sequence[AuxiliaryLoss],
-) -> tuple[AuxiliaryLoss, ...]:
-    """The terms of the loss; the chosen senses go into the ranker's configuration and into that of the run.
-
-    A resumed run reads them there: it does not repeat the steps before ranking training, on which the choice depends.
-    """
-    terms = settings.specialisation.apply(ranker, pair_tokenizer, settings.loss, teacher_terms)
-    if (found := specialised_senses(ranker.config)) is not None:
-        settings.with_senses(found.senses).save(folder)
-    return terms
-
-
 def _fit(
     settings: TrainingSettings,
     folder: Path,
@@ -177,24 +156,19 @@ def _fit(
     callbacks: list[Callback],
     start: Path | None,
 ) -> float:
-    # By effectiveness alone an early epoch may be best, before senses are set apart: then the last epoch counts.
-    last = specialised_senses(module.ranker.config) is not None
-    stopping = [] if last else [Patience(MONITOR, settings.patience)]
     fitted = fit(
         settings.trainer,
         folder,
         module,
         data,
-        monitor="epoch" if last else MONITOR,
+        monitor=MONITOR,
         epochs=settings.epochs,
         gradient_clip=settings.trainer.gradient_clip,
-        callbacks=[*stopping, *callbacks],
+        callbacks=[Patience(MONITOR, settings.patience), *callbacks],
         start=start,
     )
-    best = fitted.metrics.get(MONITOR, fitted.best) if last else fitted.best
-    settings.specialisation.finalise(module.ranker, data.pair_tokenizer)
     if fitted.trainer.is_global_zero:
         with merged(module.ranker) as ranker:
             save_ranker(folder / RANKER, ranker, data.pair_tokenizer)
-        log.info("%s %s %.4f; ranker saved to %s", "last" if last else "best", MONITOR, best, folder / RANKER)
-    return best
+        log.info("best %s %.4f; ranker saved to %s", MONITOR, fitted.best, folder / RANKER)
+    return fitted.best

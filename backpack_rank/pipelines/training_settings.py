@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from backpack_rank.training.losses import RankingLoss
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.pretraining import Pretraining
 from backpack_rank.training.reconstruction import Reconstruction
-from backpack_rank.training.specialisation import NoSpecialisation, Specialisation
 from backpack_rank.training.teachers import NoTeacher, TeacherSource
 from backpack_rank.training.trainer import TrainerSettings, check_hardware, trainer_options
 from backpack_rank.training.warm_start import WarmStart
@@ -72,13 +71,12 @@ class TrainingSettings:
             getattr(self, part)  # made of options, which it checks
 
     @classmethod
-    def resumed(cls, folder: Path, changed: Sequence[str], started: bool = True) -> TrainingSettings:
+    def resumed(cls, folder: Path, changed: Sequence[str]) -> TrainingSettings:
         """Of an interrupted run; only where it runs may change.
 
         Args:
             folder: of the run.
             changed: options of the command line; those that the run was started with may stand there again.
-            started: its training has begun, and with it what is chosen before the first step.
 
         Raises:
             ValueError: any other option is given, or the folder does not say how the run was started.
@@ -89,16 +87,7 @@ class TrainingSettings:
             raise ValueError(
                 f"resume continues {folder} with the options it was started with; leave out {', '.join(refused)}"
             )
-        settings = cls.of(config)
-        # Which senses hold an attribute was chosen before the first step.
-        senses = (plain_values(folder).get("specialise") or {}).get("senses") if started else None
-        return settings if senses is None else settings.with_senses(senses)
-
-    def with_senses(self, senses: Sequence[int]) -> TrainingSettings:
-        """The settings with the senses that an attribute is left to."""
-        merged = OmegaConf.merge(self.config, {"specialise": {"senses": list(senses)}})
-        assert isinstance(merged, DictConfig)
-        return replace(self, config=merged)
+        return cls.of(config)
 
     def save(self, folder: Path) -> None:
         """Write ``config.yaml``, every value resolved."""
@@ -182,17 +171,6 @@ class TrainingSettings:
     def teacher(self) -> TeacherSource | NoTeacher:
         """Whose scores the ranker is drawn to."""
         return instantiate(self.config.teacher, _convert_="all")
-
-    @cached_property
-    def specialisation(self) -> Specialisation | NoSpecialisation:
-        """Senses that an attribute is left to. Raises ``FileNotFoundError`` where its reference is no ranker."""
-        options: Specialisation | NoSpecialisation = instantiate(self.config.specialise, _convert_="all")
-        if isinstance(options, NoSpecialisation) or options.reference is None:
-            return options
-        try:
-            return replace(options, reference=str(find_ranker(options.reference, "")))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"specialise.reference: {error}") from error
 
     @cached_property
     def beginning(self) -> WarmStart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,9 @@ from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
 from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs, sums_of_scores, sums_of_views
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
-from backpack_rank.senses.counterfactual import SwappedSenses
 from backpack_rank.senses.hook import InferenceHook, linear_components
 from backpack_rank.senses.policies import Policy, PolicyContext
-from backpack_rank.senses.policy_names import DEFAULT_POLICY, POLICIES, named_policy
+from backpack_rank.senses.policy_names import POLICIES, DefaultPolicy, named_policy
 from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import View
 
@@ -48,7 +47,6 @@ class PointwiseReranker(Reranker):
         *,
         attribute: Attribute | None = None,
         cache: SenseCache | None = None,
-        swapped: Callable[[], SwappedSenses] | None = None,
     ) -> None:
         """
         Args:
@@ -56,12 +54,11 @@ class PointwiseReranker(Reranker):
             hook: policy and alpha; None leaves the ranker unchanged.
             attribute: whose words policies are about; None: gender.
             cache: see above.
-            swapped: sense vectors that policies are fitted to.
         """
         self.scorer, self.cache = scorer, cache
         self.attribute = attribute or Attribute.named("gender")
         self.hook = hook or InferenceHook(
-            PolicyContext(scorer.ranker, scorer.tokenizer, self.attribute.pairs().pairs, swapped)
+            PolicyContext(scorer.ranker, scorer.tokenizer, self.attribute.all_pairs(), self.attribute.name)
         )
         ranker, policy = scorer.ranker, self.hook.policy
         has_dial = ranker.has_senses or (policy is not None and not policy.needs_senses())
@@ -94,6 +91,8 @@ class PointwiseReranker(Reranker):
         """
         if isinstance(policy, str):
             policy = named_policy(policy, self.attribute)
+        if isinstance(policy, DefaultPolicy):
+            policy = policy.of_ranker(self.scorer.ranker)
         hook = InferenceHook(self.hook.context, policy, alpha)
         _ = hook.views  # whatever does not fit is said here, not when texts are scored
         return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
@@ -103,14 +102,15 @@ class PointwiseReranker(Reranker):
 
         Args:
             alpha: None keeps that of this reranker, or is 1 where only a policy is given.
-            policy: None takes the one of this reranker, or else the paper's rule, ``lowest_senses``.
+            policy: None takes the one of this reranker, or else ``lowest_senses``, the paper's rule, of a ranker with
+                senses and ``renditions`` of any other.
 
         Raises:
             ValueError: as :meth:`with_policy`.
         """
         if alpha is None and policy is None:
             return self
-        policy = policy or self.hook.policy or DEFAULT_POLICY
+        policy = policy or self.hook.policy or DefaultPolicy(self.attribute)
         return self.with_policy(policy, self.hook.alpha if alpha is None else alpha)
 
     def rerank(self, run: Run, collection: Collection) -> Run:

@@ -243,7 +243,8 @@ def _group_parts(
 ) -> Tensor:
     """What each token of a batch adds to the sense of its group: sum_l a[l, j] W_l d(x_j). float64 [T, G, d]"""
     own, differences = backpack.attribute_senses, found.differences
-    assert own is not None and differences is not None
+    assert own is not None
+    assert differences is not None
     directions = backpack.sense_network.project_differences(differences).double()  # [W, k, d]
     parts = weights.new_zeros((len(batch.input_ids), own.groups, directions.shape[-1]), dtype=torch.float64)
     places = (batch.input_ids >= own.vocabulary).nonzero().squeeze(-1)
@@ -264,6 +265,7 @@ def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: 
     places = tokens.new_zeros((len(batch.input_ids), tokens.shape[1]))
     places[kept] = tokens
     return batch.pad(places).transpose(1, 2)
+
 
 @torch.no_grad()
 def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:

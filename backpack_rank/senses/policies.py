@@ -8,10 +8,9 @@ texts is several views. At alpha = 1 no policy is asked: the ranker is unchanged
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -23,9 +22,7 @@ from backpack_rank.attributes.word_classes import WordClasses, class_of_names, l
 from backpack_rank.checks import above, finite, flag, fraction, one_of, whole
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, TokenShift, token_shift
-from backpack_rank.senses.counterfactual import CounterfactualFit, SwappedSenses, check_strength, fit_weights
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
-from backpack_rank.senses.specialised import KEY, specialised_senses
 from backpack_rank.senses.views import View
 
 LARGEST_ALPHA = 1000
@@ -40,13 +37,13 @@ class PolicyContext:
         ranker: any ranker; one without senses takes only policies that move tokens where it reads them.
         tokenizer: the ranker's; None for one behind a server.
         pairs: words that differ in the attribute alone, such as (she, he).
-        swapped: gives sense vectors of texts and of their swapped wordings, for policies that are fitted.
+        attribute: its name, such as ``gender``; "" where only pairs are given.
     """
 
     ranker: Ranker
     tokenizer: PreTrainedTokenizerBase | None
     pairs: Sequence[tuple[str, str]] = ()
-    swapped: Callable[[], SwappedSenses] | None = None
+    attribute: str = ""
     _token_classes: dict[WordClasses, TokenClasses] = field(default_factory=dict, init=False, repr=False)
     _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(default_factory=dict, init=False, repr=False)
 
@@ -142,16 +139,30 @@ class ScaledSenses(SensePolicy):
 
 @dataclass(frozen=True)
 class LowestSenses(ScaledSenses):
-    """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times alpha."""
+    """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times alpha.
 
-    count: int = 2
+    Of a ranker with attribute senses (:mod:`backpack_rank.models.attribute_senses`) these are the senses of the
+    attribute's groups, whose s_l is 0.
+
+    Attributes:
+        count: how many; None: two as in the paper, or as many as the ranker has senses of the attribute.
+    """
+
+    count: int | None = None
 
     def __post_init__(self) -> None:
-        _check_count(self.count)
+        if self.count is not None:
+            _check_count(self.count)
 
     @property
     def name(self) -> str:
-        return f"lowest_{self.count}_senses"
+        return "lowest_senses" if self.count is None else f"lowest_{self.count}_senses"
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        sensitivity = context.needed_sensitivity(self.name)
+        groups = [name for name, _ in context.ranker.config.groups].count(context.attribute)
+        rule = self if self.count is not None else LowestSenses(groups or 2)
+        return (View(sense_weights=rule.weights(sensitivity, alpha)),)
 
     def chosen(self, sensitivity: Tensor) -> Tensor:
         """Indices of the scaled senses, the most sensitive first; equal values by index. [count]
@@ -159,8 +170,9 @@ class LowestSenses(ScaledSenses):
         Raises:
             ValueError: there are fewer senses than ``count``.
         """
-        _check_enough(self.count, sensitivity)
-        return sensitivity.argsort(stable=True)[: self.count]
+        count = 2 if self.count is None else self.count
+        _check_enough(count, sensitivity)
+        return sensitivity.argsort(stable=True)[:count]
 
 
 @dataclass(frozen=True)
@@ -317,85 +329,6 @@ class ExplicitWeights(SensePolicy):
                 f"policy.values has {len(self.values)} weights, but the model has {len(sensitivity)} senses"
             )
         return _towards(torch.tensor(self.values, dtype=torch.float64), alpha).to(sensitivity)
-
-
-@dataclass(frozen=True)
-class SpecialisedSenses(Policy):
-    """The senses that training has set apart for an attribute, times alpha, the others times 1.
-
-    Attributes:
-        attribute: what the senses must have been set apart for; None takes any.
-    """
-
-    attribute: str | None = None
-
-    @property
-    def name(self) -> str:
-        return KEY
-
-    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        if not isinstance(context.ranker, BackpackForRanking):
-            raise TypeError(f"{context.ranker.label} has no sense vectors; policy {self.name} needs a Backpack ranker")
-        weights = torch.ones(context.ranker.config.num_senses)
-        weights[list(self.chosen(context.ranker))] = alpha
-        return (View(sense_weights=weights),)
-
-    def chosen(self, ranker: Ranker) -> tuple[int, ...]:
-        """S of the ranker. Raises ``ValueError`` for one trained without specialisation, or for another attribute."""
-        found = specialised_senses(ranker.config)
-        if found is None:
-            raise ValueError(
-                f"policy {self.name} needs a ranker trained with `train.py specialise=attribute`; this one has no "
-                "senses set apart for an attribute (policy=lowest_senses takes the most sensitive ones of any Backpack)"
-            )
-        if self.attribute is not None and found.attribute != self.attribute:
-            raise ValueError(
-                f"senses {list(found.senses)} of this ranker were set apart for {found.attribute}, and attribute="
-                f"{self.attribute} is measured; policy.attribute={found.attribute} turns them all the same"
-            )
-        return found.senses
-
-
-@dataclass(frozen=True)
-class CounterfactualPolicy(Policy):
-    """Weights 1 + (1 - alpha) (M - 1), 0 where that is negative; M is fitted to texts and their swapped wordings.
-
-    See :mod:`backpack_rank.senses.counterfactual`.
-
-    Attributes:
-        strength: how much a change of scores within a list counts against the gap; the correlation with the scores as
-            they are stays at or above sqrt(strength / (1 + strength)).
-    """
-
-    strength: float = 10.0
-    _fits: WeakKeyDictionary[PolicyContext, CounterfactualFit] = field(
-        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        check_strength(self.strength)
-
-    @property
-    def name(self) -> str:
-        return f"counterfactual_{self.strength:g}"
-
-    def fit(self, context: PolicyContext) -> CounterfactualFit:
-        """The fitted weights of a ranker, computed once.
-
-        Raises:
-            TypeError: the ranker has no senses.
-            ValueError: no swapped texts are given, or they cannot be fitted, see ``fit_weights``.
-        """
-        if not isinstance(context.ranker, BackpackForRanking):
-            raise TypeError(f"{context.ranker.label} has no sense vectors; policy=counterfactual needs them")
-        if context.swapped is None:
-            raise ValueError("policy=counterfactual is fitted to texts and their swapped wordings, and none are given")
-        if context not in self._fits:
-            self._fits[context] = fit_weights(context.swapped(), context.ranker.head, self.strength)
-        return self._fits[context]
-
-    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        return (View(sense_weights=_towards(torch.from_numpy(self.fit(context).values), alpha).float()),)
 
 
 @dataclass(frozen=True)

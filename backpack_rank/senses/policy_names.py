@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import one_of
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.senses.policies import (
-    CounterfactualPolicy,
     LowestSenses,
     PairedTokens,
     Policy,
+    PolicyContext,
     RandomSenses,
     SoftSenses,
-    SpecialisedSenses,
     ThresholdSenses,
     UniformSenses,
 )
 from backpack_rank.senses.renditions import MeanOfRenditions
+from backpack_rank.senses.views import View
 
 POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "lowest_senses": lambda attribute: LowestSenses(),
@@ -25,8 +28,6 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "random_senses": lambda attribute: RandomSenses(),
     "threshold": lambda attribute: ThresholdSenses(quantile=0.25),
     "soft": lambda attribute: SoftSenses(),
-    "counterfactual": lambda attribute: CounterfactualPolicy(),
-    "specialised": lambda attribute: SpecialisedSenses(attribute.name),
     "paired_tokens": lambda attribute: PairedTokens.of(attribute),
     "paired_tokens_senses": lambda attribute: PairedTokens.of(attribute, scope="senses"),
     "paired_tokens_weights": lambda attribute: PairedTokens.of(attribute, scope="weights"),
@@ -34,8 +35,38 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "renditions": lambda attribute: MeanOfRenditions.of(attribute),
     "renditions_merge": lambda attribute: MeanOfRenditions.of(attribute, relations="merge"),
 }
-DEFAULT_POLICY = "lowest_senses"
-"""The paper's rule, where an alpha is given without a policy."""
+
+
+@dataclass(frozen=True)
+class DefaultPolicy(Policy):
+    """What alpha turns where no policy is named: the paper's rule of a ranker with senses, renditions of any other.
+
+    A reranker asks :meth:`of_ranker` and goes by the policy that it gets.
+
+    Attributes:
+        attribute: whose words the policy is about.
+    """
+
+    attribute: Attribute
+
+    @classmethod
+    def of(cls, attribute: Attribute | Mapping[str, Any]) -> DefaultPolicy:
+        """For an attribute, or what ``conf/attribute/`` says of one."""
+        return cls(attribute if isinstance(attribute, Attribute) else Attribute(**attribute))
+
+    @property
+    def name(self) -> str:
+        return "default"
+
+    def of_ranker(self, ranker: Ranker) -> Policy:
+        """The policy for a ranker."""
+        return LowestSenses() if ranker.has_senses else MeanOfRenditions.of(self.attribute)
+
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        return self.of_ranker(context.ranker).views(context, alpha)
+
+    def needs_senses(self) -> bool:
+        return False
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:

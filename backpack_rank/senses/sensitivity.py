@@ -85,7 +85,7 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
-    """Cosine of the words' sense vectors, sense by sense; that of an attribute sense is the stack of W_1 d ... W_k d."""
+    """Cosines of two words by sense; the vector of an attribute sense is the stack of W_1 d ... W_k d. [k + G]"""
     cosines = []
     for a, b in zip(backpack.word_senses(first), backpack.word_senses(second), strict=True):
         cosine = F.cosine_similarity(a, b, dim=-1)  # 0 where one of the vectors is 0

@@ -28,7 +28,7 @@ from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import weighted_sum
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.senses.policy_names import DEFAULT_POLICY, POLICIES
+from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
 
@@ -282,7 +282,7 @@ class ServedPointwise(Served):
             raise ValueError(f"policy={policy[:80]}: use one of {', '.join(self.policies)}")
         if alpha == 1:
             return IDENTITY
-        return self._reranker.with_policy(policy or DEFAULT_POLICY, alpha).hook.views
+        return self._reranker.at(alpha, policy).hook.views
 
 
 class ServedListwise(Served):
