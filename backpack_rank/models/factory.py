@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.utils import backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
 
+log = logging.getLogger(__name__)
 LISTWISE_FILE = "listwise.json"
 """In the folder of a listwise ranker, beside the weights."""
 RANKERS: tuple[type[Ranker], ...] = (
@@ -354,6 +356,28 @@ def _backbone(
     backbone = AutoModel.from_pretrained(source, config=own, dtype=torch.float32)
     own.dtype = None
     return backbone, options
+
+
+def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:
+    """Give a loaded Backpack senses of an attribute that it was trained without, in place; other rankers stay.
+
+    No score changes at alpha = 1. Contextual weights still tell the words of a class apart, so alpha = 0 leaves more
+    than with a ranker that was trained with attribute senses.
+    """
+    if not isinstance(ranker, BackpackForRanking) or attribute.name in {name for name, _ in ranker.config.groups}:
+        return
+    own = ranker.backpack.attribute_senses
+    try:
+        add_attribute_senses(
+            ranker.backpack,
+            pair_tokenizer.tokenizer,
+            attribute,
+            where="documents" if own is None else own.where,
+            read_as_one=False,
+            separator_id=pair_tokenizer.separator_id,
+        )
+    except ValueError as error:
+        log.info("no attribute senses for %s: %s", attribute.name, error)
 
 
 def _add_attribute_senses(

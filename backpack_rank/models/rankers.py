@@ -119,8 +119,8 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         if token_shift is not None:
             batch = token_shift.merge_ids(batch)
         batch = self.backpack.read(batch)
-        # Training reads the sum over senses alone, which splitting them does not change.
-        split = not self.training or return_senses or sense_weights is not None
+        # Splitting what sets words apart from the other senses does not change their sum: alpha = 1 does without.
+        split = return_senses or sense_weights is not None
         senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
         return RankerOutput(self.score_senses(senses, sense_weights), senses if return_senses else None)
 

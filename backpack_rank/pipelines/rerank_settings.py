@@ -21,7 +21,6 @@ from backpack_rank.data.first_stage import RunFile
 from backpack_rank.data.trec import run_rows
 from backpack_rank.files import resource_folder
 from backpack_rank.models.utils import pick_device
-from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.shard_plan import Candidates, Sharding
@@ -165,10 +164,6 @@ class RerankSettings:
             return self.run.name
         stage = self.dataset.first_stage(self.split)
         return stage.path.name if isinstance(stage, RunFile) else stage.name
-
-    def _dev(self) -> EvaluationData:
-        lexicon = self.evaluation.metrics(self.dataset).fairness.lexicon
-        return load_evaluation_data(self.dataset, self.evaluation.attribute, lexicon, "dev")
 
 
 def _workers(device: str, threads: int) -> int:

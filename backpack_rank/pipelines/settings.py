@@ -24,7 +24,7 @@ from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.measure_names import split_measures
 from backpack_rank.files import RANKER, cache_dir, write_text
-from backpack_rank.models.factory import find_ranker, load_ranker
+from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.option_checks import check_evaluation
@@ -202,7 +202,10 @@ class EvaluationSettings:
         """
         if isinstance(checkpoint, str):
             return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
-        scorer = Scorer(*load_ranker(checkpoint), self.scoring)
+        ranker, pair_tokenizer = load_ranker(checkpoint)
+        if self.config.get("split_attribute", True):
+            split_attribute(ranker, pair_tokenizer, self.attribute)
+        scorer = Scorer(ranker, pair_tokenizer, self.scoring)
         return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache)
 
     def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:

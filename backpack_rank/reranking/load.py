@@ -12,6 +12,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.listwise.windows import SlidingWindows
 from backpack_rank.models.factory import is_listwise, load_ranker, ranker_folder
+from backpack_rank.models.factory import split_attribute as add_missing_senses
 from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
@@ -31,6 +32,7 @@ def load(
     dtype: str = "float32",
     cache: str | Path | None = None,
     revision: str | None = None,
+    split_attribute: bool = True,
 ) -> PointwiseReranker | ListwiseReranker:
     """A ranker, ready to rank: one that ``train.py`` saved, or one that was trained elsewhere.
 
@@ -50,6 +52,9 @@ def load(
             device computes in it.
         cache: folder for sense vectors of a collection's pairs, which all alphas then share; None keeps none.
         revision: of the hub, a branch, tag or commit.
+        split_attribute: whether a Backpack that was trained without attribute senses gets them now
+            (:mod:`backpack_rank.models.attribute_senses`, step 2), which changes no score at alpha=1. False: the senses
+            that it was trained with, for the paper's rule on an ordinary Backpack.
 
     Raises:
         FileNotFoundError: there is neither such a folder nor such an id.
@@ -63,7 +68,10 @@ def load(
     if is_listwise(folder):
         ranker = load_listwise(folder, device=device, dtype=dtype)
         return ListwiseReranker(SlidingWindows(ranker))
-    scorer = Scorer(*load_ranker(folder), ScoringSettings(device=device, dtype=dtype))
+    loaded, pair_tokenizer = load_ranker(folder)
+    if split_attribute:
+        add_missing_senses(loaded, pair_tokenizer, attribute)
+    scorer = Scorer(loaded, pair_tokenizer, ScoringSettings(device=device, dtype=dtype))
     kept = None if cache is None else SenseCache(Path(cache).expanduser())
     return PointwiseReranker(scorer, attribute=attribute, cache=kept)
 
