@@ -1,7 +1,8 @@
 """``certificate=true``: to which candidates a policy promises one score whatever their listed words, and if it holds.
 
-At alpha = 0 ``policy=renditions`` promises it for texts of one canonical form, ``policy=paired_tokens`` for texts that
-differ in moved tokens alone. Every candidate whose words a swap replaces is scored in both wordings. As a check that
+At alpha = 0 ``policy=renditions`` promises it for texts of one canonical form, ``policy=lowest_senses`` of a ranker that
+was trained with attribute senses for texts that differ in words of their classes alone, and ``policy=paired_tokens`` for
+texts that differ in moved tokens alone. Every candidate whose words a swap replaces is scored in both wordings. As a check that
 shares no renditions, pairs of texts that people wrote are counted and scored too.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.wording_variants import WordingVariants
@@ -24,6 +26,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import read_jsonl, text_under
 from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
+from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import PairedTokens
@@ -233,13 +236,40 @@ def _promise(reranker: PointwiseReranker) -> Promise:
     if isinstance(policy, MeanOfRenditions):
         forms = policy.renditions
         return lambda query, one, other: policy.covers(query) and forms.canonical(one) == forms.canonical(other)
+    if _scales_attribute_senses(reranker):
+        return partial(_same_classes, reranker)
     whole = (reranker.scorer.ranker.has_senses and "both") or "weights"
     if isinstance(policy, PairedTokens) and policy.scope == whole:
         return partial(_same_tokens, reranker)
     raise ValueError(
-        f"policy {policy.name} promises nothing about single texts: certificate=true needs policy=renditions, or "
-        f"policy=paired_tokens policy.scope={whole} for this ranker"
+        f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
+        f"policy=renditions, policy=paired_tokens policy.scope={whole}, or policy=lowest_senses and a Backpack that was "
+        "trained with attribute senses"
     )
+
+
+def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
+    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its words as one."""
+    ranker, view = reranker.scorer.ranker, reranker.hook.views[0]
+    if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
+        return False
+    own = ranker.backpack.attribute_senses
+    places = [place for place, (name, _) in enumerate(ranker.config.groups) if name == reranker.attribute.name]
+    if own is None or not places:
+        return False
+    read_as_one = own.read_as_one[torch.isin(own.group_of, torch.tensor(places, device=own.group_of.device))]
+    weights = view.sense_weights[ranker.config.num_senses :][places]
+    return bool(read_as_one.all()) and not bool(weights.any())
+
+
+def _same_classes(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:
+    """Whether two documents differ in words of one class alone, whatever their numbers of tokens."""
+    ranker, scorer = reranker.scorer.ranker, reranker.local_scorer
+    assert isinstance(ranker, BackpackForRanking)
+    own = ranker.backpack.attribute_senses
+    assert own is not None
+    first, second = (own.with_classes(ids) for ids in scorer.join(query, [one, other]))
+    return np.array_equal(first, second)
 
 
 def _same_tokens(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:
