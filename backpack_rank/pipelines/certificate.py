@@ -1,9 +1,14 @@
 """``certificate=true``: to which candidates a policy promises one score whatever their listed words, and if it holds.
 
-At alpha = 0 ``policy=renditions`` promises it for texts of one canonical form, ``policy=lowest_senses`` of a ranker that
-was trained with attribute senses for texts that differ in words of their classes alone, and ``policy=paired_tokens`` for
-texts that differ in moved tokens alone. Every candidate whose words a swap replaces is scored in both wordings. As a check that
-shares no renditions, pairs of texts that people wrote are counted and scored too.
+At alpha = 0 it is promised by
+
+- ``policy=renditions`` for texts of one canonical form,
+- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ in words of their
+  classes alone,
+- ``policy=paired_tokens`` for texts that differ in moved tokens alone.
+
+Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no renditions, pairs of
+texts that people wrote are counted and scored too.
 """
 
 from __future__ import annotations
@@ -243,7 +248,7 @@ def _promise(reranker: PointwiseReranker) -> Promise:
         return partial(_same_tokens, reranker)
     raise ValueError(
         f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
-        f"policy=renditions, policy=paired_tokens policy.scope={whole}, or policy=lowest_senses and a Backpack that was "
+        f"policy=renditions, policy=paired_tokens policy.scope={whole}, or policy=lowest_senses and a Backpack "
         "trained with attribute senses"
     )
 
