@@ -222,12 +222,12 @@ class _Demo:
 
 def _about(ranker: Served) -> dict[str, Any]:
     if not isinstance(ranker, ServedPointwise):
-        return {"id": ranker.name, "policies": [], "explains": False}
+        return {"id": ranker.name, "policies": [], "default": "", "explains": False}
     policies = [
         {"name": name, "points": FINE if ranker.reads_once(name) else COARSE, "about": _description(name)}
         for name in ranker.policies
     ]
-    return {"id": ranker.name, "policies": policies, "explains": ranker.explains}
+    return {"id": ranker.name, "policies": policies, "default": ranker.default_policy, "explains": ranker.explains}
 
 
 def _description(policy: str) -> str:
@@ -237,11 +237,14 @@ def _description(policy: str) -> str:
 
 
 def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
-    """Counts per document in the order of ``groups``, and pieces (text, group)."""
+    """Counts per document in the order of ``groups``, pieces (text, group), and swapped wordings (null: the same)."""
     attribute = ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")
     lexicon = attribute.lexicon()
+    swap = attribute.swap()
+    swapped = [swap(text).text for text in documents]
     return {
         "attribute": attribute.name,
+        "swapped": [None if new == old else new for new, old in zip(swapped, documents, strict=True)],
         "groups": lexicon.group_names,
         "sign": attribute.sign,
         "counts": count_groups(documents, lexicon).tolist(),

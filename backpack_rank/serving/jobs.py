@@ -187,6 +187,8 @@ class ServedPointwise(Served):
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
         self.policies = reranker.policies
+        # What alpha turns where a request names no policy.
+        self.default_policy = "lowest_senses" if self._scorer.ranker.has_senses else "renditions"
 
     def job(
         self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
