@@ -48,8 +48,8 @@ EXAMPLES = {
     "evaluate": (
         ("python evaluate.py", "the ranker trained last, as it is"),
         ("python evaluate.py alpha=0.5", "the dial: 1 leaves the ranker as it is, 0 removes all that the policy can"),
-        ("python evaluate.py alpha=0 policy=paired_tokens", "another policy for what alpha turns"),
-        ("python evaluate.py -m alpha=1,0.5,0 policy=lowest_senses,paired_tokens", "a sweep: tables, charts, a page"),
+        ("python evaluate.py alpha=0 policy=renditions", "another policy for what alpha turns"),
+        ("python evaluate.py -m alpha=1,0.5,0 policy=lowest_senses,uniform", "a sweep: tables, charts, a page"),
         ("python evaluate.py alpha=auto \"budget='nDCG@10 loss<=1%'\"", "choose alpha on the dev split"),
         ("python evaluate.py run=[a.trec,b.trec] data=dl19", "compare finished runs of any system"),
         ("python evaluate.py explain.query=TEXT explain.document=TEXT", "where one score comes from"),
@@ -58,7 +58,7 @@ EXAMPLES = {
     "rerank": (
         ("backpack-rank rerank", "the ranker trained last over its first stage, by a process for each core"),
         ("backpack-rank rerank run=bm25.trec data=beir data.folder=my_collection", "the documents of a run"),
-        ("backpack-rank rerank run=bm25.trec data=dl19 alpha=[1,0.5,0] policy=paired_tokens", "a run for each alpha"),
+        ("backpack-rank rerank run=bm25.trec data=dl19 alpha=[1,0.5,0]", "a run for each alpha"),
         (
             "backpack-rank rerank run=bm25.trec data=dl19 action=plan folder=FOLDER shards=200",
             "only cut it into shards",

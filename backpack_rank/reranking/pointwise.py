@@ -30,7 +30,7 @@ class PointwiseReranker(Reranker):
     """Scores of one ranker; :func:`backpack_rank.load` makes it.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
-    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
     Attributes:
         scorer: the ranker with its tokenizer.
@@ -80,7 +80,7 @@ class PointwiseReranker(Reranker):
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
         """The same ranker under a policy at an alpha; weights, sensitivities and the cache are shared.
 
-        >>> fair = reranker.with_policy("paired_tokens", alpha=0.0)  # doctest: +SKIP
+        >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
 
         Args:
             policy: a policy, or the name of one (:data:`backpack_rank.senses.policy_names.POLICIES`).
@@ -165,7 +165,7 @@ class PointwiseReranker(Reranker):
     ) -> list[dict[str, Any]]:
         """Documents from best to worst, in the form of sentence-transformers: ``[{"corpus_id": 3, "score": 2.4}]``.
 
-        >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+        >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
         [{'corpus_id': 3, 'score': 2.41}, {'corpus_id': 0, 'score': -0.73}]
 
         Args:
