@@ -31,6 +31,15 @@ class StrictLoading:
     unused_parts: ClassVar[tuple[str, ...]] = ("lm_head.",)
 
     @classmethod
+    def is_custom_code(cls) -> bool:
+        """No: every network here fills its tensors in the ways of transformers.
+
+        Of custom code transformers passes over modules without tensors of their own. Some backbones (Falcon-H1) fill
+        buffers that no file holds from there, which would then have whatever stood in memory.
+        """
+        return False
+
+    @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
         """Load from a folder or a hub id, safetensors or ``.bin`` (read with ``weights_only``), no remote code.
 

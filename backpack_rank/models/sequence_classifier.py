@@ -32,11 +32,14 @@ class TemplatePairTokenizer(PairTokenizer):
 
     Attributes:
         prefix, middle, suffix: token ids before the query, between the texts and behind the document.
+        spelled: a query that spells the first token of ``middle`` ("[SEP]") has this id in its place, which is beyond
+            the vocabulary: so the first separator of a joined text is always the template's.
     """
 
     prefix: tuple[int, ...] = ()
     middle: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
+    spelled: int | None = None
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TemplatePairTokenizer:
@@ -49,7 +52,9 @@ class TemplatePairTokenizer(PairTokenizer):
             for place in range(behind, len(ids)):
                 if ids[place : place + len(second)] == second:
                     parts = ids[:start], ids[behind:place], ids[place + len(second) :]
-                    return cls(tokenizer, max_length, None, *map(tuple, parts))
+                    types = parts[1] and "token_type_ids" in tokenizer.model_input_names
+                    spelled = max(tokenizer.get_vocab().values()) + 1 if types else None
+                    return cls(tokenizer, max_length, None, *map(tuple, parts), spelled)
         raise ValueError(f"{type(tokenizer).__name__} joins two texts in a way that is not known here: {ids}")
 
     @property
@@ -90,6 +95,8 @@ class TemplatePairTokenizer(PairTokenizer):
                 query, document = query[:shorter], document[: free - shorter]
             else:
                 query, document = query[: free - shorter], document[:shorter]
+        if self.spelled is not None:
+            query = np.where(query == self.middle[0], np.int32(self.spelled), query)
         template = (np.array(part, dtype=np.int32) for part in (self.prefix, self.middle, self.suffix))
         before, between, behind = template
         return np.concatenate([before, query, between, document, behind])
@@ -115,8 +122,8 @@ class SequenceClassifierForRanking(Ranker):
         """
         super().__init__(classifier.config)
         self.classifier = classifier
-        names = pair_tokenizer.tokenizer.model_input_names
-        self._separator = pair_tokenizer.middle[0] if "token_type_ids" in names and pair_tokenizer.middle else None
+        self._spelled = pair_tokenizer.spelled
+        self._separator = None if self._spelled is None else pair_tokenizer.middle[0]
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
         self.one_by_one = False
 
@@ -130,7 +137,10 @@ class SequenceClassifierForRanking(Ranker):
         return self.classifier.get_input_embeddings()
 
     def token_types(self, ids: Tensor) -> Tensor:
-        """1 behind the first separator, where a model tells its two texts apart by types; else 0. [B, n] -> [B, n]"""
+        """1 behind the template's separator, where a model tells its two texts apart by types; else 0. [B, n] -> [B, n]
+
+        It is the first: one that a query spells has another id, see :class:`TemplatePairTokenizer`.
+        """
         if self._separator is None:
             return torch.zeros_like(ids)
         separators = (ids == self._separator).long()
@@ -152,6 +162,7 @@ class SequenceClassifierForRanking(Ranker):
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if self._separator is not None:
             inputs["token_type_ids"] = self.token_types(ids) * mask
+            inputs["input_ids"] = torch.where(ids == self._spelled, self._separator, ids)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return RankerOutput(self.classifier(**inputs).logits[:, 0])
 
