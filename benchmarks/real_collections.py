@@ -6,11 +6,10 @@
     python -m benchmarks.real_collections --weights FOLDER      # the same weights from a folder
     python -m benchmarks.real_collections --tables              # from what is measured already
 
-Three rankers for each seed, as docs/train-a-ranker.md has them: the Backpack of ``recipe=minilm``, the plain
-cross-encoder on the same weights, and the Backpack trained further with ``specialise=attribute``. Each is measured on
-TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of it takes hours on one core; whatever is already in the
-JSON files of ``--records`` (one for each ranker and seed) or among the rankers below ``--rankers`` is taken as it is. A
-ranker whose file is complete is not needed any more.
+Two rankers for each seed, as docs/train-a-ranker.md has them: the Backpack of ``recipe=minilm`` and the plain
+cross-encoder on the same weights. Each is measured on TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of
+it takes hours on one core; whatever is already in the JSON files of ``--records`` (one for each ranker and seed) or
+among the rankers below ``--rankers`` is taken as it is. A ranker whose file is complete is not needed any more.
 
 Texts that a policy leaves alone are not read again, and texts that several policies read are read once, so the time of
 the measurement is not the time of a policy. That is measured apart, on some lists, without any cache.
@@ -92,33 +91,35 @@ def _control(name: str, *options: str) -> Setting:
     return Setting(name, options, alphas=(0.0,), chosen=False)
 
 
+PAIRED_TOKENS = (
+    Setting("paired_tokens"),
+    Setting("paired_tokens_wide", ("policy=paired_tokens", "policy.wide=true")),
+)
 UNIFORM = Setting("uniform", alphas=(0.5,), chosen=False)
+MERGE = ("policy=renditions", "policy.relations=merge")
 RENDITIONS = (
     Setting("renditions_keep", ("policy=renditions",)),
-    Setting("renditions_merge"),
+    Setting("renditions_merge", MERGE),
     _control("renditions_keep_female", "policy=renditions", "policy.only=female"),
     _control("renditions_keep_male", "policy=renditions", "policy.only=male"),
-    _control("renditions_merge_female", "policy=renditions_merge", "policy.only=female"),
-    _control("renditions_merge_male", "policy=renditions_merge", "policy.only=male"),
+    _control("renditions_merge_female", *MERGE, "policy.only=female"),
+    _control("renditions_merge_male", *MERGE, "policy.only=male"),
     _control("renditions_keep_wide", "policy=renditions", "policy.wide=true"),
     _control("renditions_keep_queries", "policy=renditions", "policy.queries=all"),
-    _control("renditions_merge_wide", "policy=renditions_merge", "policy.wide=true"),
+    _control("renditions_merge_wide", *MERGE, "policy.wide=true"),
 )
 """Any ranker's."""
 POLICIES: Mapping[str, tuple[Setting, ...]] = {
     "backpack": (
         Setting("lowest_senses"),
         UNIFORM,
-        Setting("paired_tokens"),
-        Setting("paired_tokens_wide"),
+        *PAIRED_TOKENS,
         *RENDITIONS,
     ),
     "cross_encoder": (
-        Setting("paired_tokens", ("policy=paired_tokens", "policy.scope=weights")),
-        Setting("paired_tokens_wide", ("policy=paired_tokens_wide", "policy.scope=weights")),
+        *PAIRED_TOKENS,
         *RENDITIONS,
     ),
-    "specialised": (Setting("specialised"), UNIFORM, *RENDITIONS[:2]),
 }
 """By ranker, in the order of the tables."""
 
@@ -168,9 +169,7 @@ class Job:
         recipe = ("recipe=minilm", f"seed={self.seed}")
         if self.model == "backpack":
             return (*recipe, f"model.ranker.name={self.weights}")
-        if self.model == "cross_encoder":
-            return (*recipe, "model=cross_encoder", "reconstruct.steps=0", f"model.ranker.name={self.weights}")
-        return (*recipe, *SPECIALISED, *(option.format(replace(self, model="backpack").ranker()) for option in START))
+        return (*recipe, "model=cross_encoder", "reconstruct.steps=0", f"model.ranker.name={self.weights}")
 
     def ranker(self) -> Path:
         """Its folder, trained if it is not there."""
@@ -183,12 +182,6 @@ class Job:
         return max(folder.glob("train/*/ranker"))
 
 
-SPECIALISED = (
-    *("model=backpack_gpt2", "reconstruct.steps=0", "data.train.sample.squad=600", "training.epochs=2"),
-    *("specialise=attribute", "specialise.counterfactuals=8", "specialise.kept=1000"),
-    *("training.learning_rate=3e-5", "training.head_learning_rate=1e-3"),
-)
-START = ("model.ranker.name={}", "model.tokenizer.name={}", "specialise.reference={}")
 QUICK = ("lists.per_epoch=4", "reconstruct.texts=20", "reconstruct.held_out=10")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -233,12 +233,12 @@ def _promise(reranker: PointwiseReranker) -> Promise:
     if isinstance(policy, MeanOfRenditions):
         forms = policy.renditions
         return lambda query, one, other: policy.covers(query) and forms.canonical(one) == forms.canonical(other)
-    whole = (reranker.scorer.ranker.has_senses and "both") or "weights"
-    if isinstance(policy, PairedTokens) and policy.scope == whole:
+    ranker = reranker.scorer.ranker
+    if isinstance(policy, PairedTokens) and policy.scope_for(ranker) == replace(policy, scope=None).scope_for(ranker):
         return partial(_same_tokens, reranker)
     raise ValueError(
         f"policy {policy.name} promises nothing about single texts: certificate=true needs policy=renditions, or "
-        f"policy=paired_tokens policy.scope={whole} for this ranker"
+        "policy=paired_tokens without policy.scope"
     )
 
 
