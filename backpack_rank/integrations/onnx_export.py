@@ -29,6 +29,7 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.integrations.onnx_check import INT8, MODEL, Check
 from backpack_rank.integrations.onnx_graph import RankerGraph, check_exportable
+from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load, local_folder
@@ -66,7 +67,8 @@ def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False, i
         reranker: what :func:`backpack_rank.load` gives for ``device="cpu"``, in fp32.
         folder: where to write; one that is there and no earlier export stays as it is.
         wide: whether the input ``alpha``, the dial of ``policy=paired_tokens``, also moves the wide classes (titles,
-            occupations, kinship). There is no such input where the tokenizer has no word that could be moved.
+            occupations, kinship). A ranker with attribute senses, which their weights turn, has no such input, and
+            one whose tokenizer has no word that could be moved has none.
         int8: also write a quantised file.
 
     Raises:
@@ -117,10 +119,11 @@ def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False, i
 
 def _moved_by_alpha(reranker: PointwiseReranker, wide: bool) -> tuple[TokenShift | None, dict[str, Any] | None]:
     """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them; None where there are none."""
-    policy = PairedTokens.of(reranker.attribute, wide=wide)
-    scope = policy.scope_for(reranker.local_scorer.ranker)
+    policy, ranker = PairedTokens.of(reranker.attribute, wide=wide), reranker.local_scorer.ranker
+    if isinstance(ranker, BackpackForRanking) and ranker.backpack.attribute_senses is not None:
+        return None, None  # weights of its senses turn these words
     try:
-        shift = reranker.hook.context.token_shift(policy.words(), scope, 1.0)
+        shift = reranker.hook.context.token_shift(policy.words(), policy.scope_for(ranker), 1.0)
     except (TypeError, ValueError) as error:
         log.warning("the graph has no input alpha: %s", error)
         return None, None

@@ -296,9 +296,9 @@ def test_paired_tokens_take_wide_classes_and_names_on_request():
     gender = Attribute.named("gender")
     policies = [PairedTokens.of(gender), PairedTokens.of(gender, wide=True), PairedTokens.of(gender, names=True)]
     assert [policy.name for policy in policies] == [
-        "paired_tokens_both",
-        "paired_tokens_both_wide",
-        "paired_tokens_both_names",
+        "paired_tokens",
+        "paired_tokens_wide",
+        "paired_tokens_names",
     ]
     plain, wide, named = ({w for c in policy.words().classes for w in c.words} for policy in policies)
     assert plain < wide
@@ -327,7 +327,8 @@ def configured(*overrides):
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["policy=lowest_senses"], LowestSenses(2)),
+        (["policy=lowest_senses"], LowestSenses()),
+        (["policy=lowest_senses", "policy.count=2"], LowestSenses(2)),
         (["policy=uniform"], UniformSenses()),
         (["policy=random_senses", "policy.seed=4"], RandomSenses(2, 4)),
         (["policy=threshold"], ThresholdSenses(quantile=0.25)),
