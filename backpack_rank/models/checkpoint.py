@@ -101,8 +101,8 @@ def _judge(cls: type[StrictLoading], source: str, info: dict, untied: list[str],
         hint = ""
         if any(name in key for key in unexpected for name in _SPECIALISED):
             hint = (
-                "; it was trained with specialise=attribute of an earlier version, which still reads it: train it again, "
-                "with model.ranker.attribute_senses"
+                "; it was trained with specialise=attribute of an earlier version, which still reads it: train it "
+                "again, with model.ranker.attribute_senses"
             )
         if missing and all(key.startswith(cls.new_parts or ("\0",)) for key in missing) and len(problems) == 1:
             hint = "; a head to be trained is made by train.py model.ranker.name=FOLDER, or new_head=True"
