@@ -16,7 +16,12 @@ import numpy as np
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 
 COLLECTIONS = {"dl19": "TREC DL 2019", "dl20": "TREC DL 2020"}
-MODELS = {"backpack": "Backpack", "cross_encoder": "cross-encoder", "specialised": "specialised Backpack"}
+MODELS = {
+    "attribute_senses": "Backpack with attribute senses",
+    "backpack": "Backpack without",
+    "cross_encoder": "cross-encoder",
+    "specialised": "specialised Backpack (an option until version 0.2)",
+}
 ALPHAS = (1.0, 0.5, 0.0)
 """What the tables of policies show; others were chosen by ``alpha=auto``."""
 UNCHANGED, FIRST_STAGE = "unchanged", "BM25"

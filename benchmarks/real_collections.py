@@ -6,10 +6,11 @@
     python -m benchmarks.real_collections --weights FOLDER      # the same weights from a folder
     python -m benchmarks.real_collections --tables              # from what is measured already
 
-Two rankers for each seed, as docs/train-a-ranker.md has them: the Backpack of ``recipe=minilm`` and the plain
-cross-encoder on the same weights. Each is measured on TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of
-it takes hours on one core; whatever is already in the JSON files of ``--records`` (one for each ranker and seed) or
-among the rankers below ``--rankers`` is taken as it is. A ranker whose file is complete is not needed any more.
+Three rankers for each seed: the Backpack of ``recipe=minilm``, which has attribute senses, one without them
+(``model.ranker.attribute_senses=null``), and the plain cross-encoder on the same weights. Each is measured on
+TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of it takes hours on one core; whatever is already in the
+JSON files of ``--records`` (one for each ranker and seed) or among the rankers below ``--rankers`` is taken as it is. A
+ranker whose file is complete is not needed any more.
 
 Texts that a policy leaves alone are not read again, and texts that several policies read are read once, so the time of
 the measurement is not the time of a policy. That is measured apart, on some lists, without any cache.
@@ -110,6 +111,7 @@ RENDITIONS = (
 )
 """Any ranker's."""
 POLICIES: Mapping[str, tuple[Setting, ...]] = {
+    "attribute_senses": (Setting("lowest_senses"), UNIFORM, RENDITIONS[0]),
     "backpack": (
         Setting("lowest_senses"),
         UNIFORM,
@@ -166,10 +168,8 @@ class Job:
     @cached_property
     def options(self) -> tuple[str, ...]:
         """What train.py is told, beside where the output goes."""
-        recipe = ("recipe=minilm", f"seed={self.seed}")
-        if self.model == "backpack":
-            return (*recipe, f"model.ranker.name={self.weights}")
-        return (*recipe, "model=cross_encoder", "reconstruct.steps=0", f"model.ranker.name={self.weights}")
+        recipe = ("recipe=minilm", f"seed={self.seed}", f"model.ranker.name={self.weights}")
+        return recipe + OPTIONS[self.model]
 
     def ranker(self) -> Path:
         """Its folder, trained if it is not there."""
@@ -182,6 +182,12 @@ class Job:
         return max(folder.glob("train/*/ranker"))
 
 
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "attribute_senses": (),
+    "backpack": ("model.ranker.attribute_senses=null",),
+    "cross_encoder": ("model=cross_encoder", "reconstruct.steps=0"),
+}
+"""What train.py is told besides the recipe."""
 QUICK = ("lists.per_epoch=4", "reconstruct.texts=20", "reconstruct.held_out=10")
 
 
@@ -301,6 +307,8 @@ class Measurement:
         if options not in self._policies:
             variants = ("variants=grep_biasir",) if self.collection == COLLECTIONS[0] else ()
             folder = f"cache.folder={self.job.rankers / 'senses'}"
+            # The Backpack without attribute senses is measured under the paper's rule on the senses that it has.
+            variants = (*variants, "split_attribute=false")
             with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
                 config = compose("evaluate", overrides=[f"data={self.collection}", folder, *variants, *options])
             self._policies[options] = EvaluationSettings.of(config)

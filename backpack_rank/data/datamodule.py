@@ -116,8 +116,7 @@ class Teacher(Protocol):
 class ListDataset(Dataset):
     """Training lists by (epoch, query id), drawn and encoded when they are asked for.
 
-    ``swap`` gives a text's counterfactual (the same text where no word can be swapped); query and document are
-    swapped together.
+    ``swap`` gives a document's counterfactual, the same text where no word can be swapped; queries stay.
     """
 
     def __init__(
@@ -142,22 +141,24 @@ class ListDataset(Dataset):
         try:
             query = self.collection.queries[query_id]
             sequences = self.pair_tokenizer.pairs(query, texts)
-            swapped = self._swapped(query, texts)
+            swapped = self._swapped(query, texts, sequences)
         except ValueError as error:
             raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
         teacher = None if self.teacher is None else self.teacher.scores(query_id, item.doc_ids)
         return EncodedList(sequences, item.labels, teacher, swapped)
 
-    def _swapped(self, query: str, texts: Sequence[str]) -> dict[int, np.ndarray]:
+    def _swapped(self, query: str, texts: Sequence[str], sequences: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """Token ids of the swapped documents by place; left out where the swapped word was cut off."""
         if self.swap is None:
             return {}
-        other_query, others = self.swap(query), [self.swap(text) for text in texts]
-        places = [place for place, text in enumerate(texts) if other_query != query or others[place] != text]
+        others = [self.swap(text) for text in texts]
+        places = [place for place, text in enumerate(texts) if others[place] != text]
         if not places:
             return {}
-        return dict(
-            zip(places, self.pair_tokenizer.pairs(other_query, [others[place] for place in places]), strict=True)
-        )
+        swapped = self.pair_tokenizer.pairs(query, [others[place] for place in places])
+        return {
+            place: ids for place, ids in zip(places, swapped, strict=True) if not np.array_equal(ids, sequences[place])
+        }
 
 
 class EpochSampler(EpochSamplerBase[tuple[int, str]]):

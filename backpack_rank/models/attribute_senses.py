@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -218,6 +219,13 @@ class AttributeSenses(nn.Module):
         for place in range(1, self.pieces.shape[1]):
             kept[starts[lengths > place] + place] = False
         return read.select(kept), kept
+
+    def with_classes(self, ids: np.ndarray) -> np.ndarray:
+        """The tokens of a text as the contextual network tells them apart: forms of one class are one id. [n] -> [m]"""
+        read = self.read(PackedBatch.from_sequences([ids]).to(self.pieces.device)).input_ids
+        forms = (read - self.vocabulary).clamp(min=0)
+        classes = torch.where(self.read_as_one[forms], self.class_of[forms], len(self.class_of) + forms)
+        return torch.where(read >= self.vocabulary, self.vocabulary + classes, read).cpu().numpy()
 
     def find(self, ids: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
         """Where forms begin in a row of tokens, and which: whole words alone. [T] and bool [T] -> two [c]"""

@@ -1,8 +1,14 @@
 """``certificate=true``: to which candidates a policy promises one score whatever their listed words, and if it holds.
 
-At alpha = 0 ``policy=renditions`` promises it for texts of one canonical form, ``policy=paired_tokens`` for texts that
-differ in moved tokens alone. Every candidate whose words a swap replaces is scored in both wordings. As a check that
-shares no renditions, pairs of texts that people wrote are counted and scored too.
+At alpha = 0 it is promised by
+
+- ``policy=renditions`` for texts of one canonical form,
+- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ in words of their
+  classes alone,
+- ``policy=paired_tokens`` for texts that differ in moved tokens alone.
+
+Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no renditions, pairs of
+texts that people wrote are counted and scored too.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.wording_variants import WordingVariants
@@ -24,6 +31,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import read_jsonl, text_under
 from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
+from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import PairedTokens
@@ -233,13 +241,40 @@ def _promise(reranker: PointwiseReranker) -> Promise:
     if isinstance(policy, MeanOfRenditions):
         forms = policy.renditions
         return lambda query, one, other: policy.covers(query) and forms.canonical(one) == forms.canonical(other)
+    if _scales_attribute_senses(reranker):
+        return partial(_same_classes, reranker)
     ranker = reranker.scorer.ranker
     if isinstance(policy, PairedTokens) and policy.scope_for(ranker) == replace(policy, scope=None).scope_for(ranker):
         return partial(_same_tokens, reranker)
     raise ValueError(
-        f"policy {policy.name} promises nothing about single texts: certificate=true needs policy=renditions, or "
-        "policy=paired_tokens without policy.scope"
+        f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
+        "policy=renditions, policy=paired_tokens without policy.scope, or policy=lowest_senses and a Backpack trained "
+        "with attribute senses"
     )
+
+
+def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
+    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its words as one."""
+    ranker, view = reranker.scorer.ranker, reranker.hook.views[0]
+    if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
+        return False
+    own = ranker.backpack.attribute_senses
+    places = [place for place, (name, _) in enumerate(ranker.config.groups) if name == reranker.attribute.name]
+    if own is None or not places:
+        return False
+    read_as_one = own.read_as_one[torch.isin(own.group_of, torch.tensor(places, device=own.group_of.device))]
+    weights = view.sense_weights[ranker.config.num_senses :][places]
+    return bool(read_as_one.all()) and not bool(weights.any())
+
+
+def _same_classes(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:
+    """Whether two documents differ in words of one class alone, whatever their numbers of tokens."""
+    ranker, scorer = reranker.scorer.ranker, reranker.local_scorer
+    assert isinstance(ranker, BackpackForRanking)
+    own = ranker.backpack.attribute_senses
+    assert own is not None
+    first, second = (own.with_classes(ids) for ids in scorer.join(query, [one, other]))
+    return np.array_equal(first, second)
 
 
 def _same_tokens(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:

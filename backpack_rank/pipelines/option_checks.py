@@ -44,6 +44,7 @@ RANKING: Mapping[str, Check] = {
     "training.weight_decay": partial(finite, least=0),
     "training.warmup_ratio": partial(fraction, ends="[)"),
     "training.margin": _rate,
+    "training.keep_swap_weight": _rate,
     "training.loss_weight": partial(finite, least=0),
     "training.lists_per_batch": _COUNT,
     "training.patience": partial(whole, least=0),
@@ -145,6 +146,8 @@ def check_sharding(config: DictConfig) -> None:
             f"reconstruct.steps={config.reconstruct.steps} does not work with trainer=fsdp: give reconstruct.steps=0, "
             f"or {instead}"
         )
+    if config.training.keep_swap is not None:
+        raise ValueError(f"training.keep_swap={config.training.keep_swap} does not work with trainer=fsdp: {instead}")
 
 
 def _check(config: DictConfig, checks: Mapping[str, Check]) -> None:

@@ -26,6 +26,7 @@ from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.adapters import merged
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint
+from backpack_rank.training.kept_swap import kept_swap, swaps_of
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule
 from backpack_rank.training.sharding import whole_afterwards
@@ -90,6 +91,11 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     if start is None and settings.checkpoint is None:
         beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(settings, ranker, pair_tokenizer, collection, folder)
+    swap = None
+    if settings.keep_swap is not None:
+        folder_of_reference, weight = settings.keep_swap
+        terms = (*terms, kept_swap(folder_of_reference, ranker, pair_tokenizer, weight))
+        swap = swaps_of(ranker)
     data = RankingData(
         lists,
         collection,
@@ -99,6 +105,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         workers=settings.workers,
         tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
+        swap=swap,
     )
     adapter.apply(ranker)
     callbacks = freezing.apply(ranker)

@@ -67,7 +67,7 @@ class TrainingSettings:
     def check_ranking(self) -> None:
         """Raise ``ValueError`` for a wrong option of ``task=ranking``, before anything is loaded."""
         check_ranking(self.config)
-        for part in ("loss", "optimisation", "pretraining", "beginning"):
+        for part in ("loss", "optimisation", "pretraining", "beginning", "keep_swap"):
             getattr(self, part)  # made of options, which it checks
 
     @classmethod
@@ -171,6 +171,21 @@ class TrainingSettings:
     def teacher(self) -> TeacherSource | NoTeacher:
         """Whose scores the ranker is drawn to."""
         return instantiate(self.config.teacher, _convert_="all")
+
+    @cached_property
+    def keep_swap(self) -> tuple[str, float] | None:
+        """Folder of the ranker whose changes under swaps are kept, and the weight of the term; None: none are.
+
+        Raises:
+            FileNotFoundError: there is no ranker in the folder.
+        """
+        given = self.config.training
+        if given.keep_swap is None:
+            return None
+        try:
+            return str(find_ranker(given.keep_swap, "")), float(given.keep_swap_weight)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"training.keep_swap: {error}") from error
 
     @cached_property
     def beginning(self) -> WarmStart:

@@ -122,9 +122,7 @@ def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
     kept = hub.branches["me/one"]["main"]
     pushed, own = parse(kept["model.safetensors"]), load_file(folder / "model.safetensors")
     assert all(torch.equal(pushed[name], values) for name, values in own.items())
-    assert {name.split(".")[1] for name in pushed.keys() - own.keys()} == {"attribute_senses"}, (
-        "split at load"
-    )
+    assert {name.split(".")[1] for name in pushed.keys() - own.keys()} == {"attribute_senses"}, "split at load"
     assert {"README.md", "config.json", "modules.json", "tokenizer.json"} <= kept.keys()
     expected = reranker.predict([PAIR])[0].item()
     assert [float(score) for score in scores] == [expected, expected]

@@ -1,0 +1,122 @@
+"""What a swap does to scores is held to a reference ranker's, through the attribute senses alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from in_process import configured
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.datamodule import EncodedList, collate_lists
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.attribute_senses import add_attribute_senses
+from backpack_rank.models.factory import load_ranker
+from backpack_rank.pipelines.train import train
+from backpack_rank.training.kept_swap import KeptSwap, kept_swap
+from backpack_rank.training.losses import scatter_lists
+
+QUERY = "doctor in the ward"
+DOCUMENTS = ("The doctor said he would see her.", "A man walks.", "A bridge over a river.")
+SWAPPED = ("The doctor said she would see him.", "A woman walks.")
+
+
+@pytest.fixture
+def ranker(make_backpack, pair_tokenizer):
+    found = make_backpack()
+    separator_id = pair_tokenizer.separator_id
+    add_attribute_senses(found.backpack, pair_tokenizer.tokenizer, Attribute.named("gender"), separator_id=separator_id)
+    return found.eval()
+
+
+@pytest.fixture
+def reference(make_backpack):
+    torch.manual_seed(5)
+    return make_backpack(initializer_range=0.3).eval()
+
+
+@pytest.fixture
+def batch(pair_tokenizer):
+    swapped = dict(enumerate(pair_tokenizer.pairs(QUERY, SWAPPED)))
+    return collate_lists([EncodedList(pair_tokenizer.pairs(QUERY, DOCUMENTS), (2, 0, 1), None, swapped)])
+
+
+def scores_one_by_one(ranker, pair_tokenizer, documents):
+    with torch.no_grad():
+        return np.array(
+            [
+                ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, [document]))).scores.item()
+                for document in documents
+            ]
+        )
+
+
+def test_the_term_is_the_squared_distance_to_the_reference_in_the_spread_of_the_ranker(
+    ranker, reference, batch, pair_tokenizer
+) -> None:
+    own, theirs = (scores_one_by_one(each, pair_tokenizer, DOCUMENTS) for each in (ranker, reference))
+    own_swapped, theirs_swapped = (scores_one_by_one(each, pair_tokenizer, SWAPPED) for each in (ranker, reference))
+    factor = own.std(ddof=1) / theirs.std(ddof=1)
+    distance = (own[:2] - own_swapped) - factor * (theirs[:2] - theirs_swapped)
+    by_hand = np.mean(distance**2) / max(own.var(ddof=1), 1.0)
+
+    term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
+    output = ranker(batch.texts)
+    found = term.loss(ranker, batch, output, scatter_lists(output.scores, batch.mask)).item()
+
+    assert by_hand > 1e-12
+    assert found == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_gradients_pass_through_the_attribute_senses_alone(ranker, reference, batch) -> None:
+    """Where the words of a class have one vector in the sense network, there is nothing to pass through."""
+    term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
+    output = ranker(batch.texts)
+    term.loss(ranker, batch, output, scatter_lists(output.scores, batch.mask)).backward()
+    with_words = ranker.backpack.sense_network.final_mlp.c_proj.weight.grad.abs().max()
+    offsets = ranker.backpack.sense_network.final_mlp.c_proj.bias.grad
+
+    assert with_words > 0
+    # b_l is of the k senses alone: the differences have none.
+    assert offsets is None or not offsets.any()
+
+
+def test_a_batch_without_a_swapped_document_costs_nothing(ranker, reference, pair_tokenizer) -> None:
+    plain = collate_lists([EncodedList(pair_tokenizer.pairs(QUERY, DOCUMENTS[2:]), (1,))])
+    output = ranker(plain.texts)
+    term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
+    assert term.loss(ranker, plain, output, scatter_lists(output.scores, plain.mask)).item() == 0
+
+
+def test_a_ranker_without_attribute_senses_is_refused(make_backpack, pair_tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"training\.keep_swap=.* does not have"):
+        kept_swap(str(tmp_path), make_backpack(), pair_tokenizer, 1.0)
+
+
+SMALL = [
+    "model.tokenizer.vocab_size=600",
+    "model.ranker.layers=1",
+    "model.ranker.hidden_size=16",
+    "model.ranker.heads=2",
+    "model.ranker.senses=4",
+    "+data.train.train_queries=8",
+    "+data.train.documents=60",
+    "+data.dev.dev_queries=3",
+    "+data.dev.documents=30",
+    "max_length=64",
+    "pretraining.epochs=0",
+    "training.epochs=1",
+    "lists.size=5",
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_train_py_takes_a_reference_and_refuses_a_folder_without_one(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(configured("train", *SMALL, f"output={first}", "model.ranker.attribute_senses=null"), first, [])
+    train(configured("train", *SMALL, f"output={second}", f"training.keep_swap={first}"), second, [])
+    ranker, _ = load_ranker(second / "ranker")
+
+    assert ranker.config.groups == (("gender", "female"), ("gender", "male"))
+    with pytest.raises(FileNotFoundError, match=r"training\.keep_swap"):
+        train(configured("train", *SMALL, f"training.keep_swap={tmp_path / 'none'}"), tmp_path / "third", [])
