@@ -91,6 +91,11 @@ def test_lists_take_singular_and_plural() -> None:
         ("evaluate", "policy=paired_token", "policy=paired_token: there is no such choice; did you mean paired_tokens"),
         ("evaluate", "policy=uniform,lowest_sense", "policy=lowest_sense: there is no such choice"),
         ("evaluate", "policy.cont=3", "policy.cont: policy has no option cont; did you mean count"),
+        (
+            "evaluate",
+            "policy.count=3",
+            "policy=default has no option count; add policy=lowest_senses or policy=random_se",
+        ),
         ("evaluate", "scoring.devise=cpu", "scoring.devise: scoring has no option devise; did you mean device"),
         ("rerank", "alfa=0.5", "alfa: backpack-rank rerank has no such option; did you mean alpha"),
         ("rerank", "scoring.workers=2", "scoring.workers: scoring has no option workers"),
