@@ -30,7 +30,7 @@ def test_a_classifier_is_audited_and_its_words_are_moved(place: Workplace) -> No
     folder = place.folder / "cross_encoder"
     saved(bert, folder)
     report = evaluated(
-        place, place.folder / "out", f"checkpoint={folder}", "alpha=0", "policy=paired_tokens_weights", data=DATA
+        place, place.folder / "out", f"checkpoint={folder}", "alpha=0", "policy=paired_tokens", data=DATA
     )
     assert report is not None
     assert [row.label for row in report.rows][-1] == "alpha=0"
@@ -54,7 +54,7 @@ def test_a_server_is_audited(place: Workplace) -> None:
         assert run["q1"] == pytest.approx(expected, abs=1e-5)
         with pytest.raises(ValueError, match="out of reach"):
             evaluated(
-                place, place.folder / "b", f"checkpoint={url}", "alpha=0", "policy=paired_tokens_weights", data=DATA
+                place, place.folder / "b", f"checkpoint={url}", "alpha=0", "policy=paired_tokens", data=DATA
             )
 
 
