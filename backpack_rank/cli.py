@@ -196,7 +196,11 @@ def export(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("ranker", help="folder of a run or of a ranker, or hub id")
     parser.add_argument("--output", metavar="FOLDER", help="default: onnx in the folder of the ranker")
     parser.add_argument("--int8", action="store_true", help="also write model_int8.onnx, and say how far off it is")
-    parser.add_argument("--policy", metavar="NAME", help="of paired tokens, which the input alpha turns")
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="without senses: alpha also moves titles, occupations and kinship",
+    )
     parser.add_argument("--attribute", default="gender", help="whose words alpha moves (conf/attribute)")
     options = parser.parse_args(given)
     with one_line_when_stopped("export", given), _one_sentence():

@@ -150,7 +150,7 @@ def _check_nested(script: str, key: str, arguments: Sequence[str], added: bool) 
         return  # these bring options of their own
     node: Any = own_options(script).get(first)
     if first in groups_of(script):
-        name = chosen.get(first) or groups_of(script)[first].partition("]")[0].strip("[")
+        chosen_name = name = chosen.get(first) or groups_of(script)[first].partition("]")[0].strip("[")
         if name == "null" and not (isinstance(node, Mapping) and rest.partition(".")[0] in node):
             raise UsageError(f"{key}: no {first} is chosen; add {first}=..., one of those of list={first}")
         content = {} if name == "null" else _content(first, name)
@@ -169,8 +169,28 @@ def _check_nested(script: str, key: str, arguments: Sequence[str], added: bool) 
             known = [*node, *MORE_OPTIONS.get(part, ())]
             if added and name in known:
                 return
+            if part == first and first in groups_of(script):
+                others = _choices_with(first, name)
+                if others:
+                    raise UsageError(
+                        f"{key}: {first}={chosen_name} has no option {name}; add {' or '.join(others[:3])}"
+                    )
+                known += _options_of_all(first)
             raise UsageError(f"{key}: {part} has no option {name}{nearest(name, known)}{hint}")
         node, part = node[name], f"{part}.{name}"
+
+
+def _choices_with(group: str, option: str) -> list[str]:
+    """The choices of a group that have an option, as they are given."""
+    return [f"{group}={name}" for name in choices(group) if option in (_content(group, name) or {})]
+
+
+def _options_of_all(group: str) -> list[str]:
+    """Options of any choice of a group."""
+    found: dict[str, None] = {}
+    for name in choices(group):
+        found |= dict.fromkeys(_content(group, name) or {})
+    return list(found)
 
 
 def _content(group: str, name: str) -> dict[str, Any] | None:

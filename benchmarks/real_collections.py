@@ -92,17 +92,22 @@ def _control(name: str, *options: str) -> Setting:
     return Setting(name, options, alphas=(0.0,), chosen=False)
 
 
+PAIRED_TOKENS = (
+    Setting("paired_tokens"),
+    Setting("paired_tokens_wide", ("policy=paired_tokens", "policy.wide=true")),
+)
 UNIFORM = Setting("uniform", alphas=(0.5,), chosen=False)
+MERGE = ("policy=renditions", "policy.relations=merge")
 RENDITIONS = (
     Setting("renditions_keep", ("policy=renditions",)),
-    Setting("renditions_merge"),
+    Setting("renditions_merge", MERGE),
     _control("renditions_keep_female", "policy=renditions", "policy.only=female"),
     _control("renditions_keep_male", "policy=renditions", "policy.only=male"),
-    _control("renditions_merge_female", "policy=renditions_merge", "policy.only=female"),
-    _control("renditions_merge_male", "policy=renditions_merge", "policy.only=male"),
+    _control("renditions_merge_female", *MERGE, "policy.only=female"),
+    _control("renditions_merge_male", *MERGE, "policy.only=male"),
     _control("renditions_keep_wide", "policy=renditions", "policy.wide=true"),
     _control("renditions_keep_queries", "policy=renditions", "policy.queries=all"),
-    _control("renditions_merge_wide", "policy=renditions_merge", "policy.wide=true"),
+    _control("renditions_merge_wide", *MERGE, "policy.wide=true"),
 )
 """Any ranker's."""
 POLICIES: Mapping[str, tuple[Setting, ...]] = {
@@ -110,13 +115,11 @@ POLICIES: Mapping[str, tuple[Setting, ...]] = {
     "backpack": (
         Setting("lowest_senses"),
         UNIFORM,
-        Setting("paired_tokens"),
-        Setting("paired_tokens_wide"),
+        *PAIRED_TOKENS,
         *RENDITIONS,
     ),
     "cross_encoder": (
-        Setting("paired_tokens", ("policy=paired_tokens", "policy.scope=weights")),
-        Setting("paired_tokens_wide", ("policy=paired_tokens_wide", "policy.scope=weights")),
+        *PAIRED_TOKENS,
         *RENDITIONS,
     ),
 }

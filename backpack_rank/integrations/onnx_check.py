@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from backpack_rank.data.synthetic.generator import load_synthetic
+from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.views import View
@@ -42,7 +43,9 @@ class Check:
             ValueError: ``tokenizer.json`` reads a pair as other tokens than the ranker.
         """
         self.scorer, self.folder, self.shift = scorer, folder, shift
-        self.senses: int | None = scorer.ranker.config.num_senses if scorer.ranker.has_senses else None
+        ranker = scorer.ranker
+        self.senses: int | None = ranker.config.total_senses if ranker.has_senses else None
+        self.own_senses = ranker.backpack.attribute_senses if isinstance(ranker, BackpackForRanking) else None
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.pairs = [*self._sentences(), (_SHORT, ""), (_SHORT, self._moved_words())]
         self._sequences = [self._read(query, document) for query, document in self.pairs]
@@ -90,7 +93,7 @@ class Check:
     def against_fp32(self) -> dict[str, float]:
         """How far ``model_int8.onnx`` is from ``model.onnx``, in standard deviations of the latter's scores.
 
-        Where the graph has alpha, also the correlation between what alpha = 0 changes in the scores of both.
+        Where alpha has words to turn, also the correlation between what alpha = 0 changes in the scores of both.
 
         Raises:
             ValueError: a score is not finite.
@@ -103,7 +106,7 @@ class Check:
             "mean_difference_in_standard_deviations": float(differences.mean()),
             "largest_difference_in_standard_deviations": float(differences.max()),
         }
-        if self.shift is not None:
+        if self.shift is not None or self.own_senses is not None:
             # The last text, of moved words alone, would decide it.
             changes = [(scores[1] - scores[0])[:-1] for scores in (exact, rough)]
             if all(change.std() > 0 for change in changes):
@@ -115,6 +118,9 @@ class Check:
         yield 1.0, None
         if self.shift is not None:
             yield from ((0.0, None), (0.5, None))
+        if self.own_senses is not None:
+            k = self.scorer.ranker.config.num_senses
+            yield from ((1.0, np.where(np.arange(self.senses or 0) < k, 1.0, alpha)) for alpha in (0.0, 0.5))
         if self.senses is not None:
             yield 1.0 if self.shift is None else 0.25, np.linspace(0, 1, self.senses)
 
@@ -146,8 +152,12 @@ class Check:
         return [(text, texts[one]) for query, text in short for one in list(collection.qrels[query])[:_DOCUMENTS]]
 
     def _moved_words(self) -> str:
-        """Every moved token as a word, until the text is too long."""
+        """Every word that alpha turns, until the text is too long."""
         own = self.scorer.pair_tokenizer
-        members = () if self.shift is None else self.shift.classes.members
-        words = " ".join(["said", *(str(own.tokenizer.decode([token])).strip() for ids in members for token in ids)])
+        turned: list[Sequence[int]] = []
+        if self.shift is not None:
+            turned += [[token] for ids in self.shift.classes.members for token in ids]
+        if self.own_senses is not None:
+            turned += [row.pieces for row in self.own_senses.rows()]
+        words = " ".join(["said", *(str(own.tokenizer.decode(list(pieces))).strip() for pieces in turned)])
         return f"{words} " * (own.max_length // len(words.split()) + 1)

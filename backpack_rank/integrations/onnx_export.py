@@ -29,13 +29,13 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.integrations.onnx_check import INT8, MODEL, Check
 from backpack_rank.integrations.onnx_graph import RankerGraph, check_exportable
+from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
 from backpack_rank.senses.policies import PairedTokens
-from backpack_rank.senses.policy_names import named_policy
 
 log = logging.getLogger(__name__)
 ABOUT = "ranker.json"
@@ -52,7 +52,7 @@ def run(options: Namespace) -> None:
             raise ValueError(f"{options.ranker} is no folder on this machine: say where to write, --output FOLDER")
         folder = Path(options.output or source / "onnx").expanduser()
         reranker = load(source, attribute=options.attribute, device="cpu")
-        about = export_onnx(reranker, folder, policy=options.policy, int8=options.int8)
+        about = export_onnx(reranker, folder, wide=options.wide, int8=options.int8)
     except (OSError, ValueError) as error:
         raise UsageError(f"backpack-rank export onnx: {error}") from error
     for name, found in about["files"].items():
@@ -60,20 +60,19 @@ def run(options: Namespace) -> None:
         print(f"{folder / name}: {found['bytes'] / 1e6:.1f} MB, {differs}")
 
 
-def export_onnx(
-    reranker: Reranker, folder: str | Path, *, policy: str | None = None, int8: bool = False
-) -> dict[str, Any]:
+def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False, int8: bool = False) -> dict[str, Any]:
     """Write the folder, complete or not at all, and give what its ``ranker.json`` says.
 
     Args:
         reranker: what :func:`backpack_rank.load` gives for ``device="cpu"``, in fp32.
         folder: where to write; one that is there and no earlier export stays as it is.
-        policy: the one of paired tokens that the input ``alpha`` turns; None: ``paired_tokens``, or for rankers without
-            senses ``paired_tokens_weights``, and no such input where the tokenizer has no word that could be moved.
+        wide: whether the input ``alpha``, the dial of ``policy=paired_tokens``, also moves the wide classes (titles,
+            occupations, kinship). A ranker with attribute senses, which their weights turn, has no such input, and
+            one whose tokenizer has no word that could be moved has none.
         int8: also write a quantised file.
 
     Raises:
-        ValueError: the ranker or the policy does not go into a graph, or the graph's scores are not the ranker's.
+        ValueError: the ranker does not go into a graph, or the graph's scores are not the ranker's.
     """
     if not isinstance(reranker, PointwiseReranker):
         raise ValueError(f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs")
@@ -86,7 +85,7 @@ def export_onnx(
         raise ValueError(f"{type(pair_tokenizer.tokenizer).__name__} has no rules that a tokenizer.json could hold")
     if (size := 4 * sum(weights.numel() for weights in ranker.parameters())) > LARGEST:
         raise ValueError(f"its weights have {size / 1e9:.1f} GB, and one ONNX file holds {LARGEST / 1e9:.0f} GB")
-    shift, moved = _moved_by_alpha(reranker, policy)
+    shift, moved = _moved_by_alpha(reranker, wide)
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         _save_tokenizer(temporary, pair_tokenizer)
@@ -118,24 +117,18 @@ def export_onnx(
     return about
 
 
-def _moved_by_alpha(reranker: PointwiseReranker, name: str | None) -> tuple[TokenShift | None, dict[str, Any] | None]:
+def _moved_by_alpha(reranker: PointwiseReranker, wide: bool) -> tuple[TokenShift | None, dict[str, Any] | None]:
     """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them; None where there are none."""
-    own = "paired_tokens" if reranker.local_scorer.ranker.has_senses else "paired_tokens_weights"
-    policy = named_policy(name or own, reranker.attribute)
-    if not isinstance(policy, PairedTokens):
-        raise ValueError(
-            f"--policy {name}: give one of paired tokens; weights per sense are an input whatever is given, and other "
-            "policies do not go into a graph"
-        )
+    policy, ranker = PairedTokens.of(reranker.attribute, wide=wide), reranker.local_scorer.ranker
+    if isinstance(ranker, BackpackForRanking) and ranker.backpack.attribute_senses is not None:
+        return None, None  # weights of its senses turn these words
     try:
-        shift = reranker.hook.context.token_shift(policy.words(), policy.scope, 1.0)
+        shift = reranker.hook.context.token_shift(policy.words(), policy.scope_for(ranker), 1.0)
     except (TypeError, ValueError) as error:
-        if name is not None:
-            raise ValueError(f"--policy {name}: {error}") from error
         log.warning("the graph has no input alpha: %s", error)
         return None, None
     classes = dict(zip(shift.classes.names, map(list, shift.classes.members), strict=True))
-    return shift, {"policy": name or own, "attribute": reranker.attribute.name, "tokens": classes}
+    return shift, {"policy": policy.name, "attribute": reranker.attribute.name, "tokens": classes}
 
 
 def _sense_weights(reranker: PointwiseReranker) -> dict[str, list[float]]:

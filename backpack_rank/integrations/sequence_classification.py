@@ -16,6 +16,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.models.factory import make_pair_tokenizer, split_attribute
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
@@ -73,6 +74,8 @@ class _PaddedRanker:
         if self._source is None:
             raise ValueError("alpha needs the ranker's tokenizer: load the ranker with from_pretrained")
         tokenizer = load_tokenizer(self._source[0], self._source[1])
+        pair_tokenizer = make_pair_tokenizer(tokenizer, self, self.config.n_positions)  # type: ignore
+        split_attribute(self, pair_tokenizer, self._attribute)  # type: ignore[arg-type]  # as backpack_rank.load does
         return PolicyContext(self, tokenizer, self._attribute.all_pairs(), self._attribute.name)  # type: ignore[arg-type]
 
     @cached_property

@@ -15,6 +15,8 @@ from transformers.utils import logging as transformers_logging
 from backpack_rank.files import hub_or_folder
 
 log = logging.getLogger(__name__)
+_SPECIALISED = (".alike_words.", ".merged_embeddings.")
+"""Parts of rankers that earlier versions trained with ``specialise=attribute``."""
 
 
 class StrictLoading:
@@ -106,6 +108,11 @@ def _judge(cls: type[StrictLoading], source: str, info: dict, untied: list[str],
     ]
     if problems:
         hint = ""
+        if any(name in key for key in unexpected for name in _SPECIALISED):
+            hint = (
+                "; it was trained with specialise=attribute of an earlier version, which still reads it: train it "
+                "again, with model.ranker.attribute_senses"
+            )
         if missing and all(key.startswith(cls.new_parts or ("\0",)) for key in missing) and len(problems) == 1:
             hint = "; a head to be trained is made by train.py model.ranker.name=FOLDER, or new_head=True"
         raise ValueError(f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}{hint}")

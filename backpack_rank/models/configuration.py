@@ -147,6 +147,12 @@ class BackpackConfig(BackboneConfig):
         """k + G: the senses of the sense network and those of the groups of attributes."""
         return self.num_senses + len(self.groups)
 
+    @property
+    def sense_names(self) -> tuple[str, ...]:
+        """What each sense is called: its number, or the group whose words it sets apart, such as ``gender: female``."""
+        numbers = (str(number) for number in range(self.num_senses))
+        return (*numbers, *(f"{attribute}: {group}" for attribute, group in self.groups))
+
     def _take_gpt2(self, options: dict[str, Any]) -> dict[str, Any]:
         """A GPT-2 backbone from options without a place of their own; gives back the others."""
         own = {field.name for field in fields(PreTrainedConfig)} | {"architectures", "name_or_path", "_commit_hash"}

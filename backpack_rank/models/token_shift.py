@@ -222,8 +222,8 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
     name, has_senses = type(ranker).__name__, getattr(ranker, "has_senses", False)
     if scope != "weights" and not has_senses:
         raise TypeError(
-            f"{name} has no sense vectors; policy=paired_tokens_weights (policy.scope=weights) moves what it reads, "
-            f"policy.scope={scope} needs a Backpack ranker"
+            f"{name} has no sense vectors, and policy.scope={scope} needs a Backpack ranker; policy=paired_tokens "
+            "without policy.scope moves what it reads"
         )
     embeddings = input_embeddings(ranker)
     if not isinstance(embeddings, nn.Embedding):

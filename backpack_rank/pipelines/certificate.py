@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -243,13 +243,13 @@ def _promise(reranker: PointwiseReranker) -> Promise:
         return lambda query, one, other: policy.covers(query) and forms.canonical(one) == forms.canonical(other)
     if _scales_attribute_senses(reranker):
         return partial(_same_classes, reranker)
-    whole = (reranker.scorer.ranker.has_senses and "both") or "weights"
-    if isinstance(policy, PairedTokens) and policy.scope == whole:
+    ranker = reranker.scorer.ranker
+    if isinstance(policy, PairedTokens) and policy.scope_for(ranker) == replace(policy, scope=None).scope_for(ranker):
         return partial(_same_tokens, reranker)
     raise ValueError(
         f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
-        f"policy=renditions, policy=paired_tokens policy.scope={whole}, or policy=lowest_senses and a Backpack "
-        "trained with attribute senses"
+        "policy=renditions, policy=paired_tokens without policy.scope, or policy=lowest_senses and a Backpack trained "
+        "with attribute senses"
     )
 
 

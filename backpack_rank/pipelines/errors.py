@@ -18,7 +18,7 @@ from backpack_rank.progress import printable
 log = logging.getLogger(__name__)
 TRACEBACK = "HYDRA_FULL_ERROR"
 MISTAKES = (ValueError, TypeError, KeyError, OSError, OmegaConfBaseException, InstantiationException)
-_UNKNOWN = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
+_UNKNOWN = re.compile(r"(\w+)(?:\.__init__|\.of)?\(\) got an unexpected keyword argument '(\w+)'")
 
 
 @contextmanager

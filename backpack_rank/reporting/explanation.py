@@ -190,7 +190,7 @@ def _sense_columns(row: Explanation) -> list[str]:
 def _sense_cells(sense: ExplainedSense, changes: bool) -> list[str]:
     change = [_number(sense.change, "{:+.4f}")] if changes else []
     numbers = (_number(sense.sensitivity, "{:.3f}"), f"{sense.weight:g}")
-    return [str(sense.index), f"{sense.contribution:+.4f}", *change, *numbers]
+    return [sense.name, f"{sense.contribution:+.4f}", *change, *numbers]
 
 
 def _number(value: float | None, layout: str) -> str:

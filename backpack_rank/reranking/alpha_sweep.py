@@ -32,7 +32,7 @@ class AlphaSweep:
         scorer: the ranker with its tokenizer.
         policy: name of the policy; empty at alpha = 1 alone.
         alphas: positions of the dial.
-        labels: of the rankings, such as ``alpha=0.5``; that of a ranker without a dial is its name.
+        labels: of the rankings, such as ``alpha=0.5``.
     """
 
     def __init__(

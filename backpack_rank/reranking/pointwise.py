@@ -241,7 +241,7 @@ class PointwiseReranker(Reranker):
         """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policy_names.POLICIES`.
 
         >>> backpack_rank.load("cross-encoder/ms-marco-MiniLM-L6-v2").policies  # doctest: +SKIP
-        ('paired_tokens_weights',)
+        ('paired_tokens', 'renditions')
         """
         fitting = []
         for name in POLICIES:

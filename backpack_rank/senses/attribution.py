@@ -65,13 +65,21 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class ExplainedSense:
-    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight."""
+    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight.
+
+    ``name`` is its number, or what an attribute sense sets apart, such as ``gender: female``.
+    """
 
     index: int
     contribution: float
     sensitivity: float | None = None
     weight: float = 1.0
     change: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", str(self.index))
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ class Attribution:
         score: the ranker's score, computed in float64 from the ranker's own sense vectors and weights.
         empty_score: score of the empty mix.
         residual: score - empty_score - sum of the contributions: rounding.
+        sense_names: of the senses, see :attr:`~backpack_rank.models.configuration.BackpackConfig.sense_names`.
     """
 
     alignment: TokenAlignment
@@ -116,6 +125,7 @@ class Attribution:
     score: float
     empty_score: float
     residual: float
+    sense_names: tuple[str, ...]
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -181,11 +191,11 @@ def attribute(
         TypeError: the ranker has no senses.
         ValueError: the query is empty or too long, or the weights are not k finite numbers >= 0.
     """
-    _check_has_senses(ranker)
+    names = _check_has_senses(ranker).config.sense_names
     alignment = align_tokens(pair_tokenizer, query, document)
     found = attribute_batch(ranker, PackedBatch.from_sequences([np.array(alignment.ids)]), view)
     return Attribution(
-        alignment, found.contributions[0].cpu(), found.scores.item(), found.empty_score, found.residuals.item()
+        alignment, found.contributions[0].cpu(), found.scores.item(), found.empty_score, found.residuals.item(), names
     )
 
 
@@ -331,6 +341,7 @@ def explanation(
             None if sensitivity is None else float(sensitivity[sense]),
             1.0 if weights is None else float(weights[sense]),
             None if before is None else (found.per_sense[sense] - before.per_sense[sense]).item(),
+            found.sense_names[sense],
         )
         for sense in range(len(found.per_sense))
     )

@@ -339,18 +339,20 @@ class PairedTokens(Policy):
         classes: files of word classes, names in ``lexicons/`` or paths.
         wide_classes: further files (titles, occupations, kinship), used when ``wide`` is set.
         names: a lexicon of first names, which become one class when ``with_names`` is set: names are identity.
-        scope: where tokens are moved: ``senses``, ``weights`` or ``both``.
+        scope: where tokens are moved: ``senses``, ``weights`` or ``both``; None: both, or ``weights`` for a ranker
+            without senses.
     """
 
     classes: Sequence[str]
     wide_classes: Sequence[str] = ()
     names: str | None = None
-    scope: str = "both"
+    scope: str | None = None
     wide: bool = False
     with_names: bool = False
 
     def __post_init__(self) -> None:
-        one_of("policy.scope", self.scope, SCOPES)
+        if self.scope is not None:
+            one_of("policy.scope", self.scope, SCOPES)
         flag("policy.wide", self.wide)
         flag("policy.with_names", self.with_names)
         if not self.classes:
@@ -360,17 +362,24 @@ class PairedTokens(Policy):
 
     @property
     def name(self) -> str:
-        return f"paired_tokens_{self.scope}" + "_wide" * self.wide + "_names" * self.with_names
+        scope = "" if self.scope is None else f"_{self.scope}"
+        return f"paired_tokens{scope}" + "_wide" * self.wide + "_names" * self.with_names
 
     @classmethod
-    def of(cls, attribute: Attribute, scope: str = "both", wide: bool = False, names: bool = False) -> PairedTokens:
-        """With the word classes of an attribute; ``wide`` and ``names`` as above."""
+    def of(
+        cls, attribute: Attribute, scope: str | None = None, wide: bool = False, names: bool = False
+    ) -> PairedTokens:
+        """With the word classes of an attribute; ``scope``, ``wide`` and ``names`` as above."""
         names_file = None if attribute.names_file is None else str(attribute.names_file)
         files = [tuple(map(str, files)) for files in (attribute.class_files, attribute.wide_class_files)]
         return cls(files[0], files[1], names_file, scope, wide, names)
 
     def needs_senses(self) -> bool:
-        return self.scope != "weights"
+        return self.scope in ("senses", "both")
+
+    def scope_for(self, ranker: Ranker) -> str:
+        """Where the tokens of a ranker are moved."""
+        return self.scope or ("both" if ranker.has_senses else "weights")
 
     def words(self) -> WordClasses:
         """The word classes of all files in use."""
@@ -380,7 +389,7 @@ class PairedTokens(Policy):
         return words
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        return (View(token_shift=context.token_shift(self.words(), self.scope, alpha)),)
+        return (View(token_shift=context.token_shift(self.words(), self.scope_for(context.ranker), alpha)),)
 
 
 def check_alpha(alpha: float | str) -> float:

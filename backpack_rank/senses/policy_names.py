@@ -29,11 +29,7 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "threshold": lambda attribute: ThresholdSenses(quantile=0.25),
     "soft": lambda attribute: SoftSenses(),
     "paired_tokens": lambda attribute: PairedTokens.of(attribute),
-    "paired_tokens_senses": lambda attribute: PairedTokens.of(attribute, scope="senses"),
-    "paired_tokens_weights": lambda attribute: PairedTokens.of(attribute, scope="weights"),
-    "paired_tokens_wide": lambda attribute: PairedTokens.of(attribute, wide=True),
     "renditions": lambda attribute: MeanOfRenditions.of(attribute),
-    "renditions_merge": lambda attribute: MeanOfRenditions.of(attribute, relations="merge"),
 }
 
 

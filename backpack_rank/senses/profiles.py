@@ -22,6 +22,7 @@ from backpack_rank.attributes.lexicon import Lexicon, count_groups
 from backpack_rank.data.batching import CPU_TOKENS, pack_by_length
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import Tokenizer, word_tokens
+from backpack_rank.models.attribute_senses import AttributeSenses
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.utils import eval_mode
@@ -56,6 +57,7 @@ class SenseProfile:
 
     Attributes:
         index: number of the sense, from 0.
+        name: the number, or what an attribute sense sets apart, such as ``gender: female``.
         sensitivity: s_l, None where it is not known.
         typical_words: words with the largest share of their difference from the average word in this sense.
         neighbours: for each probe word, the words whose vectors of this sense have the largest cosine to its own.
@@ -66,6 +68,7 @@ class SenseProfile:
     """
 
     index: int
+    name: str
     sensitivity: float | None
     typical_words: tuple[RelatedWord, ...]
     neighbours: Mapping[str, tuple[RelatedWord, ...]]
@@ -142,28 +145,34 @@ def nearest_words(
     """Per sense and probe word x, the words y with the largest cos(C(x)_l, C(y)_l), the probe itself left out.
 
     A probe of several tokens stands for the mean of their vectors, as in the sensitivities; one that the tokenizer
-    does not know is left out with a warning. ``senses`` are those of the vocabulary where they are known already.
+    does not know is left out with a warning. ``senses`` are those of the vocabulary where they are known already. In
+    the k senses, the words of a class that a ranker has attribute senses for are their mean; an attribute sense has
+    words of its group alone.
 
     Returns:
-        k dictionaries ``{probe: words, nearest first}``.
+        k + G dictionaries ``{probe: words, nearest first}``.
     """
     known = {probe: ids for probe in dict.fromkeys(probes) if len(ids := _known_ids(pair_tokenizer, probe))}
-    k = backpack.config.num_senses
+    count_of_senses = backpack.config.total_senses
     if not known:
-        return [{} for _ in range(k)]
+        return [{} for _ in range(count_of_senses)]
     device = backpack.device
-    targets = F.normalize(torch.stack([_senses_of(backpack, ids) for ids in known.values()]), dim=-1)  # [p, k, d]
+    with eval_mode(backpack):
+        parts = [backpack.word_senses(ids.tolist()) for ids in known.values()]
+    targets, apart = (F.normalize(torch.stack(part), dim=-1) for part in zip(*parts, strict=True))
+    word_senses = senses or WordSenses(backpack, vocabulary)
     folded = [word.lower() for word in vocabulary.words]
     own = torch.tensor([[word == probe.lower() for word in folded] for probe in known])  # [p, V]
 
     def cosines(senses: Tensor, start: int) -> Tensor:
         found = torch.einsum("pkd,ckd->kpc", targets, F.normalize(senses, dim=-1))
+        found = torch.cat([found, word_senses.cosines_apart(apart, start, len(senses))])
         return found.masked_fill(own[None, :, start : start + len(senses)].to(device), float("-inf"))
 
-    values, rows = _best(senses or WordSenses(backpack, vocabulary), cosines, count)  # [k, p, count]
+    values, rows = _best(word_senses, cosines, count)  # [k + G, p, count]
     return [
         {probe: _related(vocabulary, values[sense, p], rows[sense, p]) for p, probe in enumerate(known)}
-        for sense in range(k)
+        for sense in range(count_of_senses)
     ]
 
 
@@ -174,16 +183,19 @@ def typical_words(
     """Per sense the words that it tells from others more than the other senses do, with their shares in [0, 1].
 
     The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean over the
-    vocabulary: what all words have in common in a sense says nothing about a word. ``senses`` as in
-    :func:`nearest_words`.
+    vocabulary: what all words have in common in a sense says nothing about a word. In an attribute sense, where most
+    words have nothing, m_l is 0. ``senses`` as in :func:`nearest_words`.
     """
     known = senses or WordSenses(backpack, vocabulary)
     sums = [chunk.double().sum(dim=0) for _, chunk in known]
     mean = (torch.stack(sums).sum(dim=0) / len(vocabulary)).float()  # [k, d]
 
-    def shares(senses: Tensor, _start: int) -> Tensor:
-        norms = (senses - mean).norm(dim=-1)  # [c, k]
-        return (norms / norms.sum(dim=-1, keepdim=True).clamp(min=1e-30)).T[:, None]
+    def shares(senses: Tensor, start: int) -> Tensor:
+        apart = known.norms_apart[start : start + len(senses)]  # [c, G]
+        norms = torch.cat([(senses - mean).norm(dim=-1), apart], dim=1)
+        found = norms / norms.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+        found[:, senses.shape[1] :].masked_fill_(apart == 0, float("-inf"))
+        return found.T[:, None]
 
     values, rows = _best(known, shares, count)
     return [_related(vocabulary, values[sense, 0], rows[sense, 0]) for sense in range(len(values))]
@@ -240,6 +252,7 @@ def sense_profiles(
     profiles = tuple(
         SenseProfile(
             sense,
+            ranker.config.sense_names[sense],
             None if sensitivity is None else float(sensitivity[sense]),
             typical[sense],
             near[sense],
@@ -248,7 +261,7 @@ def sense_profiles(
             {name: float(table.per_text[rows, sense].mean()) for name, rows in groups.items()},
             {name: mean for name, ids in lexicon_ids.items() if (mean := table.mean_of(ids, sense)) is not None},
         )
-        for sense in range(ranker.config.num_senses)
+        for sense in range(ranker.config.total_senses)
     )
     return SenseProfiles(profiles, {name: len(rows) for name, rows in groups.items()})
 
@@ -327,16 +340,14 @@ def _is_word(text: str) -> bool:
     return text.isalpha() and (len(text) > 1 or text in ("a", "I", "i") or not text.isascii())
 
 
-def _senses_of(backpack: BackpackModel, ids: np.ndarray) -> Tensor:
-    """Mean sense vectors of some tokens. [k, d]"""
-    with eval_mode(backpack):
-        return backpack.senses(torch.from_numpy(ids).to(backpack.device).long()).float().mean(dim=0)
-
-
 class WordSenses:
     """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words of a vocabulary at a time.
 
-    Where all of them take :data:`KEPT` bytes at most, they are computed once, however often they are gone through.
+    Where all of them take :data:`KEPT` bytes at most, they are computed once, however often they are gone through. Of
+    words that attribute senses set apart, these are the means of their classes.
+
+    Attributes:
+        norms_apart: length of each word in each attribute sense. [V, G]
     """
 
     def __init__(self, backpack: BackpackModel, vocabulary: Vocabulary) -> None:
@@ -344,6 +355,42 @@ class WordSenses:
         config = backpack.config
         self._small = 4 * len(vocabulary) * config.num_senses * config.hidden_size <= KEPT
         self._known: dict[int, Tensor] = {}
+        self.norms_apart = torch.zeros((len(vocabulary), len(config.groups)), device=backpack.device)
+        self._forms = self._groups = torch.zeros(0, dtype=torch.long)
+        if backpack.attribute_senses is not None:
+            self._set_apart(backpack.attribute_senses)
+
+    @torch.no_grad()
+    def _set_apart(self, own: AttributeSenses) -> None:
+        """The words with a vector in an attribute sense: their rows, groups, class means and stacks of W_l d."""
+        number_of = {row.pieces[0]: number for number, row in enumerate(own.rows()) if len(row.pieces) == 1}
+        rows = [row for row, token in enumerate(self._ids.tolist()) if token in number_of]
+        forms = torch.tensor(
+            [number_of[int(self._ids[row])] for row in rows], dtype=torch.long, device=own.pieces.device
+        )
+        network = self._backpack.sense_network
+        with eval_mode(self._backpack):
+            means, differences = own.split(forms, self._backpack.token_hidden)
+            self._means = network.expand(means).float()  # [w, k, d]
+            self._apart = network.project_differences(differences).float().flatten(1)  # [w, k d]
+        self._forms = torch.tensor(rows, dtype=torch.long, device=forms.device)
+        self._groups = own.group_of[forms].long()
+        self.norms_apart[self._forms, self._groups] = self._apart.norm(dim=-1)
+
+    def cosines_apart(self, probes: Tensor, start: int, count: int) -> Tensor:
+        """Cosines of probes [p, G, k d] of length 1 or 0 and the words from ``start`` on. [G, p, count]
+
+        -inf where a word or the probe has no vector in the sense.
+        """
+        found = probes.new_full((probes.shape[1], len(probes), count), float("-inf"))
+        inside = (self._forms >= start) & (self._forms < start + count)
+        if not bool(inside.any()):
+            return found
+        groups, rows = self._groups[inside], self._forms[inside] - start
+        of_group = probes[:, groups]  # [p, m, k d]
+        cosines = (of_group * F.normalize(self._apart[inside], dim=-1)).sum(dim=-1)
+        found[groups, :, rows] = cosines.masked_fill(~of_group.any(dim=-1), float("-inf")).T
+        return found
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
         for start in range(0, len(self._ids), CHUNK):
@@ -351,6 +398,9 @@ class WordSenses:
             if senses is None:
                 with torch.no_grad(), eval_mode(self._backpack):
                     senses = self._backpack.senses(self._ids[start : start + CHUNK].to(self._backpack.device)).float()
+                inside = (self._forms >= start) & (self._forms < start + len(senses))
+                if bool(inside.any()):
+                    senses[self._forms[inside] - start] = self._means[inside]
             if self._small:
                 self._known[start] = senses
             yield start, senses

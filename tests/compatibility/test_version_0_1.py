@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from listwise_example import composed
+from safetensors.torch import load_file, save_file
 
 from backpack_rank.data.passages import PassageList
 from backpack_rank.data.tokenisation import load_tokenizer
@@ -31,11 +33,17 @@ from backpack_rank.senses.policies import PairedTokens
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "version_0_1"
 RECORD = json.loads((FOLDER / "scores.json").read_text(encoding="utf-8"))
 TEXTS, LISTS = RECORD["texts"], RECORD["lists"]
-RENAMED = {"policy.where": "policy.scope"}
-"""Options of version 0.1 that are called otherwise now."""
-ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6, "backpack_alike_words": 2e-5}
+RENAMED = {
+    "policy=lowest_senses": "policy=lowest_senses policy.count=2",
+    "policy=paired_tokens": "policy=paired_tokens policy.scope=both",
+    "policy=paired_tokens_senses": "policy=paired_tokens policy.scope=senses",
+    "policy=paired_tokens_weights": "policy=paired_tokens policy.scope=weights",
+    "policy=paired_tokens_wide": "policy=paired_tokens policy.scope=both policy.wide=true",
+}
+"""Options of version 0.1, and what gives the same now."""
+ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6}
 """Where sums of large terms cancel: the recorded scores lie 5e-6, 7e-6 and 1e-6 from those in float64, so another
-processor may give others as good; the last one under weights of policy=soft. All other rankers: 1e-6."""
+processor may give others as good. All other rankers: 1e-6."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,8 +57,9 @@ def _one_thread() -> Iterator[None]:
 
 def translated(options: str) -> list[str]:
     """Options of version 0.1 as they are given now."""
-    given = [option.partition("=") for option in shlex.split(options)]
-    return [f"{RENAMED.get(name, name)}={value}" for name, _, value in given]
+    given = [one for option in shlex.split(options) for one in RENAMED.get(option, option).split()]
+    # "policy.count=2 policy.count=3": what is given last counts, as on a command line.
+    return list({option.partition("=")[0]: option for option in given}.values())
 
 
 @cache
@@ -78,7 +87,7 @@ def assert_scores(name: str, reranker: PointwiseReranker, expected: list[list[fl
 @pytest.mark.parametrize("name", RECORD["rankers"])
 def test_a_ranker_reads_the_same_tokens_and_gives_the_same_scores(name: str) -> None:
     recorded = RECORD["rankers"][name]
-    reranker = load(FOLDER / name, device="cpu")
+    reranker = load(FOLDER / name, device="cpu", split_attribute=False)
     assert isinstance(reranker, PointwiseReranker)
     scorer = reranker.scorer
     assert type(scorer.ranker).__name__ == recorded["class"]
@@ -86,6 +95,8 @@ def test_a_ranker_reads_the_same_tokens_and_gives_the_same_scores(name: str) -> 
     for one, ids in zip(TEXTS, recorded["token_ids"], strict=True):
         assert [found.tolist() for found in scorer.pair_tokenizer.pairs(one["query"], one["documents"])] == ids
     assert_scores(name, reranker, recorded["scores"])
+    split = load(FOLDER / name, device="cpu").scorer.ranker
+    assert (getattr(split.config, "attribute_senses", None) is not None) == split.has_senses
 
 
 @pytest.mark.parametrize("name", RECORD["rankers"])
@@ -113,6 +124,15 @@ def test_a_ranker_gives_the_same_scores_under_every_policy_at_every_alpha(name: 
             if weights is not None:
                 assert_close(weights, at["weights"], what, ROUNDING.get(name, 1e-6))
             assert_scores(name, reranker, at["scores"], what)
+
+
+@pytest.mark.parametrize("part", ["alike_words", "merged_embeddings"])
+def test_a_specialised_ranker_is_refused_with_what_to_do(part: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(FOLDER / "backpack", tmp_path / "ranker"))
+    weights = load_file(folder / "model.safetensors") | {f"backpack.{part}.class_of": torch.zeros(4)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=rf"{part}.*specialise=attribute.*train it again"):
+        load(folder, device="cpu")
 
 
 def ids_of(count: int) -> tuple[str, ...]:

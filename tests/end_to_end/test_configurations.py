@@ -16,7 +16,7 @@ CONF = ROOT / "conf"
 NO_GROUPS = {"experiment", "published", "recipe"}
 GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name not in NO_GROUPS]
 EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
-OF_TRAINING = {"adapter", "specialise", "task", "teacher", "data", "model", "trainer", "logger"}
+OF_TRAINING = {"adapter", "task", "teacher", "data", "model", "trainer", "logger"}
 ELSEWHERE = {"prompt"}  # groups of other groups' options
 WITHOUT_TARGET = {"trainer", "attribute", "task"}
 

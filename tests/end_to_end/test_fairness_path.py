@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -25,28 +24,12 @@ from backpack_rank.pipelines.metrics import rank_all
 from backpack_rank.pipelines.settings import EvaluationSettings
 
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
-SIXTEEN = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1]"
+EVERY_SENSE = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1,1,0.5]"
 ALL_KINDS = ["swap", "swapped documents"]
 
 
-def of_policy(name: str, trained: Workplace, folder: Path) -> list[str]:
-    if name == "specialised":
-        return [f"policy={name}", f"checkpoint={said_to_be_specialised(trained, folder)}"]
-    return [f"policy={name}", *([SIXTEEN] if name == "explicit" else [])]
-
-
-def said_to_be_specialised(trained: Workplace, folder: Path) -> Path:
-    """The trained run with the mark of sense specialisation, as if it had been trained with it."""
-    run = folder / "specialised"
-    if not run.exists():
-        shutil.copytree(trained.newest("train") / "ranker", run / "ranker")
-        for name in ("config.yaml", "overrides.yaml"):
-            shutil.copy(trained.newest("train") / name, run)
-        file = run / "ranker" / "config.json"
-        mark = {"specialised": {"attribute": "gender", "senses": [0, 3]}}
-        file.write_text(json.dumps(json.loads(file.read_text()) | mark))
-        (run / "ranker" / "checksums.json").unlink()
-    return run
+def of_policy(name: str) -> list[str]:
+    return [f"policy={name}", *([EVERY_SENSE] if name == "explicit" else [])]
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -69,11 +52,11 @@ def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tu
     assert [sorted(system["further"]) for system in systems] == [[], ALL_KINDS, ALL_KINDS]
     assert f"Report: {folder / 'report.html'}" in shown
     assert "tokens in 3 classes are moved" in shown
-    assert len(json.loads((folder / "senses.json").read_text())["senses"]) == 16
+    assert len(json.loads((folder / "senses.json").read_text())["senses"]) == 18
     page = (folder / "report.html").read_text()
     assert page.rstrip().endswith("</html>")
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "paired_tokens_both" in page
+    assert "paired_tokens" in page
     pictures = {path.suffix for path in (folder / "figures").iterdir()}
     assert pictures == {".png", ".svg"}
     for name in ("comparison.csv", "comparison.md", "comparison.tex"):
@@ -120,9 +103,8 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
 def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     trained: Workplace, tmp_path: Path, policy: str
 ) -> None:
-    options = of_policy(policy, trained, tmp_path)
-    ranker = [option for option in options if option.startswith("checkpoint=")]
-    evaluated(trained, tmp_path / "plain", "swap=false", *ranker)
+    options = of_policy(policy)
+    evaluated(trained, tmp_path / "plain", "swap=false")
     evaluated(trained, tmp_path / "one", "swap=false", *options)
     half = evaluated(trained, tmp_path / "half", "alpha=0.5", *options)
     name = "alpha-1__synthetic-test.run"
@@ -144,14 +126,13 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
 
 
 def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(gpt2: Workplace, tmp_path: Path) -> None:
-    weights = ["policy=paired_tokens", "policy.scope=weights"]
-    report = evaluated(gpt2, tmp_path / "moved", "alpha=0", *weights, quiet=False)
+    report = evaluated(gpt2, tmp_path / "moved", "alpha=0", "policy=paired_tokens", quiet=False)
     assert report is not None
     assert [row.label for row in report.rows] == ["BM25", "alpha=1", "alpha=0"]
     one, none = (read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__synthetic-test.run") for alpha in (1, 0))
     assert one != none
     assert (tmp_path / "moved" / "report.html").is_file()
-    for options in (["policy=lowest_senses"], ["policy=paired_tokens"]):
+    for options in (["policy=lowest_senses"], ["policy=paired_tokens", "policy.scope=both"]):
         with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
             evaluated(gpt2, tmp_path / "refused", "alpha=0", *options)
     with pytest.raises(ValueError, match="does not split into senses"):
@@ -240,7 +221,7 @@ def test_an_explanation_adds_up_to_the_score(
         assert changes == pytest.approx(row["score"] - row["score_before"], abs=1e-6)
     groups = {word["text"]: word["group"] for word in row["words"]}
     assert (groups["She"], groups["he"], groups["it"]) == ("female", "male", "")
-    assert "paired_tokens_both" in shown
+    assert "paired_tokens" in shown
     assert f"{row['score']:.4f}" in shown
 
 
@@ -284,8 +265,8 @@ def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> 
     page = (folder / "report.html").read_text()
     assert page.rstrip().endswith("</html>")
     assert 'id="policies"' in page
-    assert "paired_tokens_both" in page
-    assert "lowest_2_senses" in page
+    assert "paired_tokens" in page
+    assert "lowest_senses" in page
     assert f"Report: {folder / 'report.html'}" in said
     swept = rows(folder / "sweep.csv")
     assert {(row["setting"], row["alpha"]) for row in swept if row["alpha"]} == {

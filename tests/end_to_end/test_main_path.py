@@ -134,12 +134,16 @@ def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(
         assert figure(tmp_path, path.name, block, measure) == pytest.approx(expected, abs=1e-12)
 
 
-def test_gpt2_takes_the_same_path_and_refuses_alpha(gpt2: Workplace, tmp_path: Path) -> None:
-    report = evaluated(gpt2, tmp_path)
+def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(gpt2: Workplace, tmp_path: Path) -> None:
+    report = evaluated(gpt2, tmp_path / "one")
     assert report is not None
-    assert [row.label for row in report.rows] == ["BM25", "GPT2ForRanking"]
+    assert [row.label for row in report.rows] == ["BM25", "alpha=1"]
+    turned = evaluated(gpt2, tmp_path / "half", "alpha=0.5")
+    assert turned is not None
+    assert [row.label for row in turned.rows] == ["BM25", "alpha=1", "alpha=0.5"]
+    assert str(turned.about.policy).startswith("renditions")
     with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
-        evaluated(gpt2, tmp_path, "alpha=0.5")
+        evaluated(gpt2, tmp_path / "refused", "alpha=0.5", "policy=lowest_senses")
 
 
 @pytest.mark.processes

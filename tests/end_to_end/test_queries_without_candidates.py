@@ -32,7 +32,7 @@ def data() -> dict:
     [
         ["alpha=1"],
         ["alpha=0", "policy=paired_tokens"],
-        ["alpha=0", "policy=counterfactual"],
+        ["alpha=0"],
         ["alpha=auto", "policy=paired_tokens", "budget='nDCG@10 loss<=100%'"],
     ],
     ids=" ".join,

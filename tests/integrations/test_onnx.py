@@ -35,7 +35,7 @@ SENTENCES = (
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 KINDS = (
-    *("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_specialised"),
+    *("backpack", "backpack_on_bert", "backpack_on_roberta"),
     *("cross_encoder", "cross_encoder_llama", "gpt2"),
 )
 MORE = [
@@ -70,6 +70,12 @@ class Exported:
             given["sense_weights"] = np.tile(own.astype(np.float32), (len(pairs), 1))
         return self.session.run(None, given)[0]
 
+    def turned(self, pairs, alpha: float) -> np.ndarray:
+        """The dial of the default policy of a ranker with senses, of paired tokens of any other."""
+        if "alpha" in self.about["inputs"]:
+            return self.scores(pairs, alpha)
+        return self.scores(pairs, policy="lowest_senses", weight=alpha)
+
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory):
@@ -87,19 +93,19 @@ def exported(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_python_at_every_dial_and_in_every_batch(kind: str, exported) -> None:
     graph, reranker = Exported(exported(kind)), backpack_rank.load(FIXTURES / kind, device="cpu")
-    paired = "paired_tokens" if reranker.local_scorer.ranker.has_senses else "paired_tokens_weights"
+    assert ("alpha" in graph.about["inputs"]) != reranker.local_scorer.ranker.has_senses
+    turned = "lowest_senses" if reranker.local_scorer.ranker.has_senses else "paired_tokens"
     for alpha in (1.0, 0.6, 0.0):
-        expected = reranker.predict(MORE, alpha=alpha, policy=paired)
-        np.testing.assert_allclose(graph.scores(MORE, alpha), expected, atol=1e-5)
+        expected = reranker.predict(MORE, alpha=alpha, policy=turned)
+        np.testing.assert_allclose(graph.turned(MORE, alpha), expected, atol=1e-5)
         for size in (1, 2, 5):
-            parts = [graph.scores(MORE[start : start + size], alpha) for start in range(0, len(MORE), size)]
+            parts = [graph.turned(MORE[start : start + size], alpha) for start in range(0, len(MORE), size)]
             np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
     for name in graph.about["sense_weights_at_0"]:
         for alpha in (0.5, 0.0):
             expected = reranker.predict(MORE, alpha=alpha, policy=name)
             np.testing.assert_allclose(graph.scores(MORE, policy=name, weight=alpha), expected, atol=1e-5)
     assert ("lowest_senses" in graph.about["sense_weights_at_0"]) == reranker.local_scorer.ranker.has_senses
-    assert ("specialised" in graph.about["sense_weights_at_0"]) == (kind == "backpack_specialised")
 
 
 def test_a_real_vocabulary_is_read_in_the_same_way(real_data: Path, tmp_path: Path) -> None:
@@ -111,12 +117,12 @@ def test_a_real_vocabulary_is_read_in_the_same_way(real_data: Path, tmp_path: Pa
     graph, reranker = Exported(tmp_path / "ranker" / "onnx"), backpack_rank.load(tmp_path / "ranker", device="cpu")
     pairs = [("who can rewire a house?", text) for text in SENTENCES] + MORE
     for alpha in (1.0, 0.5, 0.0):
-        expected = reranker.predict(pairs, alpha=alpha, policy="paired_tokens")
-        np.testing.assert_allclose(graph.scores(pairs, alpha), expected, atol=1e-5)
+        expected = reranker.predict(pairs, alpha=alpha)
+        np.testing.assert_allclose(graph.turned(pairs, alpha), expected, atol=1e-5)
 
 
 def test_every_text_of_a_batch_has_a_dial_of_its_own(exported) -> None:
-    graph = Exported(exported("backpack"))
+    graph = Exported(exported("cross_encoder"))
     alphas = np.linspace(0, 1, 7, dtype=np.float32)[:, None]
     found = graph.scores([MORE[0]] * 7, alphas)
     expected = [graph.scores([MORE[0]], alpha)[0] for alpha in alphas.ravel()]
@@ -125,7 +131,7 @@ def test_every_text_of_a_batch_has_a_dial_of_its_own(exported) -> None:
 
 
 @pytest.mark.parametrize("model", ["model.onnx", "model_int8.onnx"])
-@pytest.mark.parametrize("kind", ["backpack", "backpack_on_bert"])
+@pytest.mark.parametrize("kind", ["gpt2", "cross_encoder"])
 def test_swapped_words_have_one_score_at_alpha_0(kind: str, model: str, exported) -> None:
     graph = Exported(exported(kind), model)
     pair = [("doctor", "he said it to her"), ("doctor", "she said it to him")]
@@ -194,8 +200,9 @@ def test_the_page_runs_without_torch(exported, tmp_path: Path) -> None:
     found = list(map(json.loads, done.stdout.splitlines()))
     reranker = backpack_rank.load(FIXTURES / "backpack", device="cpu")
     pairs = [("who can rewire a house?", text) for text in ("She is an electrician.", "He sells flowers.")]
-    np.testing.assert_allclose(found[0], reranker.predict(pairs, alpha=0, policy="paired_tokens"), atol=1e-5)
-    np.testing.assert_allclose(found[1], reranker.predict(pairs, alpha=0.5, policy="lowest_senses"), atol=1e-5)
+    np.testing.assert_allclose(found[0], reranker.predict(pairs), atol=1e-5)
+    np.testing.assert_allclose(found[1], reranker.predict(pairs, alpha=0.5), atol=1e-5)
+    assert np.abs(np.subtract(*found)).max() > 1e-4
 
 
 def test_a_graph_with_other_scores_leaves_nothing_and_an_earlier_export_as_it_was(
@@ -237,8 +244,6 @@ def test_what_is_stopped_leaves_nothing(number: int, said: str, later: float, tm
         ("nothing", [], "neither a run's folder nor a saved ranker"),
         ("backpack", ["--output", "full"], "full is there and no earlier export: give another --output"),
         ("backpack", ["--output", "file/new"], "file"),
-        ("backpack", ["--policy", "uniform"], "--policy uniform: give one of paired tokens"),
-        ("cross_encoder", ["--policy", "paired_tokens"], "has no sense vectors"),
         ("backpack", ["--attribute", "shoes"], "shoes"),
     ],
 )

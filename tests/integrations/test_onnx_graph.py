@@ -9,13 +9,12 @@ from saved_rankers import FIXTURES, PAIRS
 
 import backpack_rank
 from backpack_rank.integrations.onnx_graph import RankerGraph
-from backpack_rank.senses.policy_names import named_policy
+from backpack_rank.senses.policies import PairedTokens
 
 KINDS = (
-    *("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_on_llama", "backpack_specialised"),
-    *("backpack_alike_words", "cross_encoder", "cross_encoder_llama", "gpt2"),
+    *("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_on_llama"),
+    *("cross_encoder", "cross_encoder_llama", "gpt2"),
 )
-MERGED = ("backpack_specialised", "backpack_alike_words")
 
 
 def inputs(reranker, pairs, longer: int = 0) -> dict[str, torch.Tensor]:
@@ -31,12 +30,11 @@ def inputs(reranker, pairs, longer: int = 0) -> dict[str, torch.Tensor]:
 @torch.inference_mode()
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_the_ranker_at_every_dial(kind: str) -> None:
-    reranker = backpack_rank.load(FIXTURES / kind, device="cpu")
+    reranker = backpack_rank.load(FIXTURES / kind, device="cpu", split_attribute=False)
     ranker, tokenizer = reranker.local_scorer.ranker, reranker.local_scorer.tokenizer
     scopes = ("both", "weights", "senses") if ranker.has_senses else ("weights",)
     for scope in scopes:
-        name = "paired_tokens" if scope == "both" else f"paired_tokens_{scope}"
-        policy = named_policy(name, reranker.attribute)
+        policy = PairedTokens.of(reranker.attribute, scope)
         shift = reranker.hook.context.token_shift(policy.words(), scope, 1.0)
         graph = RankerGraph(ranker, tokenizer.pad_token_id, shift).eval()
         moved = []
@@ -46,15 +44,21 @@ def test_scores_are_those_of_the_ranker_at_every_dial(kind: str) -> None:
                 given["sense_weights"] = torch.ones(len(PAIRS), ranker.config.num_senses)
             moved.append(graph(**given).numpy())
             np.testing.assert_allclose(moved[-1], reranker.predict(PAIRS, alpha=alpha, policy=policy), atol=2e-6)
-        # A ranker that reads words of a class as one has nothing to move there.
-        assert (np.abs(moved[2] - moved[0]).max() > 1e-3) != (scope == "weights" and kind in MERGED)
+        assert np.abs(moved[2] - moved[0]).max() > 1e-3
     if not ranker.has_senses:
         return
+    assert_weights_per_sense_turn(reranker)
+    assert_weights_per_sense_turn(backpack_rank.load(FIXTURES / kind, device="cpu"))
+
+
+def assert_weights_per_sense_turn(reranker) -> None:
+    ranker, tokenizer = reranker.local_scorer.ranker, reranker.local_scorer.tokenizer
     graph = RankerGraph(ranker, tokenizer.pad_token_id).eval()
     for alpha in (0.7, 0.0):
         weights = reranker.with_policy("lowest_senses", alpha).hook.views[0].sense_weights
-        found = graph(**inputs(reranker, PAIRS), sense_weights=weights.expand(len(PAIRS), -1))
+        found = graph(**inputs(reranker, PAIRS), sense_weights=weights.expand(len(PAIRS), -1)).numpy()
         np.testing.assert_allclose(found, reranker.predict(PAIRS, alpha=alpha), atol=2e-6)
+    assert np.abs(found - reranker.predict(PAIRS)).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["dual_encoder", "knrm", "tk"])

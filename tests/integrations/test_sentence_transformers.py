@@ -16,7 +16,7 @@ from backpack_rank.senses.views import View
 sentence_transformers = pytest.importorskip("sentence_transformers", minversion="6")
 pytestmark = pytest.mark.packaging
 
-FOREIGN = ("backpack", "backpack_specialised", "backpack_on_bert", "backpack_on_roberta", "backpack_on_llama")
+FOREIGN = ("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_on_llama")
 CROSS_ENCODERS = ("cross_encoder", "cross_encoder_llama")
 OTHERS = ("gpt2", "dual_encoder", "knrm")
 
@@ -29,15 +29,14 @@ def test_a_folder_gives_the_scores_without_trusting_code(name: str, saved) -> No
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-@pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens", "paired_tokens_weights"])
+@pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens"])
 def test_alpha_is_an_argument_of_predict(name: str, policy: str | None, saved) -> None:
     folder, reranker = saved(name)
     model = sentence_transformers.CrossEncoder(str(folder), device="cpu")
     for alpha in (0.5, 0.0):
         expected = reranker.predict(PAIRS, alpha=alpha, policy=policy)
         np.testing.assert_allclose(model.predict(PAIRS, alpha=alpha, policy=policy), expected, atol=1e-5)
-    if (name, policy) != ("backpack_specialised", "paired_tokens_weights"):  # its network reads them as one already
-        assert np.abs(expected - reranker.predict(PAIRS)).max() > 1e-3
+    assert np.abs(expected - reranker.predict(PAIRS)).max() > 1e-3
     np.testing.assert_allclose(model.predict(PAIRS), reranker.predict(PAIRS), atol=1e-5)
 
 

@@ -1,5 +1,6 @@
 """Words of a class behind a space, a sign or a new line, with every kind of tokenizer: moved, or named."""
 
+import copy
 import re
 
 import pytest
@@ -7,13 +8,16 @@ import torch
 from small_tokenizers import KINDS, SIGNS, byte_level
 from transformers import BertJapaneseTokenizer, PreTrainedTokenizer
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.factory import new_backpack, new_gpt2
 from backpack_rank.models.token_shift import TokenClasses, token_shift
 from backpack_rank.models.word_boundaries import WordBoundaries
 from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.policies import LowestSenses, PolicyContext
 from backpack_rank.senses.views import View
 
 CLASSES = WordClasses(
@@ -55,18 +59,20 @@ def test_a_word_is_moved_whatever_it_stands_behind(tokenizer, rankers, sign, cas
 
 @torch.no_grad()
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_specialised_ranker_reads_words_as_one_whatever_they_stand_behind(tokenizer, rankers, sign):
-    backpack, _ = rankers
-    batch = PackedBatch.from_sequences(
-        PairTokenizer(tokenizer, 64).pairs("the doctor", [said(sign, "he"), said(sign, "she")])
-    )
-    classes = TokenClasses.of(tokenizer, CLASSES)
-    backpack.backpack.merge_word_classes(classes.members, classes.boundaries)
-    merged = backpack.backpack.pooled_weights(batch)
-    backpack.backpack.split_word_classes()
-    plain = backpack.backpack.pooled_weights(batch)
+def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_behind(tokenizer, rankers, sign):
+    ranker, pair_tokenizer = copy.deepcopy(rankers[0]), PairTokenizer(tokenizer, 64)
+    batch = PackedBatch.from_sequences(pair_tokenizer.pairs("the doctor", [said(sign, "he"), said(sign, "she")]))
+    plain, score = ranker.backpack.pooled_weights(batch), ranker(batch).scores
+    gender, separator = Attribute.named("gender"), pair_tokenizer.separator_id
+    add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=separator)
+    merged = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
+    policy = PolicyContext(ranker, tokenizer, gender.all_pairs(), gender.name)
+    (view,) = LowestSenses().views(policy, 0.0)
+    at_zero = ranker(batch, sense_weights=view.sense_weights).scores
     assert torch.equal(merged[0], merged[1])
     assert not torch.allclose(plain[0], plain[1])
+    assert torch.equal(at_zero[0], at_zero[1])
+    assert abs(score[0] - score[1]) > 1e-4
 
 
 def test_words_are_told_from_pieces_as_the_text_has_them(tokenizer):

@@ -18,6 +18,7 @@ from transformers import (
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
 from backpack_rank.reranking.load import load
+from backpack_rank.senses.policies import PairedTokens
 
 QUERY = "the doctor saw"
 DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "he " * 30]
@@ -78,16 +79,17 @@ def test_moved_words_make_he_and_she_one(saved):
     _, _, folder = saved
     reranker = load(folder)
     assert reranker.alpha is None
-    assert reranker.policies == ("paired_tokens_weights", "renditions", "renditions_merge")
+    assert reranker.policies == ("paired_tokens", "renditions")
     plain, turned = (
         reranker.predict([(QUERY, text) for text in DOCUMENTS[:3]], **options)
-        for options in ({}, {"alpha": 0, "policy": "paired_tokens_weights"})
+        for options in ({}, {"alpha": 0, "policy": "paired_tokens"})
     )
     assert abs(plain[0] - plain[1]) > 1e-3
     assert turned[0] == pytest.approx(turned[1], abs=1e-6)
     assert turned[2] == pytest.approx(plain[2], abs=1e-6), "no word of it is moved"
-    with pytest.raises(ValueError, match="has no sense vectors; policy=paired_tokens_weights"):
-        reranker.rank(QUERY, DOCUMENTS, alpha=0, policy="paired_tokens")
+    in_senses = PairedTokens.of(reranker.attribute, scope="senses")
+    with pytest.raises(ValueError, match=r"has no sense vectors, .*policy=paired_tokens without policy\.scope"):
+        reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=in_senses)
 
 
 def test_joined_texts_are_those_of_the_tokenizer(saved):

@@ -30,7 +30,7 @@ from backpack_rank.pipelines.report import rendition_notes
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
-from backpack_rank.senses.policies import LowestSenses
+from backpack_rank.senses.policies import LowestSenses, PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 DOCUMENTS = {
@@ -145,7 +145,10 @@ def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path:
     for turned, said in (
         (reranker.with_policy("renditions", 0.5), "is about alpha=0.*not alpha=0.5"),
         (reranker.with_policy(LowestSenses(), 0), "promises nothing about single texts"),
-        (reranker.with_policy("paired_tokens_senses", 0), "promises nothing about single texts.*policy.scope=both"),
+        (
+            reranker.with_policy(PairedTokens.of(reranker.attribute, scope="senses"), 0),
+            r"promises nothing.*without policy\.scope",
+        ),
     ):
         with pytest.raises(ValueError, match=said):
             certify(turned, TEXTS, RUN, tmp_path)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hydra.errors import InstantiationException
+from in_process import configured
 from option_values import EVALUATION, TRAINING, read, with_option
 
 from backpack_rank.pipelines.errors import friendly_errors
+from backpack_rank.pipelines.settings import EvaluationSettings
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,16 @@ def test_the_ends_of_the_ranges_are_taken(script: str, option: str, value: str) 
     read(script, with_option(script, option, value))
 
 
+def test_an_option_that_what_a_class_makes_does_not_have_is_named_with_the_class(
+    capsys: pytest.CaptureFixture, caplog
+) -> None:
+    with pytest.raises(SystemExit), friendly_errors():
+        EvaluationSettings.of(configured("evaluate", "+policy.count=3"))
+    assert "policy.count: DefaultPolicy has no such option" in caplog.text
+
+
 def test_an_option_that_a_node_does_not_have_is_named(capsys: pytest.CaptureFixture, caplog) -> None:
     with pytest.raises(SystemExit) as ended, friendly_errors():
         read("evaluate", with_option("evaluate", "policy.cont", "3"))
     assert ended.value.code == 2
-    assert "policy.cont: LowestSenses has no such option" in caplog.text
+    assert "policy.cont: RandomSenses has no such option" in caplog.text

@@ -178,6 +178,7 @@ def test_explanations_are_written_with_all_digits(tmp_path):
         "sensitivity": 0.25,
         "weight": 0.5,
         "change": None,
+        "name": "0",
     }
     assert [word["text"] for word in first["words"]] == [word.text for word in WORDS]
     assert second["senses"][1]["change"] == -0.375
@@ -191,6 +192,7 @@ def test_numbers_that_are_not_finite_are_refused_and_nothing_is_written(tmp_path
 
 PROFILE = SenseProfile(
     3,
+    "gender: male",
     0.125,
     (RelatedWord("[nurse]", 0.5), RelatedWord("ward", 0.25)),
     {"he": (RelatedWord("she", 0.75),)},

@@ -249,7 +249,7 @@ def test_wrong_input_says_what_is_wrong():
     with pytest.raises(ValueError, match="row 1 has 1 cells, its header has 2"):
         Table(("a", "b"), (("x",),), "c")
     with pytest.raises(ValueError, match="sense 0 has 1 contributions for 3 groups"):
-        SensePanel((Sense(0, 0.1, contributions=(1.0,)),))
+        SensePanel((Sense("0", 0.1, contributions=(1.0,)),))
     with pytest.raises(TypeError, match=r"must be a markupsafe\.Markup"):
         Attribution("t", "<p>text</p>")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="first=0 is none of them"):
@@ -395,10 +395,10 @@ def test_a_comparison_has_letters_raised_and_the_best_bold():
 
 def test_a_sense_panel_is_made_from_profiles():
     words = (RelatedWord("he", 0.9), RelatedWord("she", 0.8))
-    profiles = [SenseProfile(0, 0.2, words, {}, (), (), {"male": 0.1, "neutral": -0.1}, {})]
+    profiles = [SenseProfile(0, "gender: male", 0.2, words, {}, (), (), {"male": 0.1, "neutral": -0.1}, {})]
     panel = sense_panel(profiles, [0.5], "caption", words=1)
     assert panel.groups == ("male", "neutral")
-    assert panel.senses == (Sense(0, 0.2, 0.5, ("he",), (0.1, -0.1)),)
+    assert panel.senses == (Sense("gender: male", 0.2, 0.5, ("he",), (0.1, -0.1)),)
     with pytest.raises(ValueError, match="2 weights for 1 profiles"):
         sense_panel(profiles, [1, 1])
 

@@ -32,10 +32,10 @@ def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
         reranker = load(f"{url}/v1/rerank")
         assert (reranker.alpha, reranker.policies, reranker.sensitivity) == (
             None,
-            ("renditions", "renditions_merge"),
+            ("renditions",),
             None,
         )
-        for policy, why in (("paired_tokens_weights", "out of reach"), ("lowest_senses", "has no sense vectors")):
+        for policy, why in (("paired_tokens", "out of reach"), ("lowest_senses", "has no sense vectors")):
             with pytest.raises(ValueError, match=f"{url}/v1/rerank.*{why}"):
                 reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=policy)
         with pytest.raises(ValueError, match="is behind a server"):

@@ -1,10 +1,8 @@
 """From sensitivities and alpha to what a ranker does differently."""
 
 import math
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -13,19 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.token_shift import TokenClasses, token_shift
-from backpack_rank.senses.counterfactual import SwappedSenses
-from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import (
-    CounterfactualPolicy,
     ExplicitWeights,
     LowestSenses,
     PairedTokens,
     PolicyContext,
     RandomSenses,
     SoftSenses,
-    SpecialisedSenses,
     ThresholdSenses,
     UniformSenses,
     check_alpha,
@@ -33,7 +26,6 @@ from backpack_rank.senses.policies import (
 from backpack_rank.senses.policy_names import POLICIES, named_policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
-from backpack_rank.senses.specialised import Specialised
 
 CONF = str(Path(__file__).resolve().parents[2] / "conf")
 SENSITIVITY = torch.tensor([0.9, -0.2, 0.5, 0.1, 0.7])
@@ -41,8 +33,8 @@ SENSITIVITY = torch.tensor([0.9, -0.2, 0.5, 0.1, 0.7])
 
 def test_the_paper_scales_the_two_lowest_senses():
     policy = LowestSenses()
-    assert policy.count == 2
-    assert policy.name == "lowest_2_senses"
+    assert policy.count is None
+    assert policy.name == "lowest_senses"
     assert policy.chosen(SENSITIVITY).tolist() == [1, 3]
     assert policy.weights(SENSITIVITY, 0.5).tolist() == [1.0, 0.5, 1.0, 0.5, 1.0]
     assert SENSITIVITY.tolist() == pytest.approx([0.9, -0.2, 0.5, 0.1, 0.7])
@@ -267,7 +259,7 @@ def test_weights_per_sense_are_one_view(policy, make_backpack):
 
 
 def test_only_the_two_controls_say_that_they_are_some():
-    policies = [*EVERY_POLICY, CounterfactualPolicy(), SpecialisedSenses(), PairedTokens(["gender_classes"])]
+    policies = [*EVERY_POLICY, PairedTokens(["gender_classes"])]
     assert {type(policy) for policy in policies if policy.is_control} == {UniformSenses, RandomSenses}
 
 
@@ -281,110 +273,9 @@ def test_sensitivities_of_a_context_are_those_of_its_ranker_computed_once(make_b
 
 def test_a_ranker_without_senses_is_refused(make_gpt2, tokenizer):
     context = PolicyContext(make_gpt2(), tokenizer)
-    for policy in (UniformSenses(), SpecialisedSenses(), CounterfactualPolicy()):
+    for policy in (UniformSenses(), LowestSenses()):
         with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
             policy.views(context, 0.5)
-
-
-@pytest.fixture
-def specialised(make_backpack):
-    ranker = make_backpack()
-    Specialised("gender", (1, 6)).write(ranker.config)
-    return PolicyContext(ranker, None)
-
-
-def test_exactly_the_stored_senses_are_scaled(specialised):
-    for alpha in (0.0, 0.25):
-        (view,) = SpecialisedSenses("gender").views(specialised, alpha)
-        assert view.sense_weights.tolist() == [1, alpha, 1, 1, 1, 1, alpha, 1]
-    assert SpecialisedSenses("gender").name == "specialised"
-
-
-def test_scores_under_specialised_senses_are_those_of_the_other_senses(specialised, pair_tokenizer, sentences):
-    ranker = specialised.ranker
-    batch = PackedBatch.from_sequences(pair_tokenizer.pairs("doctor in the ward", sentences[:4]))
-    with torch.no_grad(), InferenceHook(specialised, SpecialisedSenses("gender"), 0.5):
-        found = ranker(batch).scores
-    with torch.no_grad():
-        senses = ranker.backpack.pooled_senses(batch)
-        expected = ranker.head(senses.sum(1) - 0.5 * (senses[:, 1] + senses[:, 6]))
-        plain = ranker(batch).scores
-    torch.testing.assert_close(found, expected)
-    assert (found - plain).abs().max() > 1e-3
-
-
-def test_a_ranker_trained_without_specialisation_or_for_another_attribute_is_refused(specialised, make_backpack):
-    with pytest.raises(ValueError, match=r"train\.py specialise=attribute"):
-        SpecialisedSenses("gender").views(PolicyContext(make_backpack(), None), 0.5)
-    with pytest.raises(ValueError, match=r"set apart for gender.*attribute=religion.*policy\.attribute=gender"):
-        SpecialisedSenses("religion").views(specialised, 0.5)
-    assert SpecialisedSenses(None).chosen(specialised.ranker) == (1, 6)
-
-
-TEXTS = [[5, 9, 300, 9], [5, 7, 41], [77, 12, 5, 5], [130, 2, 2, 6], [8, 8, 60], [61, 62, 63, 64]]
-SWAPPED = [[5, 9, 301, 9], [5, 7, 42], [78, 12, 5, 5], [131, 2, 2, 6], [9, 8, 60], [61, 62, 65, 64]]
-
-
-def fitted_context(ranker, calls):
-    """A context with six texts in two lists; ``calls`` counts how often their sense vectors are asked for."""
-
-    @torch.no_grad()
-    def swapped():
-        calls.append(1)
-        original, other = (
-            ranker(PackedBatch.from_sequences(part), return_senses=True).senses.numpy() for part in (TEXTS, SWAPPED)
-        )
-        return SwappedSenses(original, other, np.array([0, 0, 0, 1, 1, 1]))
-
-    return PolicyContext(ranker, None, swapped=swapped)
-
-
-def test_fitted_weights_are_fitted_once_lie_on_a_line_and_close_gaps(make_backpack):
-    calls = []
-    ranker = make_backpack()
-    context, policy = fitted_context(ranker, calls), CounterfactualPolicy(0.01)
-    fit = policy.fit(context)
-    assert fit.gap_after < 0.5 * fit.gap_before
-    for alpha in (0.0, 0.5, 2.0):
-        (view,) = policy.views(context, alpha)
-        expected = np.clip(1 + (1 - alpha) * (fit.values - 1), 0, None)
-        np.testing.assert_allclose(view.sense_weights.numpy(), expected, rtol=1e-6)
-    assert len(calls) == 1
-
-    @torch.no_grad()
-    def mean_gap():
-        scores = [ranker(PackedBatch.from_sequences(part)).scores for part in (TEXTS, SWAPPED)]
-        return float((scores[0] - scores[1]).abs().mean() / scores[0].view(2, 3).var(1, correction=0).mean().sqrt())
-
-    before = mean_gap()
-    assert before == pytest.approx(fit.gap_before, rel=1e-3), "at weights of 1 the parts add up to the scores"
-    with InferenceHook(context, policy, 0.0):
-        assert mean_gap() < before
-
-
-def test_two_rankers_have_fits_of_their_own(make_backpack):
-    policy = CounterfactualPolicy()
-    first, second = (fitted_context(make_backpack(seed), []) for seed in (0, 1))
-    assert not np.allclose(policy.fit(first).values, policy.fit(second).values)
-    assert policy.fit(first) is policy.fit(first)
-
-
-def test_a_fit_without_texts_is_refused(make_backpack):
-    with pytest.raises(ValueError, match="none are given"):
-        CounterfactualPolicy().views(PolicyContext(make_backpack(), None), 0.5)
-
-
-@pytest.mark.parametrize("strength", [0, -1.0, math.nan, math.inf, "1", True])
-def test_a_strength_is_above_zero(strength):
-    with pytest.raises(ValueError, match=r"policy\.strength"):
-        CounterfactualPolicy(strength)
-
-
-def test_a_fitted_policy_is_a_value():
-    assert CounterfactualPolicy(2.0) == CounterfactualPolicy(2.0) != CounterfactualPolicy(3.0)
-    assert CounterfactualPolicy(2.0).name == "counterfactual_2"
-    with pytest.raises(FrozenInstanceError):
-        CounterfactualPolicy().strength = 1.0
 
 
 def test_paired_tokens_are_a_shift_of_the_words_of_their_files(make_backpack, tokenizer):
@@ -405,9 +296,9 @@ def test_paired_tokens_take_wide_classes_and_names_on_request():
     gender = Attribute.named("gender")
     policies = [PairedTokens.of(gender), PairedTokens.of(gender, wide=True), PairedTokens.of(gender, names=True)]
     assert [policy.name for policy in policies] == [
-        "paired_tokens_both",
-        "paired_tokens_both_wide",
-        "paired_tokens_both_names",
+        "paired_tokens",
+        "paired_tokens_wide",
+        "paired_tokens_names",
     ]
     plain, wide, named = ({w for c in policy.words().classes for w in c.words} for policy in policies)
     assert plain < wide
@@ -436,16 +327,14 @@ def configured(*overrides):
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["policy=lowest_senses"], LowestSenses(2)),
+        (["policy=lowest_senses"], LowestSenses()),
+        (["policy=lowest_senses", "policy.count=2"], LowestSenses(2)),
         (["policy=uniform"], UniformSenses()),
         (["policy=random_senses", "policy.seed=4"], RandomSenses(2, 4)),
         (["policy=threshold"], ThresholdSenses(quantile=0.25)),
         (["policy=threshold", "policy.threshold=0.4", "policy.quantile=null"], ThresholdSenses(threshold=0.4)),
         (["policy=soft"], SoftSenses(0.25)),
         (["policy=explicit", "policy.values=[0,1,0.5]"], ExplicitWeights([0, 1, 0.5])),
-        (["policy=counterfactual", "policy.strength=3"], CounterfactualPolicy(3)),
-        (["policy=specialised", "attribute=age"], SpecialisedSenses("age")),
-        (["policy=specialised", "policy.attribute=null"], SpecialisedSenses(None)),
     ],
 )
 def test_every_file_of_policies_makes_its_policy(overrides, expected):

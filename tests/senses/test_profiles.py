@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.token_shift import TokenClasses, token_shift
 from backpack_rank.models.word_boundaries import WordBoundaries
 from backpack_rank.senses import profiles
@@ -268,3 +270,31 @@ def test_senses_of_few_words_are_computed_once(ranker, pair_tokenizer, vocabular
     ]
     assert sum(read) == passes * len(vocabulary) + probe
     assert near == nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4)
+
+
+def test_what_sets_words_apart_is_in_the_profiles_of_attribute_senses_and_in_no_other(make_backpack, pair_tokenizer):
+    ranker = make_backpack()
+    gender = Attribute.named("gender")
+    add_attribute_senses(
+        ranker.backpack, pair_tokenizer.tokenizer, gender, separator_id=pair_tokenizer.separator_id, read_as_one=False
+    )
+    found = profiles_of(ranker, pair_tokenizer, probes=("he", "his", "bridge"))
+    *others, first, second = found.senses
+    groups = {profile.name.removeprefix("gender: "): profile for profile in (first, second)}
+    assert [profile.name for profile in others] == [str(number) for number in range(8)]
+    assert groups.keys() == {"female", "male"}
+    typical = {group: {one.word.lower() for one in profile.typical_words} for group, profile in groups.items()}
+    assert typical == {"female": {"she", "her"}, "male": {"he", "his"}}
+    assert [[one.word for one in groups["male"].neighbours[probe]] for probe in ("he", "his")] == [["his"], ["he"]]
+    apart = {word: ranker.backpack.word_senses([int(pair_tokenizer.encode([word])[0][0])])[1] for word in ("he", "his")}
+    row = int(apart["he"].any(dim=1).nonzero())
+    expected = cosine(apart["he"][row].double(), apart["his"][row].double())
+    assert groups["male"].neighbours["he"][0].value == pytest.approx(expected, abs=1e-5)
+    assert not groups["female"].neighbours["he"]
+    assert not groups["male"].neighbours["bridge"]
+    # In the other senses he and she are one word.
+    assert all(profile.neighbours["he"][0].word == "she" for profile in others)
+    assert all(profile.neighbours["he"][0].value == pytest.approx(1, abs=1e-6) for profile in others)
+    assert groups["male"].word_contribution.keys() == {"female", "male"}
+    assert groups["male"].word_contribution["female"] == 0
+    assert abs(groups["male"].word_contribution["male"]) > 1e-4

@@ -59,7 +59,7 @@ CASES = {
     "one of alphas is wrong": ({"alphas": [0.5, -1]}, 400, "alpha=-1.0 must be"),
     "no alphas": ({"alphas": []}, 400, "alphas is empty"),
     "too many alphas": ({"alphas": [0.5] * 202}, 413, "202 alphas"),
-    "no senses": ({"model": "gpt2", "alpha": 0.5}, 400, "GPT2ForRanking has no sense vectors"),
+    "no senses": ({"model": "gpt2", "alpha": 0.5, "policy": "uniform"}, 400, "GPT2ForRanking has no sense vectors"),
     "listwise with alpha": ({"model": "lists", "alpha": 1}, 400, "model lists has no dial: leave out alpha"),
     "listwise with policy": ({"model": "lists", "policy": "uniform"}, 400, "has no dial: leave out policy"),
     "empty query": ({"query": " \n"}, 400, "query is empty"),

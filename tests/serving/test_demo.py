@@ -80,8 +80,7 @@ def test_policies_come_with_a_grid_as_fine_as_their_passes_allow(server):
     points = {one["name"]: one["points"] for one in model["policies"]}
     assert (model["id"], model["explains"]) == ("tiny", True)
     assert (points["lowest_senses"], points["uniform"], points["soft"]) == (FINE, FINE, FINE)
-    assert (points["paired_tokens"], points["paired_tokens_weights"]) == (COARSE, COARSE)
-    assert (points["renditions"], points["renditions_merge"]) == (FINE, FINE)
+    assert (points["paired_tokens"], points["renditions"]) == (COARSE, FINE)
     assert all(one["about"].endswith(".") and len(one["about"]) > 20 for one in model["policies"])
 
 
@@ -122,7 +121,7 @@ def test_a_score_is_explained_by_the_thread_of_the_model(server, reranker, sente
         ("explain", {"documents": ["a", "b"]}, 400, "send one document"),
         ("explain", {"documents": ["a" * 100_001]}, 400, "at most 100,000 characters"),
         ("explain", {"documents": ["a"], "alpha": 2.0}, 400, "this server takes alpha in"),
-        ("explain", {"documents": ["a"], "alpha": 0.5, "policy": "specialised"}, 400, "trained with"),
+        ("explain", {"documents": ["a"], "alpha": 0.5, "policy": "paired_tokens_weights"}, 400, "use one of"),
         ("explain", {"documents": ["a"], "alpha": 0.5, "policy": "renditions"}, 400, "reads several texts"),
         ("explain", {"documents": ["a"], "query": "long " * 60}, 400, "query"),
     ],

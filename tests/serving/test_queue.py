@@ -19,7 +19,7 @@ from rerank_servers import Gate, Running, gated, running, wait_for
 from backpack_rank.serving.jobs import served
 
 QUERY = "doctor in the ward"
-POLICIES = ("lowest_senses", "uniform", "soft", "paired_tokens", "paired_tokens_weights")
+POLICIES = ("lowest_senses", "uniform", "soft", "paired_tokens")
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(server, rera
     assert found == reranker.predict([(QUERY, document) for document in documents]).tolist()
 
 
-@pytest.mark.parametrize("policy", ["lowest_senses", "uniform", "paired_tokens", "paired_tokens_senses"])
+@pytest.mark.parametrize("policy", ["lowest_senses", "uniform", "paired_tokens"])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_alpha_and_policy_are_those_of_python(server, reranker, sentences, policy, alpha):
     documents = list(sentences)
@@ -55,7 +55,7 @@ def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(serv
     assert [row["relevance_score"] for row in results] == [expit(logits[row["index"]]) for row in results]
 
 
-@pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens", "paired_tokens_senses"])
+@pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens"])
 def test_curves_are_the_sweep_of_python(server, reranker, sentences, policy):
     alphas = [0.0, 0.25, 0.5, 1.0]
     body = {} if policy is None else {"policy": policy}
@@ -106,15 +106,14 @@ def test_a_policy_that_rewrites_texts_adds_up_its_views(pointwise, reranker, sen
     assert pytest.approx(reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting()), abs=1e-5) == np.asarray(curves).T
 
 
-@pytest.mark.parametrize("policy", ["renditions", "renditions_merge"])
-def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(server, reranker, policy):
+def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(server, reranker):
     documents = ["a bridge over a river", "He saw his mother", "She saw her father", "She saw his mother"]
-    body = {"query": QUERY, "documents": documents, "policy": policy}
+    body = {"query": QUERY, "documents": documents, "policy": "renditions"}
     alphas = [0.0, 0.5, 1.0]
     found = np.array([raw(server.rerank(**body, alpha=alpha, raw_scores=True)) for alpha in alphas])
-    assert found == pytest.approx(reranker.sweep(QUERY, documents, alphas, policy), abs=1e-5)
+    assert found == pytest.approx(reranker.sweep(QUERY, documents, alphas, "renditions"), abs=1e-5)
     assert abs(found[0, 1] - found[0, 2]) < 1e-6 < 1e-3 < abs(found[2, 1] - found[2, 2])
-    assert (abs(found[0, 1] - found[0, 3]) < 1e-6) == (policy == "renditions_merge")
+    assert abs(found[0, 1] - found[0, 3]) > 1e-6, "who is who is kept"
     one = {**body, "documents": documents[1:2]}
     passes = [server.rerank(**one, alpha=alpha).json()["usage"]["total_tokens"] for alpha in (1.0, 0.0, 0.5)]
     assert passes[2] == passes[0] + passes[1], "at alpha = 0 the text itself is not read"
@@ -149,14 +148,16 @@ def test_every_kind_of_pointwise_ranker_is_served(kinds, sentences):
             scores = raw(found.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True))
             assert scores == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5), name
             assert len(set(scores)) > 3
-            assert found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code == 400
+            assert found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code == 200, "renditions"
+            refused = found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5, policy="lowest_senses")
+            assert refused.status_code == 400
         moved = found.rerank(
             model="gpt2",
             query=QUERY,
             documents=list(sentences),
             alpha=0,
-            policy="paired_tokens_weights",
+            policy="paired_tokens",
             raw_scores=True,
         )
-    expected = kinds["gpt2"].with_policy("paired_tokens_weights", 0.0).predict(pairs)
+    expected = kinds["gpt2"].with_policy("paired_tokens", 0.0).predict(pairs)
     assert raw(moved) == pytest.approx(expected.tolist(), abs=1e-5)

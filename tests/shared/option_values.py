@@ -25,6 +25,7 @@ EVALUATION = {
     "cache.max_gb": (*NO_RATE, "null"),
     "measures": ("[]", "[null]", "''", "[3]"),
     "budget": ("nDCG@10 loss<=1", "nDCG@10 loss<=-1%", "nDCG@10"),
+    "policy.seed": ("-1", "1.5", "nan", "abc", "true", "null"),
     "policy.count": (*NO_COUNT, "null"),
 }
 TRAINING = {
@@ -60,7 +61,8 @@ TRAINING = {
 
 @cache
 def defaults(script: str) -> DictConfig:
-    return configured(script)
+    """Of evaluations, with a policy that has options."""
+    return configured(script, *(["policy=random_senses"] if script == "evaluate" else []))
 
 
 def with_option(script: str, option: str, value: str) -> DictConfig:

@@ -75,7 +75,8 @@ def full_page(queries: int = 3, documents: int = 3) -> Page:
         for gap in [0.05 * (1 - share * (1 - alpha))]
     )
     senses = tuple(
-        Sense(number, number / 4, 0.5 if number == 0 else 1.0, ("he", HOSTILE), (0.1, -0.2, 0.0)) for number in range(4)
+        Sense(str(number), number / 4, 0.5 if number == 0 else 1.0, ("he", HOSTILE), (0.1, -0.2, 0.0))
+        for number in range(4)
     )
     return replace(
         page_of_rows("A report", {"": ROWS}, ABOUT),

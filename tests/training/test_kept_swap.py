@@ -25,9 +25,7 @@ SWAPPED = ("The doctor said she would see him.", "A woman walks.")
 def ranker(make_backpack, pair_tokenizer):
     found = make_backpack()
     separator_id = pair_tokenizer.separator_id
-    add_attribute_senses(
-        found.backpack, pair_tokenizer.tokenizer, Attribute.named("gender"), separator_id=separator_id
-    )
+    add_attribute_senses(found.backpack, pair_tokenizer.tokenizer, Attribute.named("gender"), separator_id=separator_id)
     return found.eval()
 
 
@@ -91,7 +89,7 @@ def test_a_batch_without_a_swapped_document_costs_nothing(ranker, reference, pai
 
 
 def test_a_ranker_without_attribute_senses_is_refused(make_backpack, pair_tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="training.keep_swap=.* does not have"):
+    with pytest.raises(ValueError, match=r"training\.keep_swap=.* does not have"):
         kept_swap(str(tmp_path), make_backpack(), pair_tokenizer, 1.0)
 
 

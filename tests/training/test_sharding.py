@@ -102,7 +102,6 @@ def test_weights_of_two_number_formats_are_refused(make_backpack, tmp_path: Path
     [
         (["task=listwise", "model=listwise_tiny"], "task=listwise does not train with trainer=fsdp"),
         (["reconstruct.steps=5"], "reconstruct.steps=5 does not work with trainer=fsdp: give reconstruct.steps=0"),
-        (["specialise=attribute"], "specialise=attribute does not train with trainer=fsdp: use trainer=gpu or"),
         (["trainer.precision=64-true"], "64-true"),
     ],
 )

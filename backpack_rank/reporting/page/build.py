@@ -93,7 +93,7 @@ def sense_panel(
         known = profile.mean_contribution
         senses.append(
             Sense(
-                profile.index,
+                profile.name,
                 profile.sensitivity,
                 None if weights is None else float(weights[number]),
                 tuple(related.word for related in profile.typical_words[:words]),

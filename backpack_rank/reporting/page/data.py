@@ -218,7 +218,7 @@ class Sense:
     """One sense of the model.
 
     Attributes:
-        number: its index, from 0.
+        name: its index, from 0, or what an attribute sense sets apart, such as ``gender: female``.
         sensitivity: s_l, low is sensitive; None when it was not computed.
         weight: M_s(l) of this report's policy and alpha; None when no policy acts on senses.
         words: the words nearest to it.
@@ -226,7 +226,7 @@ class Sense:
             :attr:`SensePanel.groups`; empty when it was not computed.
     """
 
-    number: int
+    name: str
     sensitivity: float | None
     weight: float | None = None
     words: tuple[str, ...] = ()
@@ -238,7 +238,7 @@ class SensePanel:
     """All senses of the model.
 
     Attributes:
-        senses: in the order of their number.
+        senses: in their order.
         groups: kinds of documents that contributions were averaged over, such as ``("male", "female", "neutral")``.
         caption: what the numbers were measured on.
     """
@@ -251,7 +251,7 @@ class SensePanel:
         for sense in self.senses:
             if len(sense.contributions) not in (0, len(self.groups)):
                 raise ValueError(
-                    f"sense {sense.number} has {len(sense.contributions)} contributions for {len(self.groups)} groups"
+                    f"sense {sense.name} has {len(sense.contributions)} contributions for {len(self.groups)} groups"
                 )
 
 
