@@ -51,10 +51,10 @@ class TemplatePairTokenizer(PairTokenizer):
             behind = start + len(first)
             for place in range(behind, len(ids)):
                 if ids[place : place + len(second)] == second:
-                    parts = ids[:start], ids[behind:place], ids[place + len(second) :]
-                    types = parts[1] and "token_type_ids" in tokenizer.model_input_names
-                    spelled = max(tokenizer.get_vocab().values()) + 1 if types else None
-                    return cls(tokenizer, max_length, None, *map(tuple, parts), spelled)
+                    prefix, middle, suffix = ids[:start], ids[behind:place], ids[place + len(second) :]
+                    has_types = bool(middle) and "token_type_ids" in tokenizer.model_input_names
+                    spelled = max(tokenizer.get_vocab().values()) + 1 if has_types else None
+                    return cls(tokenizer, max_length, None, tuple(prefix), tuple(middle), tuple(suffix), spelled)
         raise ValueError(f"{type(tokenizer).__name__} joins two texts in a way that is not known here: {ids}")
 
     @property
@@ -162,7 +162,8 @@ class SequenceClassifierForRanking(Ranker):
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if self._separator is not None:
             inputs["token_type_ids"] = self.token_types(ids) * mask
-            inputs["input_ids"] = torch.where(ids == self._spelled, self._separator, ids)
+            spelled: Any = ids == self._spelled
+            inputs["input_ids"] = ids.masked_fill(spelled, self._separator)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return RankerOutput(self.classifier(**inputs).logits[:, 0])
 
