@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
+from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
-from backpack_rank.files import RANKER, atomic_path, hub_or_folder, read_text
+from backpack_rank.files import RANKER, atomic_path, read_text
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
@@ -78,14 +79,14 @@ def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: str) -> Bac
 
     In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
     """
-    ranker = BackpackForRanking.from_pretrained(name, new_head=True)
+    ranker = from_pretrained(BackpackForRanking, name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
     return ranker.train()
 
 
 def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2ForRanking:
     """A GPT-2 ranker from a hub id or folder, with a new head if it has none; in training mode."""
-    ranker = GPT2ForRanking.from_pretrained(name, new_head=True)
+    ranker = from_pretrained(GPT2ForRanking, name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
     return ranker.train()
 
@@ -271,7 +272,7 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
             "of transformers with one label. To start from such weights, give the folder to train.py as "
             "model.ranker.name"
         )
-    ranker = classes[names[0]].from_pretrained(str(folder))
+    ranker = from_pretrained(classes[names[0]], str(folder))
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin):
         network.reads_one_by_one()  # now, in fp32, where a difference is told from rounding
@@ -312,8 +313,7 @@ def _backbone(
     tokenizer: PreTrainedTokenizerBase, name: str, dropout: float, pooling: str | None, attention: str | None
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The pretrained backbone in fp32, and the options of a configuration over it."""
-    source = hub_or_folder(name)
-    own = AutoConfig.from_pretrained(source)
+    own = from_pretrained(AutoConfig, name)
     for option in _ATTENTION_DROPOUT:
         if hasattr(own, option):
             setattr(own, option, 0.0)  # it would rule out torch's fast kernels
@@ -327,7 +327,7 @@ def _backbone(
     _check_vocabulary(tokenizer, own.get_text_config().vocab_size, name)
     if CrossEncoderConfig(**options).pooling == "first" and tokenizer.cls_token_id is None:
         raise ValueError(f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at")
-    backbone = AutoModel.from_pretrained(source, config=own, dtype=torch.float32)
+    backbone = from_pretrained(AutoModel, name, config=own, dtype=torch.float32)
     own.dtype = None
     return backbone, options
 

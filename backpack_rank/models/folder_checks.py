@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import read_text
 from backpack_rank.models.utils import input_embeddings
 
@@ -96,7 +97,8 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
 def readable(folder: str | Path) -> Iterator[None]:
     """What other libraries say of a damaged folder becomes a ``ValueError`` that names it."""
     try:
-        yield
+        with no_panic(folder):
+            yield
     except (MemoryError, FileNotFoundError):
         raise
     except Exception as error:  # the tokenizers library raises the bare type

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import DiskFullError, no_space
 from backpack_rank.progress import printable
 
@@ -25,7 +26,8 @@ _UNKNOWN = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argum
 def friendly_errors() -> Iterator[None]:
     """Log a mistake as one sentence and exit with status 2; ``HYDRA_FULL_ERROR=1`` shows the traceback."""
     try:
-        yield
+        with no_panic("the tokenizer's folder"):
+            yield
     except MISTAKES as error:
         if _wants_traceback() or not _is_mistake(error):
             raise
