@@ -187,6 +187,7 @@ def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenize
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         ranker.config.max_pair_length = pair_tokenizer.max_length
+        ranker.config.pair_token_ids = _pair_token_ids(pair_tokenizer)
         ranker.save_pretrained(temporary)
         save_cross_encoder_files(temporary, ranker, pair_tokenizer)
         write_checksums(temporary, pair_tokenizer.tokenizer)
@@ -277,7 +278,15 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
     if isinstance(network, BackboneMixin):
         network.reads_one_by_one()  # now, in fp32, where a difference is told from rounding
     tokenizer = load_tokenizer(folder)
-    return ranker, make_pair_tokenizer(tokenizer, ranker, config.get("max_pair_length", ranker.config.n_positions))
+    max_length = config.get("max_pair_length", ranker.config.n_positions)
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, max_length)
+    found = _pair_token_ids(pair_tokenizer)
+    if (saved := config.get("pair_token_ids", found)) != found:
+        raise ValueError(
+            f"{folder}: its tokenizer puts tokens {found} before, between and behind two texts, and the ranker was "
+            f"saved with {saved} (pair_token_ids): put back the tokenizer's special tokens"
+        )
+    return ranker, pair_tokenizer
 
 
 def _gpt2_options(
@@ -336,6 +345,11 @@ def _take_weights(network: BackboneMixin, pretrained: PreTrainedModel) -> None:
     weights = {key: value for key, value in pretrained.state_dict().items() if not key.startswith("pooler.")}
     network.backbone.load_state_dict(weights)
     network.reads_one_by_one()  # now, so that a backbone that cannot be read is refused before it is trained
+
+
+def _pair_token_ids(pair_tokenizer: PairTokenizer) -> list[int | None]:
+    """Tokens before, between and behind two texts."""
+    return [pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id]
 
 
 def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:
