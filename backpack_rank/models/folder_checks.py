@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import read_text
@@ -180,11 +181,12 @@ def _check_formats(file: Path) -> None:
 
 
 def _check_end(folder: str | Path, config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Where the end token is missing another one would take its place, and every score be another."""
-    own = getattr(config, "backbone_config", None) or config
-    # Configurations of rankers over words have no such number.
-    known = [getattr(one, "eos_token_id", None) for one in (own.get_text_config(), config)]
-    # The default of a kind of model may be beyond a small vocabulary; encoders may have the separator's number there.
+    """Where a decoder's end token is missing another one would take its place, and every score be another."""
+    own = (getattr(config, "backbone_config", None) or config).get_text_config()
+    if own.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return  # encoders end with their separator, and their configurations may name an end token by default
+    # Configurations of rankers over words have no such number; that of a kind of model may be beyond a vocabulary.
+    known = [getattr(one, "eos_token_id", None) for one in (own, config)]
     wanted = next((number for number in known if isinstance(number, int) and number < len(tokenizer)), None)
     if wanted is not None and tokenizer.eos_token_id is None and tokenizer.sep_token_id != wanted:
         raise ValueError(
