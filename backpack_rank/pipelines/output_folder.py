@@ -112,13 +112,15 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
         found = Unfinished(found.folder, tuple(options), multirun)
     unfinished.refuse_links(found.folder)
     alone = script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file()
-    begun.check_begun(found.folder, saved_overrides(found.folder) if alone else found.options or (), options)
+    if alone:
+        begun_with = saved_overrides(found.folder)
+    else:
+        begun_with = [] if comparable(options) else _begun_with(found, options)
+    begun.check_begun(found.folder, begun_with, options)
     unfinished.claim(found.folder, found.options or options, found.multirun)
     if alone:
         return Command((*options, f"resume='{found.folder}'"), False, found.folder)
-    if not comparable(options):
-        options += _begun_with(found, options)
-    return Command(tuple(options), found.multirun, found.folder)
+    return Command((*options, *begun_with), found.multirun, found.folder)
 
 
 def _values(name: str, options: Sequence[str]) -> list[str]:
