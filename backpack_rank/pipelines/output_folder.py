@@ -112,10 +112,11 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
         found = Unfinished(found.folder, tuple(options), multirun)
     unfinished.refuse_links(found.folder)
     alone = script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file()
+    begun_with: list[str] = []
     if alone:
         begun_with = saved_overrides(found.folder)
-    else:
-        begun_with = [] if comparable(options) else _begun_with(found, options)
+    elif not comparable(options):
+        begun_with = _begun_with(found, options)
     begun.check_begun(found.folder, begun_with, options)
     unfinished.claim(found.folder, found.options or options, found.multirun)
     if alone:

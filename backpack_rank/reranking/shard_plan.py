@@ -91,7 +91,7 @@ class Plan:
             version = content.pop("format")
             shards = tuple(Shard(**shard) for shard in content.pop("shards"))
             plan = cls(Path(folder).expanduser(), shards=shards, **{**content, "labels": tuple(content["labels"])})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged ({error}): give another folder=, or remove this one") from error
         for label in plan.labels:
             # It names a folder of a run: nothing else may, as what wrote the plan may be anybody.
