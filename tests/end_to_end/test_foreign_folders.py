@@ -75,9 +75,7 @@ def test_a_ranker_without_its_head_is_not_evaluated(trained: Workplace, tmp_path
 
 @pytest.mark.processes
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_code_that_a_folder_names_is_not_run_whatever_is_answered(
-    trained: Workplace, tmp_path: Path, file: str
-) -> None:
+def test_code_that_a_folder_names_is_not_run(trained: Workplace, tmp_path: Path, file: str) -> None:
     folder = tmp_path / "ranker"
     shutil.copytree(min(trained.output.glob("train/*/ranker")), folder)
     (folder / "checksums.json").unlink()
