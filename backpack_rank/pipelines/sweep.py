@@ -41,8 +41,10 @@ class SweepReport(Callback):
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **options: Any) -> None:
         """Called by Hydra after each job, which returns whether it went well."""
         self._jobs += 1
-        self._failed += job_return.return_value is not True
-        self._folders.add(Path(config.hydra.runtime.output_dir).resolve())
+        if job_return.return_value is True:
+            self._folders.add(Path(config.hydra.runtime.output_dir).resolve())
+        else:
+            self._failed += 1
 
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
         """Called by Hydra when every job has ended. Ends the script with status 2 when a job failed."""
