@@ -33,7 +33,7 @@ CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
 _TEMPORARY = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-LARGEST_YAML = 100_000
+LARGEST_YAML, DEEPEST_YAML = 100_000, 50
 SMALL_FILE = 64 * 10**6
 """Bytes of a lexicon, a configuration or another file that is read as a whole, at most."""
 
@@ -102,17 +102,37 @@ def read_yaml(path: str | Path) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not YAML, or its aliases stand for more than :data:`LARGEST_YAML` entries (a few lines can
-            stand for billions).
+        ValueError: it is not YAML, is nested more than :data:`DEEPEST_YAML` levels deep, or its aliases stand for more
+            than :data:`LARGEST_YAML` entries (a few lines can stand for billions).
     """
     try:
-        found = yaml.safe_load(read_text(path))
+        found = yaml.load(read_text(path), Loader=_PlainLoader)  # a safe loader with bounds
         entries = _entries(found, {})
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())})") from error
     if entries > LARGEST_YAML:
         raise ValueError(f"{path}: its aliases stand for more than {LARGEST_YAML} entries")
     return found
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses what costs more than it says: deep nesting, and ``<<``, which copies entries each time it is read."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.depth >= DEEPEST_YAML:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST_YAML} levels deep")
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def flatten_mapping(self, node: Any) -> None:
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            raise yaml.YAMLError("entries cannot be merged by <<: write them out")
+        super().flatten_mapping(node)
 
 
 def _entries(node: Any, known: dict[int, int]) -> int:

@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from backpack_rank.checks import UsageError
-from backpack_rank.files import resource_folder
+from backpack_rank.files import read_yaml, resource_folder
 
 PROGRAMS = {"train": "python train.py", "evaluate": "python evaluate.py", "rerank": "backpack-rank rerank"}
 """How each is called."""
@@ -198,7 +196,7 @@ def _content(group: str, name: str) -> dict[str, Any] | None:
     file = resource_folder("conf") / group / f"{name.removesuffix('.yaml')}.yaml"
     if not file.is_file():
         return None
-    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    content: dict[str, Any] = read_yaml(file) or {}
     base: dict[str, Any] = {}
     for other in content.pop("defaults", ()):
         below = _content(group, other) if isinstance(other, str) and other != "_self_" else None
@@ -210,7 +208,7 @@ def _content(group: str, name: str) -> dict[str, Any] | None:
 
 def own_options(script: str) -> dict[str, Any]:
     """Options of a script's own file, and its groups; texts of the file as they are."""
-    content = yaml.safe_load((resource_folder("conf") / f"{script}.yaml").read_text(encoding="utf-8"))
+    content = read_yaml(resource_folder("conf") / f"{script}.yaml")
     known = {name: value for name, value in content.items() if name != "defaults"}
     return {**dict.fromkeys(groups_of(script)), **known, "hydra": None, "list": None, "prompt": None}
 

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from backpack_rank.checks import whole
+from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.shared_tokenizer import with_own_rules
 from backpack_rank.files import hub_or_folder
 
@@ -69,7 +70,8 @@ class PairTokenizer:
         prepared = [f" {stripped}" if (stripped := text.strip()) else "" for text in texts]
         # A text that spells a special token does not get one: no document can set a separator or an end.
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        encoded = self.tokenizer(prepared, **options)["input_ids"]
+        with no_panic(self.tokenizer.name_or_path):
+            encoded = self.tokenizer(prepared, **options)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def encode_query(self, text: str) -> np.ndarray:
@@ -170,7 +172,7 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
     try:
-        tokenizer = with_own_rules(tokenizer_class.from_pretrained(source, revision=revision or "main"))
+        tokenizer = with_own_rules(from_pretrained(tokenizer_class, source, revision=revision or "main"))
     except OSError as error:  # the library's own words may leave out the name
         raise OSError(f"no tokenizer of {name}: {error}") from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")

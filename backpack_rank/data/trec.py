@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -458,3 +459,8 @@ def shortened(value: object) -> str:
 def fail(path: str | Path, number: int, message: str) -> NoReturn:
     """Raise ``ValueError`` that names the file and the line."""
     raise ValueError(f"{path}, line {number}: {message}")
+
+
+def run_tag(label: str) -> str:
+    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to run=FILE."""
+    return re.sub(r"[\s/=]+", "-", label)

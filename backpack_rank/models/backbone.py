@@ -157,7 +157,7 @@ def new_backbone(config: BackboneConfig) -> PreTrainedModel:
         )
     if config.attention is not None:
         own._attn_implementation = config.attention
-    backbone = AutoModel.from_config(own)
+    backbone = AutoModel.from_config(own, trust_remote_code=False)
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None  # of no use here
     check_embeddings(backbone, own.model_type)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from backpack_rank.files import hub_or_folder
+from backpack_rank.data.pretrained import from_pretrained
 
 log = logging.getLogger(__name__)
 _SPECIALISED = (".alike_words.", ".merged_embeddings.")
@@ -48,8 +48,8 @@ class StrictLoading:
         ``new_head=True`` gives random values to ``new_parts`` that the checkpoint lacks, to be trained.
 
         Raises:
-            ValueError: the checkpoint is damaged, or of another architecture or size; missing, unexpected and
-                mismatched keys are named.
+            ValueError: the checkpoint is damaged, names code, or is of another architecture or size; missing,
+                unexpected and mismatched keys are named.
             OSError: there is no such folder or hub id.
         """
         wants_info = options.pop("output_loading_info", False)
@@ -61,8 +61,9 @@ class StrictLoading:
         # Transformers prints the differences as a table and goes on; they are judged below.
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
         try:
-            model, info = super().from_pretrained(  # type: ignore[misc]
-                hub_or_folder(pretrained_model_name_or_path),
+            model, info = from_pretrained(
+                super(),
+                pretrained_model_name_or_path,
                 *args,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,

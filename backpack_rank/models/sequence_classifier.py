@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backbone import depends_on_others
 from backpack_rank.models.rankers import Ranker, RankerOutput
@@ -71,7 +72,8 @@ class TemplatePairTokenizer(PairTokenizer):
         """Token ids of each text, nothing added and nothing cut."""
         if not texts:
             return []
-        encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        with no_panic(self.tokenizer.name_or_path):
+            encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def encode_query(self, text: str) -> np.ndarray:
@@ -176,8 +178,8 @@ def load_classifier(
     Raises:
         ValueError: it has several labels, weights are missing, or the tokenizer's template is not understood.
     """
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
+    model, info = from_pretrained(
+        AutoModelForSequenceClassification, folder, dtype=torch.float32, output_loading_info=True
     )
     if model.config.num_labels != 1:
         raise ValueError(
