@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from backpack_rank.data.packing import PackedBatch, behind_separator
@@ -24,6 +26,8 @@ from backpack_rank.models.rankers import BackpackForRanking, DualEncoderForRanki
 
 Representation: TypeAlias = Callable[[PackedBatch, Tensor], Tensor]
 """Vectors of chosen tokens of a packed batch of joined rows: (batch, chosen bool [T]) -> [n, d]."""
+
+_Found = TypeVar("_Found")
 
 CONTEXTUAL, WEIGHTS, SENSES = "contextual", "weights", "senses"
 KINDS = {
@@ -62,9 +66,19 @@ def representations(ranker: Any) -> dict[str, Representation]:
     if isinstance(ranker, BackpackForRanking):
         backpack = ranker.backpack
         hidden_states = _last(backpack.hidden_states)  # two kinds are made of them
+        as_read = _last(partial(_as_read, backpack))
+
+        def contextual(batch: PackedBatch, chosen: Tensor) -> Tensor:
+            read, places = as_read(batch)
+            return hidden_states(read)[places[chosen]]
+
+        def weights(batch: PackedBatch, chosen: Tensor) -> Tensor:
+            read, places = as_read(batch)
+            return sense_weights(backpack, read, hidden_states(read))[places[chosen]]
+
         return {
-            CONTEXTUAL: lambda batch, chosen: hidden_states(batch)[chosen],
-            WEIGHTS: lambda batch, chosen: sense_weights(backpack, batch, hidden_states(batch))[chosen],
+            CONTEXTUAL: contextual,
+            WEIGHTS: weights,
             SENSES: lambda batch, chosen: sense_vectors(backpack, batch, chosen),
         }
     if isinstance(ranker, DualEncoderForRanking):
@@ -79,6 +93,17 @@ def representations(ranker: Any) -> dict[str, Representation]:
         f"{type(ranker).__name__} gives tokens no vectors that could be compared; take an encoder, a decoder, a "
         "Backpack or a word-embedding ranker"
     )
+
+
+def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
+    """A batch as the contextual network reads it, and the place in it of each token. [T]
+
+    With attribute senses a word of several tokens has one position, which all of its tokens share.
+    """
+    if backpack.attribute_senses is None:
+        return batch, torch.arange(len(batch.input_ids), device=batch.input_ids.device)
+    read, kept = backpack.attribute_senses.read_and_kept(batch)
+    return read, kept.long().cumsum(0) - 1
 
 
 def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -> Tensor:
@@ -132,11 +157,11 @@ def document_rows(
     return rows
 
 
-def _last(compute: Callable[[PackedBatch], Tensor]) -> Callable[[PackedBatch], Tensor]:
+def _last(compute: Callable[[PackedBatch], _Found]) -> Callable[[PackedBatch], _Found]:
     """The same function, which remembers what it gave for the batch that it was asked about last."""
-    known: list[tuple[PackedBatch, Tensor]] = []
+    known: list[tuple[PackedBatch, _Found]] = []
 
-    def remembering(batch: PackedBatch) -> Tensor:
+    def remembering(batch: PackedBatch) -> _Found:
         if not known or known[0][0] is not batch:
             known[:] = [(batch, compute(batch))]
         return known[0][1]

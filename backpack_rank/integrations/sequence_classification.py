@@ -76,7 +76,7 @@ class _PaddedRanker:
         tokenizer = load_tokenizer(self._source[0], self._source[1])
         pair_tokenizer = make_pair_tokenizer(tokenizer, self, self.config.n_positions)  # type: ignore
         split_attribute(self, pair_tokenizer, self._attribute)  # type: ignore[arg-type]  # as backpack_rank.load does
-        return PolicyContext(self, tokenizer, self._attribute.all_pairs(), self._attribute.name)  # type: ignore[arg-type]
+        return PolicyContext.of(self, tokenizer, self._attribute)  # type: ignore[arg-type]
 
     @cached_property
     def _attribute(self) -> Attribute:

@@ -57,9 +57,7 @@ class PointwiseReranker(Reranker):
         """
         self.scorer, self.cache = scorer, cache
         self.attribute = attribute or Attribute.named("gender")
-        self.hook = hook or InferenceHook(
-            PolicyContext(scorer.ranker, scorer.tokenizer, self.attribute.all_pairs(), self.attribute.name)
-        )
+        self.hook = hook or InferenceHook(PolicyContext.of(scorer.ranker, scorer.tokenizer, self.attribute))
         ranker, policy = scorer.ranker, self.hook.policy
         has_dial = ranker.has_senses or (policy is not None and not policy.needs_senses())
         self.alpha = self.hook.alpha if has_dial else None

@@ -47,6 +47,18 @@ class PolicyContext:
     _token_classes: dict[WordClasses, TokenClasses] = field(default_factory=dict, init=False, repr=False)
     _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(default_factory=dict, init=False, repr=False)
 
+    @classmethod
+    def of(cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute) -> PolicyContext:
+        """For an attribute.
+
+        Its pairs are those of its two sides. A further group that the ranker has a sense of, such as the third of
+        religion, would have s_l = 1 by these: then pairs with its words are among them.
+        """
+        groups = ranker.config.groups if isinstance(ranker, BackpackForRanking) else ()
+        further = any(name == attribute.name and group not in attribute.sides for name, group in groups)
+        pairs = attribute.all_pairs() if further else attribute.pairs().pairs
+        return cls(ranker, tokenizer, pairs, attribute.name)
+
     def token_classes(self, words: WordClasses) -> TokenClasses:
         """The classes in the ranker's tokens; looking a vocabulary through takes a second, so it is done once.
 

@@ -6,9 +6,11 @@ import torch
 from transformers import BertConfig
 
 from backpack_rank.analysis.representations import KINDS, document_rows, representations
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import WordPairTokenizer, word_tokenizer
+from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.rankers import CrossEncoderForRanking, DualEncoderForRanking, DualPairTokenizer
 from backpack_rank.models.word_ranker import interaction_ranker
@@ -157,3 +159,31 @@ def test_rankers_without_token_vectors_are_refused():
 
 def test_every_kind_is_explained(make_backpack):
     assert set(representations(make_backpack())) == set(KINDS)
+
+
+@torch.no_grad()
+def test_words_of_attribute_senses_are_read_as_the_ranker_reads_them(make_backpack, pair_tokenizer):
+    """ "stepmother" is several tokens, all of which have the vector of the one position that the word is read at."""
+    ranker = make_backpack()
+    add_attribute_senses(
+        ranker.backpack,
+        pair_tokenizer.tokenizer,
+        Attribute.named("gender"),
+        separator_id=pair_tokenizer.separator_id,
+    )
+    kinds = representations(ranker)
+    texts = ["a bridge, said he", "a bridge, said she", "her stepmother said he"]
+    rows = document_rows(pair_tokenizer, pair_tokenizer.encode(texts))
+    batch, chosen = packed(rows)
+    sizes = [row.length for row in rows]
+    for kind in ("contextual", "weights"):
+        first, second, third = kinds[kind](batch, chosen).split(sizes)
+        assert torch.equal(first, second), kind
+        pieces = third[1:-2]
+        assert len(pieces) > 1
+        assert torch.equal(pieces, pieces[:1].expand_as(pieces)), kind
+    read = ranker.backpack.read(batch)
+    expected = ranker.backpack.hidden_states(read)[read.last_positions - 1]
+    torch.testing.assert_close(kinds["contextual"](batch, chosen)[torch.tensor(sizes).cumsum(0) - 1], expected)
+    own = kinds["senses"](batch, chosen)
+    assert not torch.equal(own[sizes[0] - 1], own[sizes[0] + sizes[1] - 1])

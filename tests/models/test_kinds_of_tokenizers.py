@@ -66,7 +66,7 @@ def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_b
     gender, separator = Attribute.named("gender"), pair_tokenizer.separator_id
     add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=separator)
     merged = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
-    policy = PolicyContext(ranker, tokenizer, gender.all_pairs(), gender.name)
+    policy = PolicyContext.of(ranker, tokenizer, gender)
     (view,) = LowestSenses().views(policy, 0.0)
     at_zero = ranker(batch, sense_weights=view.sense_weights).scores
     assert torch.equal(merged[0], merged[1])
