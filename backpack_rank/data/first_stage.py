@@ -27,6 +27,10 @@ class FirstStage(Protocol):
 class Bm25:
     """BM25 over the whole corpus, with bm25s.
 
+    The defaults are those that BM25's published figures on English collections stand on: Porter's stemmer and the 33
+    stop words of Lucene's English analyser, with Anserini's k1 and b. ``stemmer=None, stopwords=False`` takes words as
+    they are. Other languages need their own, such as ``stemmer="german", stopwords="german"``.
+
     A document is a candidate if its score is above zero, so it shares a word with the query. A query whose
     words are all unknown to the corpus has no candidates. A word that is twice in the query counts twice, as
     in Lucene.
@@ -37,8 +41,8 @@ class Bm25:
         k1: float = 0.9,
         b: float = 0.4,
         depth: int = 100,
-        stemmer: str | None = None,
-        stopwords: bool | str = False,
+        stemmer: str | None = "porter",
+        stopwords: bool | str = True,
         token_pattern: str = r"(?u)\b\w+\b",
         method: str = "lucene",
         cache: bool = True,
@@ -51,8 +55,8 @@ class Bm25:
             k1: saturation of term frequency, >= 0.
             b: strength of length normalisation, in [0, 1].
             depth: candidates per query; a smaller corpus gives fewer.
-            stemmer: a Snowball language such as ``english``, or None.
-            stopwords: True for bm25s's English list, False for none, or the name of one of its lists.
+            stemmer: ``porter``, a Snowball language such as ``german`` (``english`` is Porter's second), or None.
+            stopwords: True for Lucene's English list, False for none, or the name of one of bm25s's lists.
             token_pattern: what a word is, after lower-casing. One-letter words count ("vitamin d"); in
                 bm25s's own default they do not.
             method: ``lucene``, ``robertson`` or ``atire``.

@@ -29,7 +29,8 @@ def dataset(**options):
         return load
 
     splits = {split: loader(split) for split in ("train", "dev", "test", "bias")}
-    return Dataset("animals", splits, {"": lambda: Bm25(depth=2, cache=False)}, **options), loaded
+    stage = Bm25(depth=2, cache=False, stemmer=None, stopwords=False)
+    return Dataset("animals", splits, {"": lambda: stage}, **options), loaded
 
 
 def test_a_split_is_loaded_when_it_is_asked_for_and_once():

@@ -1,19 +1,27 @@
 """First stages: BM25 against the formula, its index on disk, run files and given candidates."""
 
+import inspect
 import math
+import os
 import random
 import re
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import Stemmer
+from omegaconf import OmegaConf
 
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.first_stage import Bm25, GivenCandidates, RunFile
+from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.files import resource_folder
 
+AS_THEY_ARE = {"stemmer": None, "stopwords": False}
 VOCABULARY = ["a", "nurse", "nurses", "nursing", "engine", "engines", "the", "of", "vitamin", "d", "salary", "x1"]
 
 
@@ -67,33 +75,75 @@ def check_against(run, collection, tokenize, depth=100, **options):
 @pytest.mark.parametrize("cached", [True, False])
 def test_bm25_scores_follow_the_formula(cached):
     collection = random_collection()
-    check_against(Bm25(cache=cached).candidates(collection), collection, plain)
+    check_against(Bm25(cache=cached, **AS_THEY_ARE).candidates(collection), collection, plain)
 
 
 def test_bm25_options_reach_the_formula():
     collection = random_collection()
-    run = Bm25(k1=1.7, b=0.9, depth=7).candidates(collection)
+    run = Bm25(k1=1.7, b=0.9, depth=7, **AS_THEY_ARE).candidates(collection)
     check_against(run, collection, plain, depth=7, k1=1.7, b=0.9)
 
 
 def test_stemming_joins_the_forms_of_a_word():
     collection = random_collection()
     stem = Stemmer.Stemmer("english").stemWord
-    run = Bm25(stemmer="english").candidates(collection)
+    run = Bm25(stemmer="english", stopwords=False).candidates(collection)
     check_against(run, collection, lambda text: [stem(word) for word in plain(text)])
     forms = make({"d1": "two nurses", "d2": "an engine"}, {"q": "nurse"})
-    assert Bm25().candidates(forms) == {"q": {}}
+    assert Bm25(stemmer=None).candidates(forms) == {"q": {}}
     assert list(Bm25(stemmer="english").candidates(forms)["q"]) == ["d1"]
 
 
 def test_stop_words_neither_match_nor_lengthen():
     collection = random_collection()
-    run = Bm25(stopwords=True).candidates(collection)
+    run = Bm25(stemmer=None, stopwords=True).candidates(collection)
     left_out = ("a", "the", "of")
     check_against(run, collection, lambda text: [word for word in plain(text) if word not in left_out])
     only_stop_words = make({"d1": "the cost of the car"}, {"q": "the of"})
-    assert list(Bm25().candidates(only_stop_words)["q"]) == ["d1"]
+    assert list(Bm25(stopwords=False).candidates(only_stop_words)["q"]) == ["d1"]
     assert Bm25(stopwords=True).candidates(only_stop_words) == {"q": {}}
+
+
+# From the source of Lucene 9.11, EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
+LUCENE_STOP_WORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then there
+these they this to was will with"""
+
+
+def test_the_default_is_the_analysis_of_lucene():
+    words = LUCENE_STOP_WORDS.split()
+    assert len(words) == 33
+    # Porter's own examples (Porter 1980), of which the second stemmer, Snowball's "english", treats "ties" otherwise.
+    forms = {"ponies": "poni", "ties": "ti", "relational": "relat", "hopefulness": "hope", "nurses": "nurs"}
+    settings = Bm25().settings
+    assert settings.tokenize([" ".join(words)]).ids == [[]]
+    for form, stem in forms.items():
+        assert set(settings.tokenize([form]).vocab) == {stem}
+    # "my" and "he" are no stop words of Lucene's.
+    assert len(settings.tokenize(["he said my name"]).ids[0]) == 4
+
+
+def test_the_default_reaches_the_formula():
+    collection = random_collection()
+    stem = Stemmer.Stemmer("porter").stemWord
+    stop_words = LUCENE_STOP_WORDS.split()
+    run = Bm25().candidates(collection)
+    check_against(run, collection, lambda text: [stem(word) for word in plain(text) if word not in stop_words])
+
+
+def test_the_configuration_says_what_the_class_does_without_it():
+    written = OmegaConf.load(resource_folder("conf") / "first_stage" / "bm25.yaml")
+    own = inspect.signature(Bm25).parameters
+    for name in set(written) - {"_target_"}:
+        assert written[name] == own[name].default, name
+
+
+@pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="needs BACKPACK_RANK_DATA")
+def test_the_default_has_the_published_figure_on_nfcorpus():
+    collection = load_beir(Path(os.environ["BACKPACK_RANK_DATA"]) / "nfcorpus", "test")
+    found = effectiveness(Bm25(cache=False).candidates(collection), collection.qrels, ["nDCG@10", "R@100"])
+    # Anserini, BM25 over title and text in one field: its tokenizer keeps "patient's" and "1.5" together.
+    assert found.mean("nDCG@10") == pytest.approx(0.3218, abs=0.002)
+    assert found.mean("R@100") == pytest.approx(0.2457, abs=0.002)
 
 
 def test_one_letter_words_count():
@@ -111,33 +161,33 @@ def test_equal_scores_are_ordered_by_id_also_at_the_cut():
 
 
 def test_depth_beyond_the_corpus_gives_what_there_is():
-    assert list(Bm25(depth=100).candidates(make({"d1": "a b", "d2": "a"}, {"q": "a"}))["q"]) == ["d2", "d1"]
+    assert list(Bm25(depth=100).candidates(make({"d1": "x y", "d2": "x"}, {"q": "x"}))["q"]) == ["d2", "d1"]
 
 
 def test_every_query_is_a_key_and_unknown_words_give_no_candidates():
-    run = Bm25().candidates(make({"d1": "a b"}, {"q2": "zebra", "q1": "a", "q3": "?!", "q4": "zebra b"}))
+    run = Bm25().candidates(make({"d1": "x y"}, {"q2": "zebra", "q1": "x", "q3": "?!", "q4": "zebra y"}))
     assert list(run) == ["q2", "q1", "q3", "q4"]
     assert [list(found) for found in run.values()] == [[], ["d1"], [], ["d1"]]
 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_documents_without_words_are_harmless(cached):
-    assert Bm25(cache=cached).candidates(make({"d1": "", "d2": "a"}, {"q": "a"}))["q"].keys() == {"d2"}
+    assert Bm25(cache=cached).candidates(make({"d1": "", "d2": "x"}, {"q": "x"}))["q"].keys() == {"d2"}
 
 
 def test_a_corpus_without_any_word_is_refused():
     with pytest.raises(ValueError, match=r"none of the 2 documents has a word"):
-        Bm25().candidates(make({"d1": "", "d2": "..."}, {"q": "a"}))
+        Bm25().candidates(make({"d1": "", "d2": "..."}, {"q": "x"}))
 
 
 def test_no_queries_give_an_empty_run_and_no_documents_an_error():
-    assert Bm25().candidates(make({"d1": "a"}, {})) == {}
+    assert Bm25().candidates(make({"d1": "x"}, {})) == {}
     with pytest.raises(ValueError, match="'tiny' has no documents"):
         Bm25().candidates(make({}, {"q": "a"}))
 
 
 def test_ids_of_any_script_come_back_unchanged():
-    run = Bm25().candidates(make({"d\u00e9/1": "a", "\u65e5": "a a"}, {"q": "a"}))
+    run = Bm25().candidates(make({"d\u00e9/1": "x", "\u65e5": "x x"}, {"q": "x"}))
     assert set(run["q"]) == {"d\u00e9/1", "\u65e5"}
 
 
@@ -205,12 +255,12 @@ def test_the_index_is_built_once_even_when_jobs_run_in_parallel(cache):
 
 def test_other_settings_or_documents_get_another_index(cache):
     collection = random_collection()
-    for stage in (Bm25(), Bm25(k1=2.0), Bm25(b=0.1), Bm25(stemmer="english"), Bm25(stopwords=True)):
+    for stage in (Bm25(), Bm25(k1=2.0), Bm25(b=0.1), Bm25(stemmer=None), Bm25(stopwords=False)):
         stage.candidates(collection)
-    Bm25(depth=3).candidates(collection)
+    Bm25(depth=3).candidates(collection)  # the depth is of the search, not of the index
     assert len(indexes(cache)) == 5
     changed = make({**dict(collection.documents), "new": "vitamin"}, collection.queries)
-    check_against(Bm25().candidates(changed), changed, plain)
+    check_against(Bm25(**AS_THEY_ARE).candidates(changed), changed, plain)
     assert len(indexes(cache)) == 6
 
 
@@ -224,7 +274,7 @@ def test_a_build_that_breaks_off_leaves_no_index_and_the_next_one_works(cache):
         Bm25().candidates(counting(fail_after=30))
     assert not indexes(cache)
     collection = counting()
-    check_against(Bm25().candidates(collection), random_collection(), plain)
+    check_against(Bm25(**AS_THEY_ARE).candidates(collection), random_collection(), plain)
     assert len(indexes(cache)) == 1
 
 
