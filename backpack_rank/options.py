@@ -14,10 +14,9 @@ from typing import Any
 import yaml
 
 from backpack_rank.checks import UsageError
+from backpack_rank.commands import program
 from backpack_rank.files import resource_folder
 
-PROGRAMS = {"train": "python train.py", "evaluate": "python evaluate.py", "rerank": "backpack-rank rerank"}
-"""How each is called."""
 RENAMED = {
     "warmup": "pretraining",
     "training.warmup_share": "training.warmup_ratio",
@@ -63,6 +62,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "executor": ("engine=datatrove",),
         "executor_options": ("engine=datatrove",),
     },
+    "retrieve": {},
 }
 """Options of each script that do nothing unless another is given too, with any value or with that one."""
 TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
@@ -233,11 +233,6 @@ def check_grammar(arguments: Sequence[str]) -> None:
                 f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas or = in it is put in "
                 "two pairs of quotes, \"OPTION='VALUE'\""
             ) from error
-
-
-def program(script: str) -> str:
-    """How a script is called in a sentence."""
-    return PROGRAMS[script].removeprefix("python ")
 
 
 def nearest(name: str, known: Any) -> str:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from backpack_rank.commands import program
 from backpack_rank.files import hub_or_folder
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def _judge(cls: type[StrictLoading], source: str, info: dict, untied: list[str],
     if problems:
         hint = ""
         if missing and all(key.startswith(cls.new_parts or ("\0",)) for key in missing) and len(problems) == 1:
-            hint = "; a head to be trained is made by train.py model.ranker.name=FOLDER, or new_head=True"
+            hint = f"; a head to be trained is made by {program('train')} model.ranker.name=FOLDER, or new_head=True"
         raise ValueError(f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}{hint}")
     new = sorted(info["missing_keys"])
     if new:
