@@ -19,6 +19,7 @@ from backpack_rank.checks import UsageError
 from backpack_rank.commands import called, install, program
 from backpack_rank.files import resource_folder
 from backpack_rank.options import (
+    check_files,
     check_grammar,
     check_options,
     choices,
@@ -256,6 +257,7 @@ def answered(script: str, arguments: Sequence[str]) -> bool:
             tell(choices_text(script, argument.partition("=")[2]))
             return True
     check_options(script, arguments)
+    check_files(arguments)
     return False
 
 

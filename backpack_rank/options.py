@@ -123,6 +123,23 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
             raise UsageError(f"{key} does nothing without {needed}: add that, or leave {key} out")
 
 
+def check_files(arguments: Sequence[str]) -> None:
+    """Refuse ``run=FILE`` and ``run=[FILE,FILE]`` of files that are not there, before seconds of imports.
+
+    Names in quotes, and those that Hydra makes up, are left to the readers.
+
+    Raises:
+        UsageError: with the name.
+    """
+    for argument in arguments:
+        option, _, value = argument.partition("=")
+        if option not in ("run", "recalibrate.run") or value in ("", "null") or re.search(r"""["'\\$(]""", value):
+            continue
+        for name in value.strip("[]").split(","):
+            if not Path(name.strip()).expanduser().is_file():
+                raise UsageError(f"{option}={name.strip()}: there is no such file")
+
+
 def _refuse_renamed(mark: str, key: str, value: str | None) -> None:
     for old, new in RENAMED.items():
         marked = old[0] in "+~"  # the whole node is meant; +data.first_stage.depth=10 is still an option of the data

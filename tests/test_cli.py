@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
-from backpack_rank.options import check_grammar, check_options, choices, groups_of, quoted
+from backpack_rank.options import check_files, check_grammar, check_options, choices, groups_of, quoted
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -319,3 +319,23 @@ def test_what_is_to_be_installed_is_a_name_that_pip_finds() -> None:
             assert set("".join(extra).split(",")) <= extras, page
             advised += 1
     assert advised >= 8
+
+
+@pytest.mark.parametrize("value", ["none.trec", "[none.trec]", "[{there},none.trec]"])
+def test_a_run_that_is_not_there_is_named_before_torch_is_imported(value: str, tmp_path: Path) -> None:
+    there = tmp_path / "there.trec"
+    there.write_text("q Q0 d 1 1 x\n")
+    given = value.format(there=there)
+    program = (
+        "import sys\nfrom backpack_rank import cli\n"
+        f"try:\n    cli.main(['evaluate', 'run={given}', 'data=synthetic'])\n"
+        "finally:\n    assert not {'torch', 'hydra'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "run=none.trec: there is no such file\n")
+
+
+def test_names_of_runs_in_quotes_and_those_that_are_there_go_on(tmp_path: Path) -> None:
+    (tmp_path / "a,b.trec").touch()
+    (tmp_path / "a.trec").touch()
+    check_files([f"run='{tmp_path}/a,b.trec'", f"run={tmp_path}/a.trec", "run=null", "run=${oc.env:RUN}", "-m"])

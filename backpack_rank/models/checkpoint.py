@@ -64,6 +64,8 @@ class StrictLoading:
             weights = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
             files = ", ".join(map(str, weights)) or str(folder)
             why = str(error).partition("\n")[0]
+            if isinstance(error, UnpicklingError):  # torch advises to run what is in the file
+                why = "they are damaged, or hold more than numbers"
             raise ValueError(f"the weights of {files} cannot be read ({why}); copy or save them again") from error
         finally:
             transformers_logging.set_verbosity(level)

@@ -54,6 +54,9 @@ class ListwiseSettings:
                         "listwise=openai, or leave it out"
                     )
             return None
+        if missing := OmegaConf.missing_keys(config.listwise):
+            option = f"listwise.{min(missing)}"
+            raise ValueError(f"{option} has no value: give {option}=...")
         nodes = {part: config.get(part) for part in ("listwise", *REMEDIES)}
         options = {
             part: None if node is None else OmegaConf.to_container(node, resolve=True) for part, node in nodes.items()
