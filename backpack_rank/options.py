@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from backpack_rank.checks import UsageError
+from backpack_rank.commands import program
 from backpack_rank.files import read_yaml, resource_folder
 
-PROGRAMS = {"train": "python train.py", "evaluate": "python evaluate.py", "rerank": "backpack-rank rerank"}
-"""How each is called."""
 RENAMED = {
     "warmup": "pretraining",
     "training.warmup_share": "training.warmup_ratio",
@@ -61,6 +60,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "executor": ("engine=datatrove",),
         "executor_options": ("engine=datatrove",),
     },
+    "retrieve": {},
 }
 """Options of each script that do nothing unless another is given too, with any value or with that one."""
 TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
@@ -119,6 +119,23 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
         if others and not given & {*others, "experiment", "recipe"}:
             needed = " or ".join(other if "=" in other else f"{other}=..." for other in others)
             raise UsageError(f"{key} does nothing without {needed}: add that, or leave {key} out")
+
+
+def check_files(arguments: Sequence[str]) -> None:
+    """Refuse ``run=FILE`` and ``run=[FILE,FILE]`` of files that are not there, before seconds of imports.
+
+    Names in quotes, and those that Hydra makes up, are left to the readers.
+
+    Raises:
+        UsageError: with the name.
+    """
+    for argument in arguments:
+        option, _, value = argument.partition("=")
+        if option not in ("run", "recalibrate.run") or value in ("", "null") or re.search(r"""["'\\$(]""", value):
+            continue
+        for name in value.strip("[]").split(","):
+            if not Path(name.strip()).expanduser().is_file():
+                raise UsageError(f"{option}={name.strip()}: there is no such file")
 
 
 def _refuse_renamed(mark: str, key: str, value: str | None) -> None:
@@ -251,11 +268,6 @@ def check_grammar(arguments: Sequence[str]) -> None:
                 f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas or = in it is put in "
                 "two pairs of quotes, \"OPTION='VALUE'\""
             ) from error
-
-
-def program(script: str) -> str:
-    """How a script is called in a sentence."""
-    return PROGRAMS[script].removeprefix("python ")
 
 
 def nearest(name: str, known: Any) -> str:

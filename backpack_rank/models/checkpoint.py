@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from backpack_rank.commands import program
 from backpack_rank.data.pretrained import from_pretrained
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class StrictLoading:
             weights = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
             files = ", ".join(map(str, weights)) or str(folder)
             why = str(error).partition("\n")[0]
+            if isinstance(error, UnpicklingError):  # torch advises to run what is in the file
+                why = "they are damaged, or hold more than numbers"
             raise ValueError(f"the weights of {files} cannot be read ({why}); copy or save them again") from error
         finally:
             transformers_logging.set_verbosity(level)
@@ -115,7 +118,7 @@ def _judge(cls: type[StrictLoading], source: str, info: dict, untied: list[str],
                 "again, with model.ranker.attribute_senses"
             )
         if missing and all(key.startswith(cls.new_parts or ("\0",)) for key in missing) and len(problems) == 1:
-            hint = "; a head to be trained is made by train.py model.ranker.name=FOLDER, or new_head=True"
+            hint = f"; a head to be trained is made by {program('train')} model.ranker.name=FOLDER, or new_head=True"
         raise ValueError(f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}{hint}")
     new = sorted(info["missing_keys"])
     if new:

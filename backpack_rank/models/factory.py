@@ -11,10 +11,11 @@ import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.commands import called, program
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
-from backpack_rank.files import RANKER, atomic_path, read_text
+from backpack_rank.files import LATEST, RANKER, atomic_path, read_text
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
@@ -249,18 +250,28 @@ def find_ranker(checkpoint: str | None, output: str) -> Path:
     """
     if checkpoint is not None:
         return ranker_folder(checkpoint, "checkpoint")
-    saved = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
-    found = [path for path in saved if not is_listwise(path.parent)]
+    saved = [path.parent for path in Path(output, "train").glob(f"**/{RANKER}/config.json")]
+    found = [folder for folder in saved if not is_listwise(folder)]
     if saved and not found:
         raise FileNotFoundError(
             f"all rankers below {Path(output, 'train')} are listwise: add listwise=trained, or train another one"
         )
     if not found:
         raise FileNotFoundError(
-            f"no trained ranker below {Path(output, 'train')}: run `python train.py` first, "
+            f"no trained ranker below {Path(output, 'train')}: run `{called('train')}` first, "
             "or give checkpoint=FOLDER, or measure a run with run=FILE"
         )
-    return max(found, key=lambda path: path.stat().st_mtime).parent
+    return last_trained(found, output)
+
+
+def last_trained(rankers: Sequence[Path], output: str | Path) -> Path:
+    """The ranker that was finished last: that of the run which ``latest/train`` leads to, or else the newest.
+
+    The link comes first: times do not say what was last where the clock was moved, or the folders were copied.
+    """
+    latest = Path(output, LATEST, "train").resolve()
+    newest_first = sorted(rankers, key=lambda folder: folder.stat().st_mtime, reverse=True)
+    return next((folder for folder in newest_first if latest in folder.resolve().parents), newest_first[0])
 
 
 def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
@@ -296,7 +307,7 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
     if names[0] not in classes:
         raise ValueError(
             f"{config_file}: architecture {names[0]} is not a ranker; known are {', '.join(classes)}, and classifiers "
-            "of transformers with one label. To start from such weights, give the folder to train.py as "
+            f"of transformers with one label. To start from such weights, give the folder to {program('train')} as "
             "model.ranker.name"
         )
     ranker = from_pretrained(classes[names[0]], str(folder))

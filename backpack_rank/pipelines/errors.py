@@ -14,6 +14,7 @@ from io import TextIOWrapper
 from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from backpack_rank.commands import program
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import DiskFullError, no_space
 from backpack_rank.progress import printable
@@ -110,7 +111,7 @@ def composition_sentence(error: BaseException, script: str = "") -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else type(error).__name__
     if found := re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", said):
-        return f"{found[1]}: {script}.py has no such option, or not with this value; see --help"
+        return f"{found[1]}: {program(script)} has no such option, or not with this value; see --help"
     if said.startswith("Ambiguous value"):
         return f"{said}: key=[a,b] is a list, -m sweeps over the values, and \"key='a,b'\" is one text"
     return f"{said.rstrip('.')}; see --help"

@@ -12,7 +12,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from backpack_rank.checks import UsageError
-from backpack_rank.files import UNFINISHED
+from backpack_rank.files import LATEST, UNFINISHED
 from backpack_rank.pipelines import begun, unfinished
 from backpack_rank.pipelines.errors import composition_sentence, friendly_errors
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options, saved_overrides
@@ -150,7 +150,7 @@ def _begun_with(found: Unfinished, options: Sequence[str]) -> list[str]:
 
 def link_latest(output: str | Path, kind: str, folder: str | Path) -> None:
     """Let ``OUTPUT/latest/KIND`` point to a folder, where the system has such links."""
-    link = Path(output) / "latest" / kind
+    link = Path(output) / LATEST / kind
     temporary = link.with_name(f".{kind}.{os.getpid()}")
     with suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -126,6 +126,11 @@ def test_what_is_no_json_is_a_400(several, content):
     check(several.client.post("/v2/rerank", content=content, headers=JSON), 400, "the body is not JSON")
 
 
+def test_a_key_that_stands_twice_is_a_400(several):
+    content = '{"query": "a", "documents": ["b"], "alpha": 1, "alpha": 0}'
+    check(several.client.post("/rerank", content=content, headers=JSON), 400, "the key 'alpha' stands twice")
+
+
 def test_json_that_is_no_object_is_a_422(several):
     check(several.client.post("/rerank", content=b"[1]", headers=JSON), 422, "must be an object")
 
