@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from backpack_rank.senses.counterfactual import SwappedSenses
+from backpack_rank.senses.specialised import Specialised
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from hypothesis import given, settings
@@ -15,7 +17,6 @@ from hypothesis import strategies as st
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.token_shift import TokenClasses, token_shift
-from backpack_rank.senses.counterfactual import SwappedSenses
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import (
     CounterfactualPolicy,
@@ -33,7 +34,6 @@ from backpack_rank.senses.policies import (
 from backpack_rank.senses.policy_names import POLICIES, named_policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
-from backpack_rank.senses.specialised import Specialised
 
 CONF = str(Path(__file__).resolve().parents[2] / "conf")
 SENSITIVITY = torch.tensor([0.9, -0.2, 0.5, 0.1, 0.7])
