@@ -40,6 +40,8 @@ FINE, COARSE = 21, 11
 EXAMPLES, RUN_EXAMPLES, EXAMPLE_DOCUMENTS = 8, 50, 20
 _LONGEST = 100_000
 """Characters of a document that is explained."""
+_TOGETHER = 1_000_000
+"""Characters of the documents whose words are marked."""
 
 
 def add_demo(
@@ -193,6 +195,8 @@ class _Demo:
     async def words(self, request: Request) -> Response:
         """The words of the groups in every document: counts as the measures take them, and the text in pieces."""
         async with self._body(request) as body:
+            if sum(map(len, body.passages)) > _TOGETHER:
+                raise RequestError(400, f"send documents of {_TOGETHER:,} characters at most, all together")
             return JSONResponse(await asyncio.to_thread(lambda: _words(self._ranker(body), body.passages)))
 
     async def explain(self, request: Request) -> Response:

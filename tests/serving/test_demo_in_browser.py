@@ -301,3 +301,36 @@ def test_several_rankers_are_a_choice(look, pointwise, sentences):
     assert console == []
     assert said["before"][0] is False
     assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
+
+
+def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_their_name(look):
+    found, messages = look(
+        """
+        const before = JSON.stringify(list()), first = $("policy").value, errors = [];
+        page.addEventListener("error", (event) => errors.push(event.message));
+        page.addEventListener("unhandledrejection", (event) => errors.push(String(event.reason)));
+        const own = page.fetch.bind(page);
+        let answer;
+        const gate = new Promise((done) => { answer = done; });
+        page.fetch = async (...request) => { await gate; return own(...request); };
+        const other = [...$("policy").options].map((one) => one.value).find((name) => name !== first);
+        await set("policy", other, "input");
+        const busy = $("main").getAttribute("aria-busy"), disabled = $("slider").disabled, about = $("about").textContent;
+        await set("slider", "0", "input");
+        const link = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
+        answer();
+        await until(() => !$("main").hasAttribute("aria-busy"));
+        await set("slider", "0", "input");
+        const after = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
+        return {errors, busy, disabled, about, first, other, link, after, enabled: !$("slider").disabled};
+        """
+    )
+    assert not found.get("failed"), found
+    assert found["errors"] == []
+    assert messages == []
+    assert found["busy"] == "true"
+    assert found["disabled"]
+    assert found["first"].replace("_", " ") in found["about"]
+    assert found["link"] in (None, found["first"])
+    assert found["after"] == found["other"]
+    assert found["enabled"]
