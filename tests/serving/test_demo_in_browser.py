@@ -315,7 +315,8 @@ def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_thei
         page.fetch = async (...request) => { await gate; return own(...request); };
         const other = [...$("policy").options].map((one) => one.value).find((name) => name !== first);
         await set("policy", other, "input");
-        const busy = $("main").getAttribute("aria-busy"), disabled = $("slider").disabled, about = $("about").textContent;
+        const busy = $("main").getAttribute("aria-busy"), disabled = $("slider").disabled;
+        const about = $("about").textContent;
         await set("slider", "0", "input");
         const link = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
         answer();
@@ -325,7 +326,6 @@ def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_thei
         return {errors, busy, disabled, about, first, other, link, after, enabled: !$("slider").disabled};
         """
     )
-    assert not found.get("failed"), found
     assert found["errors"] == []
     assert messages == []
     assert found["busy"] == "true"
