@@ -10,7 +10,7 @@ import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -127,7 +127,11 @@ def run(options: Namespace) -> None:
     Raises:
         UsageError: an option that is wrong, or a ranker that cannot be loaded.
     """
-    sys.stdout, sys.stderr = Unread(sys.stdout), Unread(sys.stderr)  # type: ignore[assignment]
+    with redirect_stdout(Unread(sys.stdout)), redirect_stderr(Unread(sys.stderr)):
+        _run(options)
+
+
+def _run(options: Namespace) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
