@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_processes import folder, free_port, started  # noqa: F401
+from serve_processes import free_port, started
 
 pytestmark = pytest.mark.processes
 QUIET, LOADED = 5.0, 20.0
@@ -55,7 +55,7 @@ def _ordinary(port: int, process, seconds: float) -> tuple[list[float], Counter[
     return times, statuses, most
 
 
-def test_ordinary_requests_do_not_wait_for_megabytes(folder, tmp_path, capsys):  # noqa: F811
+def test_ordinary_requests_do_not_wait_for_megabytes(folder, tmp_path, capsys):
     port = free_port()
     bodies = [_body(query="q", documents=["the " + unit * (7_900_000 // len(unit))]) for unit in UNITS]
     bodies[1] = _body(query="q", documents=[UNITS[1] * 5_000] * 60)

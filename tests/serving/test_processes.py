@@ -10,54 +10,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import httpx
 import pytest
 from rerank_servers import wait_for
+from serve_processes import COMMAND, ROOT, answers, free_port, started
 
 import backpack_rank
-from backpack_rank.models.factory import save_ranker
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from backpack_rank.cli import main; main()", "serve"]
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, make_backpack, pair_tokenizer) -> Path:
-    path = tmp_path_factory.mktemp("saved") / "ranker"
-    save_ranker(path, make_backpack(), pair_tokenizer)
-    return path
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", trust_env=False).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-@contextmanager
-def started(folder: Path, log: Path, port: int, *options: str, **environment: str) -> Iterator[subprocess.Popen]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    with log.open("w") as file:
-        command = [*COMMAND, str(folder), "--port", str(port), *options]
-        process = subprocess.Popen(command, cwd=log.parent, env=environment, stderr=file, stdout=file)
-        try:
-            wait_for(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None, 120)
-            yield process
-        finally:
-            process.kill()
-            process.wait()
 
 
 def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
