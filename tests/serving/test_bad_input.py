@@ -74,9 +74,17 @@ CASES = {
     "a document without text": ({"documents": ["a", {"title": "b"}]}, 422, "documents.1: an object needs a text"),
     "half a character": ({"documents": ["\ud83d"]}, 422, "half a surrogate pair"),
     "10,001 documents": ({"documents": ["a"] * 10_001}, 413, "10,001 documents: this server takes 1,000"),
-    "too many tokens": ({"documents": ["nurse " * 40] * 100}, 413, "this server takes 3,000; send fewer documents"),
+    "too many tokens": (
+        {"documents": [f"{n} " + "nurse " * 40 for n in range(100)]},
+        413,
+        "this server takes 3,000; send fewer documents",
+    ),
     "too many tokens for alphas": (
-        {"documents": ["he " * 30] * 10, "alphas": [0.1 * n for n in range(11)], "policy": "paired_tokens"},
+        {
+            "documents": [f"{n} " + "he " * 30 for n in range(10)],
+            "alphas": [0.1 * n for n in range(11)],
+            "policy": "paired_tokens",
+        },
         413,
         "tokens in all",
     ),
