@@ -77,8 +77,8 @@ class TemplatePairTokenizer(PairTokenizer):
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query. Raises ``ValueError`` when it is empty."""
-        (ids,) = self.encode([text])
+        """Token ids of a query, not all of one that is far too long. Raises ``ValueError`` when it is empty."""
+        ids, _ = self._encoded_query(text)
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
         return ids

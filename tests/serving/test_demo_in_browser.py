@@ -170,22 +170,6 @@ def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(se
         assert said[at]["Swap change, 3 documents"] == pytest.approx(by_hand, abs=2e-3)
 
 
-def test_an_arrow_before_the_answer_of_a_new_policy_moves_the_old_one(look, sentences):
-    script = """const asked = page.fetch; let answer;
-      page.fetch = async (...given) => { await new Promise((done) => { answer = done; }); return asked(...given); };
-      $("policy").value = "uniform"; $("policy").dispatchEvent(new page.Event("change", {bubbles: true}));
-      await wait(50);
-      await set("slider", 5, "input");
-      const before = $("about").textContent;
-      answer(); await until(() => $("about").textContent !== before);
-      return [before, $("about").textContent, $("wrong").hidden];"""
-    (before, after, quiet), console = look(script, q=QUERY, d=list(sentences), policy="lowest_senses")
-    assert console == []
-    assert before.startswith("The paper's rule")
-    assert after.startswith("Control")
-    assert quiet
-
-
 def test_texts_are_shown_as_they_are_whatever_is_in_them(look):
     documents = [
         "<img src=x onerror=document.title=1> she said <b>no</b>",
@@ -336,3 +320,36 @@ def test_several_rankers_are_a_choice(look, pointwise, sentences):
     assert console == []
     assert said["before"][0] is False
     assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
+
+
+def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_their_name(look):
+    found, messages = look(
+        """
+        const before = JSON.stringify(list()), first = $("policy").value, errors = [];
+        page.addEventListener("error", (event) => errors.push(event.message));
+        page.addEventListener("unhandledrejection", (event) => errors.push(String(event.reason)));
+        const own = page.fetch.bind(page);
+        let answer;
+        const gate = new Promise((done) => { answer = done; });
+        page.fetch = async (...request) => { await gate; return own(...request); };
+        const other = [...$("policy").options].map((one) => one.value).find((name) => name !== first);
+        await set("policy", other, "input");
+        const busy = $("main").getAttribute("aria-busy"), disabled = $("slider").disabled;
+        const about = $("about").textContent;
+        await set("slider", "0", "input");
+        const link = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
+        answer();
+        await until(() => !$("main").hasAttribute("aria-busy"));
+        await set("slider", "0", "input");
+        const after = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
+        return {errors, busy, disabled, about, first, other, link, after, enabled: !$("slider").disabled};
+        """
+    )
+    assert found["errors"] == []
+    assert messages == []
+    assert found["busy"] == "true"
+    assert found["disabled"]
+    assert found["first"].replace("_", " ") in found["about"]
+    assert found["link"] in (None, found["first"])
+    assert found["after"] == found["other"]
+    assert found["enabled"]
