@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import Count, FilePath, Name, NonNegative, OneOf, Seed
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.listwise.causal_lm import MODES, Calibration, CausalLmRanker, ListwiseMode, position_limit
@@ -63,18 +64,18 @@ def save_listwise(
 
 
 def load_listwise(
-    name: str | Path,
+    name: FilePath,
     *,
     prompt: Prompt | Mapping[str, Any] | None = None,
     mode: ListwiseMode | None = None,
-    dtype: str = "float32",
-    device: str = "auto",
+    dtype: Annotated[str, OneOf((*FLOATS, "auto"))] = "float32",
+    device: Name = "auto",
     calibration: Calibration | None = None,
-    max_length: int | None = None,
-    tokens_per_batch: int | None = None,
-    label: str | None = None,
-    temperature: float = 0.0,
-    seed: int = 0,
+    max_length: Count | None = None,
+    tokens_per_batch: Count | None = None,
+    label: Name | None = None,
+    temperature: NonNegative = 0.0,
+    seed: Seed = 0,
 ) -> CausalLmRanker:
     """A ranker from a folder of :func:`save_listwise`, or from any folder or hub id of a causal LM and a prompt.
 

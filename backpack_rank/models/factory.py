@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
+from backpack_rank.constructors import Dropout, Layers, Name, OneOf, PathText, Positions, Spread, Width
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
 from backpack_rank.files import RANKER, atomic_path, hub_or_folder, read_text
@@ -23,7 +24,7 @@ from backpack_rank.models.rankers import (
     Ranker,
 )
 from backpack_rank.models.sequence_classifier import load_classifier
-from backpack_rank.models.utils import backbone_dtype, cast_parameters
+from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
 
 LISTWISE_FILE = "listwise.json"
@@ -42,14 +43,14 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_d
 def new_backpack(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    layers: int = 12,
-    hidden_size: int = 768,
-    heads: int = 12,
-    senses: int = 16,
-    positions: int = 512,
-    dropout: float = 0.1,
-    initializer_range: float = 0.02,
-    sense_intermediate_scale: int = 4,
+    layers: Layers = 12,
+    hidden_size: Width = 768,
+    heads: Layers = 12,
+    senses: Layers = 16,
+    positions: Positions = 512,
+    dropout: Dropout = 0.1,
+    initializer_range: Spread = 0.02,
+    sense_intermediate_scale: Layers = 4,
 ) -> BackpackForRanking:
     """A Backpack ranker with random weights for the tokenizer's vocabulary."""
     shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
@@ -61,19 +62,19 @@ def new_backpack(
 def new_gpt2(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    layers: int = 12,
-    hidden_size: int = 768,
-    heads: int = 12,
-    positions: int = 512,
-    dropout: float = 0.1,
-    initializer_range: float = 0.02,
+    layers: Layers = 12,
+    hidden_size: Width = 768,
+    heads: Layers = 12,
+    positions: Positions = 512,
+    dropout: Dropout = 0.1,
+    initializer_range: Spread = 0.02,
 ) -> GPT2ForRanking:
     """A GPT-2 ranker with random weights for the tokenizer's vocabulary."""
     shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
     return GPT2ForRanking(GPT2Config(**shape))
 
 
-def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: str) -> BackpackForRanking:
+def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: PathText) -> BackpackForRanking:
     """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
 
     In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
@@ -83,7 +84,7 @@ def pretrained_backpack(tokenizer: PreTrainedTokenizerBase, *, name: str) -> Bac
     return ranker.train()
 
 
-def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2ForRanking:
+def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: PathText) -> GPT2ForRanking:
     """A GPT-2 ranker from a hub id or folder, with a new head if it has none; in training mode."""
     ranker = GPT2ForRanking.from_pretrained(name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
@@ -93,13 +94,13 @@ def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2For
 def backpack_on_backbone(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    senses: int = 16,
-    sense_intermediate_scale: int = 4,
-    dropout: float = 0.1,
-    pooling: str | None = None,
-    attention: str | None = None,
-    dtype: str = "float32",
+    name: PathText,
+    senses: Layers = 16,
+    sense_intermediate_scale: Layers = 4,
+    dropout: Dropout = 0.1,
+    pooling: Literal["first", "last"] | None = None,
+    attention: Name | None = None,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> BackpackForRanking:
     """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.
 
@@ -127,11 +128,11 @@ def backpack_on_backbone(
 def cross_encoder(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    dropout: float = 0.1,
-    pooling: str | None = None,
-    attention: str | None = None,
-    dtype: str = "float32",
+    name: PathText,
+    dropout: Dropout = 0.1,
+    pooling: Literal["first", "last"] | None = None,
+    attention: Name | None = None,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> CrossEncoderForRanking:
     """A plain cross-encoder over any pretrained encoder or decoder: new head; in training mode.
 
@@ -148,10 +149,10 @@ def cross_encoder(
 def dual_encoder(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    pooling: str | None = None,
-    attention: str | None = None,
-    dtype: str = "float32",
+    name: PathText,
+    pooling: Literal["first", "last"] | None = None,
+    attention: Name | None = None,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> DualEncoderForRanking:
     """A dual encoder over any pretrained encoder or decoder, with no part of its own; in training mode.
 
