@@ -267,8 +267,8 @@ def check_value(option: str, value: Any, annotation: Any) -> None:
     if entries is not None:  # of a list the entry that is wrong is named
         for place, entry in enumerate(value):
             if not fits(entry, entries):
-                raise ValueError(f"{option}[{place}]={shown(entry)} {_must_be(entries)}")
-    raise ValueError(f"{option}={shown(value)} {_must_be(annotation)}")
+                raise ValueError(f"{option}[{place}]={shown(entry)}{_takes(entries)}")
+    raise ValueError(f"{option}={shown(value)}{_takes(annotation)}")
 
 
 def fits(value: Any, annotation: Any) -> bool:
@@ -389,8 +389,9 @@ def describe(annotation: Any) -> str:
     return ", or ".join(dict.fromkeys(others))
 
 
-def _must_be(annotation: Any) -> str:
-    return f"must be {describe(annotation)}"
+def _takes(annotation: Any) -> str:
+    words = describe(annotation)
+    return f": use {words}" if words.startswith("one of ") else f" must be {words}"
 
 
 def _alternatives(annotation: Any) -> list[Any]:

@@ -64,7 +64,7 @@ def save_listwise(
 
 
 def load_listwise(
-    name: FilePath,
+    name: FilePath | None,
     *,
     prompt: Prompt | Mapping[str, Any] | None = None,
     mode: ListwiseMode | None = None,
@@ -96,7 +96,8 @@ def load_listwise(
         FileNotFoundError: a folder without a model or without a tokenizer.
         OSError: there is no such hub id.
     """
-    one_of("listwise ranker: dtype", dtype, (*FLOATS, "auto"))
+    if name is None:
+        raise ValueError("listwise.ranker.name=null names no model: give a folder or a hub id")
     dtype = resolved_format(dtype, pick_device(device, "listwise ranker: device"), "listwise ranker: dtype")
     name = hub_or_folder(name)
     settings = _settings(Path(name))
