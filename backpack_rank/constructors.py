@@ -138,6 +138,7 @@ LearningRate = Annotated[float, Range(above=0, most=1000), Called("a number abov
 Layers = Annotated[int, Range(least=1, most=1000)]
 Width = Annotated[int, Range(least=1, most=65_536)]
 Positions = Annotated[int, Range(least=1, most=1_000_000)]
+Kernels = Annotated[int, Range(least=2, most=1000)]
 Spread = Annotated[float, Range(above=0, most=10)]
 Dropout = Annotated[float, Range(least=0, below=1)]
 Name = Annotated[str, Length(1, LONGEST_NAME), Called(f"a name of 1 to {LONGEST_NAME} characters")]

@@ -81,7 +81,7 @@ def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = N
         if name in (*_FLAGS, "_target_"):
             continue
         place = f"{option}.{name}"
-        given[str(name)] = _argument(value, place) if recursive else _plain(value)
+        given[str(name)] = _argument(value, place) if recursive else plain_values(value)
         names[str(name)] = _named_by_user(node, str(name), place)
     check_arguments(call, given, names)
     absent = [name for name in required(call) if name not in {**given, **(more or {})}]
@@ -101,12 +101,12 @@ def _argument(value: Any, option: str) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """A value whose nodes are left as they are, for a constructor that makes them itself."""
     if isinstance(value, DictConfig):
-        return {str(name): _plain(one) for name, one in _items(value)}
+        return {str(name): plain_values(one) for name, one in _items(value)}
     if isinstance(value, ListConfig):
-        return [_plain(one) for one in value]
+        return [plain_values(one) for one in value]
     return value
 
 

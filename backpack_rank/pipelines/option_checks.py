@@ -8,7 +8,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from backpack_rank.evaluation.alpha_search import parse_budgets
-from backpack_rank.pipelines.nodes import check_options
+from backpack_rank.models.interactions import check_sizes
+from backpack_rank.models.utils import pick_device
+from backpack_rank.pipelines.nodes import check_options, plain_values
 from backpack_rank.pipelines.option_types import EvaluationOptions, RankingOptions
 
 SET_ELSEWHERE = {
@@ -26,6 +28,9 @@ SET_ELSEWHERE = {
 def check_ranking(config: DictConfig) -> None:
     """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go together."""
     check_options(config, RankingOptions)
+    ranker = config.model.ranker
+    if "sizes" in ranker:  # arguments of the interaction that another option names
+        check_sizes(ranker.interaction, plain_values(ranker.sizes))
     size, relevant = config.lists.size, config.lists.relevant
     if relevant is not None and relevant >= size:
         raise ValueError(f"lists.relevant={relevant} must be below lists.size={size}: a list needs other documents too")
@@ -34,6 +39,7 @@ def check_ranking(config: DictConfig) -> None:
 def check_evaluation(config: DictConfig) -> None:
     """Raise ``ValueError`` for an option of an evaluation that is wrong."""
     check_options(config, EvaluationOptions)
+    pick_device(config.scoring.device, "scoring.device")
     if config.budget is not None:
         parse_budgets(config.budget if isinstance(config.budget, str) else list(config.budget))
 
@@ -45,14 +51,13 @@ def check_trainer(options: Mapping[str, Any]) -> None:
             raise ValueError(f"trainer.{name} is not an option here: {instead}")
     # Imported here, as in check_sharding: an evaluation, which checks its options too, needs nothing of training.
     import lightning as L
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     from backpack_rank.training.sharding import with_sharding
 
     quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     try:
         L.Trainer(**{**with_sharding(options), **quiet, "enable_progress_bar": False})
-    except (MisconfigurationException, TypeError, ValueError) as error:
+    except Exception as error:  # a library's constructor, which raises whatever its parts raise
         shown = " ".join(f"trainer.{name}={value}" for name, value in options.items())
         raise ValueError(f"Lightning's trainer refuses {shown}: {error}") from error
 

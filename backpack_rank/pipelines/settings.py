@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, MissingSplitError
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
@@ -177,7 +178,8 @@ class EvaluationSettings:
         """
         given = self.config.measures if self.config.measures is not None else dataset.measures if dataset else ()
         names = [given] if isinstance(given, str) else [str(name) for name in given]
-        ranking, fairness = split_measures(names) if names else ([], [])
+        with located("data.measures" if self.config.measures is None else "measures"):
+            ranking, fairness = split_measures(names) if names else ([], [])
         bias = plain(self.config.bias)
         measures: FairnessMeasures = build({**bias, "extra": [*bias["extra"], *fairness]}, "bias")
         return MetricSuite(tuple(ranking), measures, self.attribute.sign)

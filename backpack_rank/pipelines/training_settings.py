@@ -59,8 +59,8 @@ class TrainingSettings:
             FileNotFoundError: there is no ranker in the folder of ``checkpoint``.
             ValueError: an option that is about new rankers only, or hardware that is not there.
         """
+        check_options(config, AnyTrainingOptions)
         settings = cls(_continued(config, changed), changed)
-        check_options(settings.config, AnyTrainingOptions)
         check_hardware(settings.trainer.options)
         check_trainer(settings.trainer.options)
         check_sharding(settings.config)

@@ -20,6 +20,8 @@ from workplace import ROOT
 from backpack_rank.checks import UsageError
 from backpack_rank.options import groups_of
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
+from backpack_rank.pipelines.nodes import check_options
+from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.training_settings import TrainingSettings
@@ -67,20 +69,24 @@ class Leaf:
     option: str
 
 
-def leaves() -> Iterator[Leaf]:
-    """Every option of every file below conf/."""
-    for script in ("train", "evaluate", "rerank"):
-        for option in _options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml")):
-            yield Leaf(script, (), option)
-    for file in sorted((ROOT / "conf").rglob("*.yaml")):
-        path = file.relative_to(ROOT / "conf").with_suffix("")
-        if len(path.parts) == 1 or path.parts[0] in _UNREAD:
-            continue
-        group, script, place, more = _where(path.parts)
-        name = path.relative_to(group.partition("@")[0]).as_posix()
-        chosen = (f"{group}={name}", *more)
-        for option in _options(OmegaConf.load(file)):
-            yield Leaf(script, chosen, f"{place}.{option}" if place else option)
+def own_leaves(script: str) -> list[Leaf]:
+    """Every option of a script's own file."""
+    return [Leaf(script, (), option) for option in _options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml"))]
+
+
+def group_files() -> list[str]:
+    """Every file of a group that is chosen on a command line, as it lies below conf/."""
+    found = [file.relative_to(ROOT / "conf").as_posix() for file in (ROOT / "conf").rglob("*.yaml")]
+    return sorted(name for name in found if "/" in name and not name.startswith(_UNREAD))
+
+
+def group_leaves(file: str) -> list[Leaf]:
+    """Every option of such a file."""
+    parts = file.removesuffix(".yaml").split("/")
+    group, script, place, more = _where(tuple(parts))
+    name = "/".join(parts[len(group.partition("@")[0].split("/")) :])
+    options = _options(OmegaConf.load(ROOT / "conf" / file))
+    return [Leaf(script, (f"{group}={name}", *more), f"{place}.{one}" if place else one) for one in options]
 
 
 def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
@@ -145,7 +151,7 @@ def _tried(leaf: Leaf, config: DictConfig) -> tuple[str, str]:
     logging.disable(logging.CRITICAL)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            check(leaf.script, config)
+            check(leaf.script, leaf.option, config)
     except UsageError as error:
         said = str(error)
     except MISTAKES as error:
@@ -166,15 +172,19 @@ def _tried(leaf: Leaf, config: DictConfig) -> tuple[str, str]:
     return "refused", said
 
 
-def check(script: str, config: DictConfig) -> None:
+def check(script: str, option: str, config: DictConfig) -> None:
     """Everything that a script looks at before it loads data or a model."""
     if script == "evaluate":
         settings = EvaluationSettings.of(config)
         settings.metrics(settings.chosen_dataset)
     elif script == "rerank":
         RerankSettings.of(config)
+    elif option.startswith("trainer."):
+        TrainingSettings.of(config)
     else:
-        training = TrainingSettings.of(config)
+        # Without Lightning's trainer, which takes longer than all that is looked at here.
+        check_options(config, AnyTrainingOptions)
+        training = TrainingSettings(config)
         if training.task is None:
             training.check_ranking()
         _ = training.dataset
