@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Protocol
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import above, whole
 from backpack_rank.constructors import Count, FilePath, Length, Name, NonNegative, OneOf, Positive, Range, Share
 from backpack_rank.data.collection import Collection, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
@@ -65,6 +65,8 @@ class Bm25:
         Raises:
             ValueError: an option is out of its range or unknown.
         """
+        whole("threads", threads, 1)
+        above("max_gb", max_gb, 0)
         # Imported here: other candidates need nothing of bm25s.
         from backpack_rank.data.bm25_index import Bm25Settings
 

@@ -33,7 +33,7 @@ KINDS = ("at most", "at least", "loss")
 _OPERATORS = {"<=": "at most", "≤": "at most", ">=": "at least", "≥": "at least"}
 _BUDGET = re.compile(r"(?P<name>[^<>=≤≥()]*(?:\([^()]*\)[^<>=≤≥()]*)*)(?P<operator>[<>=≤≥]+)(?P<bound>[^<>=≤≥]*)")
 _MEAN_ABSOLUTE = re.compile(r"mean\|(?P<name>.+)\|")
-_OF_BIAS = re.compile(r"\s*A?RaB\b|\|?gap|swap|prefers|Exposure")
+_OF_BIAS = re.compile(r"\s*A?RaB\b|\|?gap|swap change|prefers")
 """Measures of which less, or nearer to 0, is better."""
 _ROUNDING = 1e-12
 

@@ -135,7 +135,10 @@ def _constructor(node: DictConfig, option: str) -> Any:
         raise ValueError(
             f"{option}._target_={shown(target)}: no file of conf/ names it; a class of your own goes into a file there"
         )
-    return get_object(target)
+    try:
+        return get_object(target)
+    except ImportError as error:
+        raise ValueError(f"{option}._target_={target} cannot be imported: {error}") from error
 
 
 def known_targets() -> frozenset[str]:

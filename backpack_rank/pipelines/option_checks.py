@@ -28,7 +28,7 @@ SET_ELSEWHERE = {
 def check_ranking(config: DictConfig) -> None:
     """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go together."""
     check_options(config, RankingOptions)
-    ranker = config.model.ranker
+    ranker = config.model.get("ranker") or {}  # a saved ranker that is trained further has none
     if "sizes" in ranker:  # arguments of the interaction that another option names
         check_sizes(ranker.interaction, plain_values(ranker.sizes))
     size, relevant = config.lists.size, config.lists.relevant
