@@ -70,7 +70,7 @@ TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", 
 _CONFIG_FLAGS = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
 _VALUED_FLAGS = ("--cfg", "--package", "-c", "-p", *_CONFIG_FLAGS)
 _IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
-_UNDERSCORE = re.compile(r"(?<![\w.'\"/-])[+-]?\d[\d_]*_\d[\d_.]*(?![\w.'\"/-])")
+_UNDERSCORE = re.compile(r"(?<![\w.'\"/-])[+-]?\d[\d_]*_[\d_.]*(?![\w.'\"/-])")
 _OVERRIDE = re.compile(r"(?P<mark>[+~]*)(?P<key>[A-Za-z][\w./@-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 

@@ -25,11 +25,19 @@ SET_ELSEWHERE = {
 """Options of Lightning's trainer that a run sets itself."""
 
 
+def check_chosen(config: DictConfig, *groups: str) -> None:
+    """Raise ``ValueError`` for a group of which one file must be chosen, and none is."""
+    for group in groups:
+        if config.get(group) is None:
+            raise ValueError(f"{group}=null: use one of list={group}")
+
+
 def check_ranking(config: DictConfig) -> None:
     """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go together."""
     check_options(config, RankingOptions)
-    ranker = config.model.get("ranker") or {}  # a saved ranker that is trained further has none
-    if "sizes" in ranker:  # arguments of the interaction that another option names
+    ranker = config.model.get("ranker")
+    # A saved ranker that is trained further has none. Sizes are arguments of the interaction that another option names.
+    if ranker is not None and "sizes" in ranker:
         check_sizes(ranker.interaction, plain_values(ranker.sizes))
     size, relevant = config.lists.size, config.lists.relevant
     if relevant is not None and relevant >= size:
@@ -38,6 +46,7 @@ def check_ranking(config: DictConfig) -> None:
 
 def check_evaluation(config: DictConfig) -> None:
     """Raise ``ValueError`` for an option of an evaluation that is wrong."""
+    check_chosen(config, "attribute", "policy", "bias")
     check_options(config, EvaluationOptions)
     pick_device(config.scoring.device, "scoring.device")
     if config.budget is not None:
