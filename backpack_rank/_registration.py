@@ -1,8 +1,15 @@
-"""Makes rankers known to transformers, when transformers is imported: importing it here would take seconds."""
+"""Makes rankers known to other libraries, when these are imported: importing them here would take seconds.
+
+transformers learns which classes load a ranker. ``CrossEncoder.predict`` of sentence-transformers swallows keywords
+that its model does not know; ``alpha`` and ``policy`` are refused there, where the model would ignore them.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -10,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 _AUTO = "transformers.models.auto.modeling_auto"
+_CROSS_ENCODER = "sentence_transformers.cross_encoder.model"
+_OURS = ("alpha", "policy")
 _PLACE = "backpack_rank.integrations.sequence_classification"
 
 
@@ -27,11 +36,12 @@ class _Later:
 
 
 def register() -> None:
-    """Tell ``AutoConfig`` and ``AutoModelForSequenceClassification`` of the rankers, now or when they are imported."""
-    if _AUTO in sys.modules:
-        _register()
-    else:
-        sys.meta_path.insert(0, _AfterImport())
+    """Tell transformers of the rankers, and sentence-transformers of ``alpha``, now or when they are imported."""
+    for module, tell in ((_AUTO, _register), (_CROSS_ENCODER, _refuse_ignored_keywords)):
+        if module in sys.modules:
+            tell()
+        else:
+            sys.meta_path.insert(0, _AfterImport(module, tell))
 
 
 def _register() -> None:
@@ -46,11 +56,31 @@ def _register() -> None:
         Classifier.register(config, model, exist_ok=True)
 
 
+def _refuse_ignored_keywords() -> None:
+    cross_encoder = sys.modules[_CROSS_ENCODER].CrossEncoder
+    inner = cross_encoder.predict
+
+    @functools.wraps(inner)
+    def predict(self: Any, *args: Any, **options: Any) -> Any:
+        given = [name for name in _OURS if options.get(name) is not None]
+        if given and not any("alpha" in inspect.signature(part.forward).parameters for part in self.modules()):
+            raise ValueError(
+                f"{' and '.join(given)}: this CrossEncoder has no dial and would ignore it; give it the ranker around "
+                "the model: backpack_rank.integrations.sentence_transformers.cross_encoder(backpack_rank.load(folder))"
+            )
+        return inner(self, *args, **options)
+
+    cross_encoder.predict = predict
+
+
 class _AfterImport(MetaPathFinder, Loader):
-    """Registers once transformers' module of automatic classes has been imported."""
+    """Calls a function once a module has been imported."""
+
+    def __init__(self, module: str, tell: Callable[[], None]) -> None:
+        self._module, self._tell = module, tell
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name == _AUTO else None
+        spec = PathFinder.find_spec(name, path, target) if name == self._module else None
         if spec is not None:
             self._loader, spec.loader = spec.loader, self
         return spec
@@ -65,4 +95,4 @@ class _AfterImport(MetaPathFinder, Loader):
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _register()
+        self._tell()

@@ -68,6 +68,7 @@ TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", 
 _CONFIG_FLAGS = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
 _VALUED_FLAGS = ("--cfg", "--package", "-c", "-p", *_CONFIG_FLAGS)
 _IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
+_UNDERSCORE = re.compile(r"(?<![\w.'\"/-])[+-]?\d[\d_]*_[\d_.]*(?![\w.'\"/-])")
 _OVERRIDE = re.compile(r"(?P<mark>[+~]*)(?P<key>[A-Za-z][\w./@-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
@@ -152,7 +153,7 @@ def _check_choice(group: str, value: str) -> None:
     found = choices(group)
     for name in value.strip("[]").split(","):
         name = name.strip().removesuffix(".yaml")
-        if name and name != "null" and re.fullmatch(r"[\w/-]+", name) and name not in found:
+        if name and name != "null" and re.fullmatch(r"[\w./-]+", name) and name not in found:
             listed = f"; list={group} shows all" if len(found) > 6 else f" (choices: {', '.join(found)})"
             raise UsageError(f"{group}={name}: there is no such choice{nearest(name, found)}{listed}")
 
@@ -261,13 +262,21 @@ def check_grammar(arguments: Sequence[str]) -> None:
         if argument.startswith("-") or before in _VALUED_FLAGS:
             continue
         try:
-            parser.parse_override(argument)
+            _refuse_underscores(argument, parser.parse_override(argument).value())
         except HydraException as error:
             shown = argument if len(argument) <= 80 else f"{argument[:77]}..."
             raise UsageError(
                 f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas or = in it is put in "
                 "two pairs of quotes, \"OPTION='VALUE'\""
             ) from error
+
+
+def _refuse_underscores(argument: str, value: Any) -> None:
+    """``alpha=1_0`` is 10 to Hydra, and no number to anything else that reads it."""
+    values = value if isinstance(value, list) else [value]
+    found = _UNDERSCORE.search(argument.partition("=")[2])
+    if found is not None and any(isinstance(one, int | float) for one in values):
+        raise UsageError(f"{argument}: {found[0]} is no number; write it without _")
 
 
 def nearest(name: str, known: Any) -> str:

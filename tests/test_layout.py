@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
-    ("files", "progress", "checks", "commands"),
+    ("files", "progress", "checks", "constructors", "commands"),
     ("data",),
     ("models", "aggregation", "attributes"),
     ("senses", "listwise", "evaluation"),

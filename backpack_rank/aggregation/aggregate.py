@@ -15,6 +15,7 @@ from typing import ClassVar, Generic, Literal, TypeAlias, get_args
 import numpy as np
 
 from backpack_rank.aggregation.rankings import Item, Rankings
+from backpack_rank.constructors import Positive
 
 Absent: TypeAlias = Literal["ignored", "last"]
 """What an item means that a ranking leaves out: nothing, or that it stands behind all items of that ranking."""
@@ -134,7 +135,7 @@ class ReciprocalRankFusion(Aggregator):
         k: 60 in the paper; a larger one makes first ranks count less. Above -1.
     """
 
-    k: float = 60.0
+    k: Positive = 60.0
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.k) or self.k <= -1:

@@ -27,6 +27,7 @@ from backpack_rank.aggregation.aggregate import (
     lower_bound,
 )
 from backpack_rank.aggregation.rankings import Item, Rankings
+from backpack_rank.constructors import CountOrZero, NonNegative
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Kemeny(Aggregator):
     exact: ClassVar[bool] = True
 
     absent: Absent = "ignored"
-    time_limit: float = 10.0
-    largest: int = 300
+    time_limit: NonNegative = 10.0
+    largest: CountOrZero = 300
 
     def __post_init__(self) -> None:
         check_absent(self.absent)

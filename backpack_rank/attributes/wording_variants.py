@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import FilePath, Name
 from backpack_rank.data.sources.beir import existing_file, optional_file
 from backpack_rank.data.trec import read_jsonl, read_qrels, text_under
 
@@ -97,7 +98,7 @@ class WordingVariants:
         )
 
 
-def load_wordings(folder: str | Path, split: str = "test", name: str | None = None) -> WordingVariants:
+def load_wordings(folder: FilePath, split: Name = "test", name: Name | None = None) -> WordingVariants:
     """Read the wordings of a collection in a folder of BEIR's layout.
 
     If the folder has ``wordings.jsonl``, that file says which documents belong together, one JSON object per line with

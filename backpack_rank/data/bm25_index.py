@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,12 @@ class Bm25Settings:
         one_of("BM25: method", self.method, METHODS)
         if self.stemmer is not None:
             one_of("BM25: stemmer", self.stemmer, Stemmer.algorithms())
+        try:
+            matches_nothing = re.compile(self.token_pattern).match("") is not None
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"BM25: token_pattern={self.token_pattern} is no regular expression: {error}") from error
+        if matches_nothing:
+            raise ValueError(f"BM25: token_pattern={self.token_pattern!r} also matches nothing: say what a word is")
         # An unknown list of stop words or a broken pattern must fail now, not after the corpus was read.
         self.tokenize(["a"])
 

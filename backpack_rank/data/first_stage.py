@@ -7,9 +7,10 @@ collection is a key of the run, in the collection's order; a query without candi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from backpack_rank.checks import above, whole
+from backpack_rank.constructors import Count, FilePath, Length, Name, NonNegative, OneOf, Positive, Range, Share
 from backpack_rank.data.collection import Collection, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
 
@@ -38,17 +39,17 @@ class Bm25:
 
     def __init__(
         self,
-        k1: float = 0.9,
-        b: float = 0.4,
-        depth: int = 100,
-        stemmer: str | None = "porter",
-        stopwords: bool | str = True,
-        token_pattern: str = r"(?u)\b\w+\b",
-        method: str = "lucene",
+        k1: NonNegative = 0.9,
+        b: Share = 0.4,
+        depth: Count = 100,
+        stemmer: Name | None = "porter",
+        stopwords: bool | Name = True,
+        token_pattern: Annotated[str, Length(1, 1000)] = r"(?u)\b\w+\b",
+        method: Annotated[str, OneOf(("lucene", "robertson", "atire"))] = "lucene",
         cache: bool = True,
-        threads: int = 1,
-        max_gb: float = 2.0,
-        name: str = "BM25",
+        threads: Annotated[int, Range(least=1, most=1024)] = 1,
+        max_gb: Positive = 2.0,
+        name: Name = "BM25",
     ) -> None:
         """
         Args:
@@ -101,7 +102,7 @@ class RunFile:
     """
 
     def __init__(
-        self, path: str | Path, depth: int = 100, name: str = "first stage", other_queries: bool = False
+        self, path: FilePath, depth: Count = 100, name: Name = "first stage", other_queries: bool = False
     ) -> None:
         """
         Args:
@@ -143,7 +144,7 @@ class RunFile:
 class GivenCandidates:
     """What the source of the collection itself gives to re-rank: its scoreddocs or its candidates file."""
 
-    def __init__(self, depth: int = 100, name: str = "first stage") -> None:
+    def __init__(self, depth: Count = 100, name: Name = "first stage") -> None:
         self.depth = checked_depth(depth)
         self.name = name
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backpack_rank.checks import finite, located
+from backpack_rank.constructors import AllDocuments, Count, FilePath, Name
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Run
 from backpack_rank.data.documents import document_text
 from backpack_rank.data.trec import (
@@ -134,7 +135,13 @@ def requests_run(requests: Iterable[Request]) -> Run:
     return {request.query_id: request.run() for request in requests}
 
 
-def load_requests(name: str, path: str, qrels: str | None = None, *, depth: int | None = None) -> Collection:
+def load_requests(
+    name: Name,
+    path: FilePath,
+    qrels: FilePath | None = None,
+    *,
+    depth: Count | AllDocuments = None,
+) -> Collection:
     """The collection of a file of requests: their queries, documents and candidates.
 
     Args:

@@ -7,12 +7,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from backpack_rank.checks import whole
+from backpack_rank.constructors import Count, PathText, Range
 from backpack_rank.data.beginnings import before_last_word, beginning
 from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.shared_tokenizer import with_own_rules
@@ -222,8 +224,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 25
 class TrainedTokenizer:
     """A tokenizer that is trained on the collection (``conf/model/backpack_tiny.yaml``)."""
 
-    vocab_size: int = 4096
-    max_texts: int = 200_000
+    vocab_size: Annotated[int, Range(least=300, most=10_000_000)] = 4096
+    max_texts: Count = 200_000
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """Train on the first ``max_texts`` texts."""
@@ -234,7 +236,7 @@ class TrainedTokenizer:
 class PretrainedTokenizer:
     """A tokenizer from a hub id or a folder (``conf/model/backpack_gpt2.yaml``)."""
 
-    name: str
+    name: PathText
 
     def build(self, texts: Iterable[str] = ()) -> PreTrainedTokenizerBase:
         """Load the tokenizer; the texts are not looked at."""

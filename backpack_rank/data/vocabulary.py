@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Annotated
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from backpack_rank.checks import one_of, whole
+from backpack_rank.constructors import Count, CountOrZero, OneOf, checked
 from backpack_rank.data.tokenisation import PairTokenizer
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+@checked("model.tokenizer")
 @dataclass(frozen=True)
 class WordVocabulary:
     """The words of a collection, the frequent ones first (``conf/model/knrm.yaml``).
@@ -49,17 +51,14 @@ class WordVocabulary:
         buckets: number of ids for unknown words; two of them are mistaken for each other in one of so many cases.
     """
 
-    min_count: int = 2
-    max_words: int | None = 100_000
-    unknown: str = "hash"
-    buckets: int = 1000
+    min_count: Count = 2
+    max_words: Count | None = 100_000
+    unknown: Annotated[str, OneOf(HANDLING)] = "hash"
+    buckets: CountOrZero = 1000
 
     def __post_init__(self) -> None:
-        whole("model.tokenizer.min_count", self.min_count, 1)
-        whole("model.tokenizer.max_words", self.max_words, 1, null="")
-        one_of("model.tokenizer.unknown", self.unknown, HANDLING)
-        if self.unknown == "hash":
-            whole("model.tokenizer.buckets", self.buckets, 1, "; or use unknown=drop")
+        if self.unknown == "hash" and self.buckets < 1:
+            raise ValueError(f"model.tokenizer.buckets={self.buckets} must be at least 1; or use unknown=drop")
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         """Count the words of all texts; the tokenizer remembers what becomes of unknown ones, also when saved.

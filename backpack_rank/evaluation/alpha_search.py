@@ -33,6 +33,8 @@ KINDS = ("at most", "at least", "loss")
 _OPERATORS = {"<=": "at most", "≤": "at most", ">=": "at least", "≥": "at least"}
 _BUDGET = re.compile(r"(?P<name>[^<>=≤≥()]*(?:\([^()]*\)[^<>=≤≥()]*)*)(?P<operator>[<>=≤≥]+)(?P<bound>[^<>=≤≥]*)")
 _MEAN_ABSOLUTE = re.compile(r"mean\|(?P<name>.+)\|")
+_OF_BIAS = re.compile(r"\s*A?RaB\b|\|?gap|swap change|prefers")
+"""Measures of which less, or nearer to 0, is better."""
 _ROUNDING = 1e-12
 
 Measured = Mapping[str, float]
@@ -64,6 +66,11 @@ class Budget:
             raise ValueError(f"the bound of {self.measure!r} must be a finite number, got {self.bound}")
         if self.absolute and self.kind == "loss":
             raise ValueError(f"a loss has a sign: write {self.measure} loss<=... without bars")
+        if self.kind == "loss" and _OF_BIAS.match(self.basis):
+            raise ValueError(
+                f"{self.measure} loss<=...: less bias is no loss; give it a bound of its own, such as "
+                f"|{self.measure}|<=0.03"
+            )
         if self.kind == "loss" and not 0 <= self.bound <= 1:
             raise ValueError(f"a loss lies from 0% to 100%, got {100 * self.bound:g}%; a gain is {self.measure}>=...")
         if self.absolute and self.bound < 0:

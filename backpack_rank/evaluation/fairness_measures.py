@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 from ir_measures import Measure
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
-from backpack_rank.checks import one_of
+from backpack_rank.constructors import Count, CountOrZero, Length, Name, Note, OneOf, PathText, Range, checked
 from backpack_rank.data.collection import DocumentStore, Run
 from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness import FairnessContext
@@ -39,8 +40,11 @@ CUTOFFS = (5, 10, 20, 30, 40)
 KINDS = ("tf", "tf-paper", "bool")
 FAMILIES = ("RaB", "ARaB", "parts", "FaiRR", "NFaiRR", "Exposure")
 _RANK_BIAS = (RaB, ARaB)
+Cutoff = Annotated[int, Range(least=1, most=1_000_000)]
+"""Places of a ranking; every one of them has a number in memory."""
 
 
+@checked("bias")
 @dataclass(frozen=True)
 class FairnessMeasures:
     """Measures of fairness with every choice that has to stand beside their values.
@@ -66,32 +70,20 @@ class FairnessMeasures:
         extra: further measures by name, such as ``RaB(tc,male)@100``.
     """
 
-    preset: str = "default"
-    lexicon: str = "gender_words"
-    tokenizer: str = "word"
-    families: Sequence[str] = ("RaB", "ARaB", "NFaiRR")
-    cutoffs: Sequence[int] = CUTOFFS
-    kinds: Sequence[str] = KINDS
-    sign: str | None = None
-    fairr_cutoffs: Sequence[int] | None = None
-    threshold: int = 1
-    background_depth: int = 200
-    ties: str = "trec_eval"
-    extra: Sequence[str] = ()
+    preset: Name = "default"
+    lexicon: PathText = "gender_words"
+    tokenizer: Annotated[str, OneOf(TOKENIZERS)] = "word"
+    families: Annotated[Sequence[Annotated[str, OneOf(FAMILIES)]], Length(1)] = ("RaB", "ARaB", "NFaiRR")
+    cutoffs: Annotated[Sequence[Cutoff], Length(1, 1000)] = CUTOFFS
+    kinds: Annotated[Sequence[Annotated[str, OneOf(MAGNITUDES)]], Length(1)] = KINDS
+    sign: Name | None = None
+    fairr_cutoffs: Annotated[Sequence[Cutoff], Length(1, 1000)] | Annotated[None, Note("for cutoffs")] = None
+    threshold: CountOrZero = 1
+    background_depth: Count = 200
+    ties: Annotated[str, OneOf(TIES)] = "trec_eval"
+    extra: Sequence[Name] = ()
 
     def __post_init__(self) -> None:
-        _check_cutoffs(self.cutoffs)
-        _check_cutoffs(self._fairr_cutoffs)
-        _check_choices("families", self.families, FAMILIES)
-        _check_choices("kinds", self.kinds, MAGNITUDES)
-        one_of("bias.ties", self.ties, TIES)
-        if self.tokenizer not in TOKENIZERS:
-            raise ValueError(f"unknown tokenizer {self.tokenizer!r}; choose from {', '.join(TOKENIZERS)}")
-        if self.threshold < 0 or self.background_depth < 1:
-            raise ValueError(
-                "threshold is a number of words from 0 and background_depth a number of documents from 1; "
-                f"got {self.threshold} and {self.background_depth}"
-            )
         groups = self._lexicon.group_names
         parse_sign(self._sign(groups), groups)
         for name, measure in self.measures.items():
@@ -207,15 +199,3 @@ def _check_measure(name: str, measure: Measure, groups: Sequence[str]) -> None:
         parse_sign(of, groups)
     if group is not None and group not in document_groups(groups):
         raise ValueError(f"{name}: unknown group {group!r}; choose from {', '.join(document_groups(groups))}")
-
-
-def _check_choices(what: str, chosen: Sequence[str], choices: Sequence[str]) -> None:
-    unknown = [name for name in chosen if name not in choices]
-    if unknown or not chosen or isinstance(chosen, str):
-        raise ValueError(f"{what} are of {', '.join(choices)}, as a list; got {chosen!r}")
-
-
-def _check_cutoffs(cutoffs: Sequence[int]) -> None:
-    wrong = [cutoff for cutoff in cutoffs if isinstance(cutoff, bool) or not isinstance(cutoff, int) or cutoff < 1]
-    if wrong or not cutoffs:
-        raise ValueError(f"cut-offs are whole numbers from 1, such as {list(CUTOFFS)}; got {list(cutoffs)}")

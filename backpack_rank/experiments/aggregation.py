@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
-
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.analysis.aggregation_study import NUMBERS, ListScores, ndcg_of, study_aggregation, tau_of
 from backpack_rank.data.passages import PassageList
@@ -19,6 +17,7 @@ from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.permutation import rank_shuffled
 from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
+from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, dataset_of
 from backpack_rank.reporting.list_page import ListPage, write_list_page
 from backpack_rank.reporting.list_tables import numbers_table, spread_table
@@ -119,7 +118,7 @@ class PermutationFigures:
             raise ValueError(
                 f"listwise.input.order={listwise.order} has no effect here, where lists are shuffled: leave it out"
             )
-        aggregators = [instantiate(node, _convert_="all") for node in self.aggregators.values()]
+        aggregators = [build(node, f"task.aggregators.{name}") for name, node in self.aggregators.items()]
         settings.save(folder)
         found, rankers = _AggregationResults(), RankerFactory()
         given: list[_Lists] = []

@@ -7,11 +7,13 @@ import random
 import string
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from backpack_rank.checks import above, finite, one_of, whole
+from backpack_rank.checks import one_of
+from backpack_rank.constructors import CountOrZero, NonNegative, Note, OneOf, Positive, Seed, checked
 from backpack_rank.data.passages import PassageList
 
 ContentFreePrompt = tuple[str, tuple[str, ...]]
@@ -36,6 +38,7 @@ def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np
     return probabilities - alpha * (prior - 1 / len(prior))
 
 
+@checked("calibration")
 class ContentFreeCalibration:
     """Subtracts what a model prefers without having seen any content (CapCal, section 3).
 
@@ -66,18 +69,14 @@ class ContentFreeCalibration:
 
     def __init__(
         self,
-        beta: float = 0.3,
+        beta: NonNegative = 0.3,
         relative: bool = False,
-        limit: float | None = None,
-        placeholder: str = "fixed_string",
-        seed: int = 0,
-        remembered: int = 10_000,
+        limit: Positive | Annotated[None, Note("for none")] = None,
+        placeholder: Annotated[str, OneOf(PLACEHOLDERS)] = "fixed_string",
+        seed: Seed = 0,
+        remembered: CountOrZero = 10_000,
     ) -> None:
         """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown placeholder."""
-        finite("calibration.beta", beta, 0)
-        above("calibration.limit", limit, 0, null="for none")
-        whole("calibration.remembered", remembered, 0)
-        placeholders(placeholder, ["a"])
         self.beta, self.relative, self.limit = beta, relative, limit
         self.placeholder, self.seed, self.remembered = placeholder, seed, remembered
         # By ranker, because priors are those of one model and one prompt; they go when the ranker goes.

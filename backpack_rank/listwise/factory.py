@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from transformers import (
     AutoConfig,
@@ -13,8 +13,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from backpack_rank.constructors import Layers, Name, OneOf, PathText, Positions, Spread, Width
 from backpack_rank.data.pretrained import from_pretrained
-from backpack_rank.models.utils import backbone_dtype
+from backpack_rank.models.utils import DTYPES, backbone_dtype
 
 _MASKED = "ForMaskedLM"
 
@@ -22,11 +23,11 @@ _MASKED = "ForMaskedLM"
 def new_causal_lm(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    layers: int = 3,
-    hidden_size: int = 64,
-    heads: int = 4,
-    positions: int = 2048,
-    initializer_range: float = 0.06,
+    layers: Layers = 3,
+    hidden_size: Width = 64,
+    heads: Layers = 4,
+    positions: Positions = 2048,
+    initializer_range: Spread = 0.06,
 ) -> LlamaForCausalLM:
     """A language model of Llama's kind with random weights for the tokenizer's vocabulary, in training mode.
 
@@ -54,7 +55,11 @@ def new_causal_lm(
 
 
 def pretrained_causal_lm(
-    tokenizer: PreTrainedTokenizerBase, *, name: str, dtype: str = "float32", attention: str | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: PathText,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
+    attention: Name | None = None,
 ) -> PreTrainedModel:
     """Any causal language model, in training mode; an encoder such as BERT reads from left to right from here on.
 

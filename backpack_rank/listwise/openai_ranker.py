@@ -10,9 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import BoundedSemaphore, Event, Lock
-from typing import Any
+from typing import Annotated, Any
 
 from backpack_rank.checks import at_least
+from backpack_rank.constructors import Count, FilePath, Length, Name, NonNegative, Positive, Range
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import cache_dir
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
@@ -61,24 +62,24 @@ class OpenAiRanker(ListwiseRanker):
 
     def __init__(
         self,
-        model: str,
+        model: Name,
         prompt: Prompt | Mapping[str, Any],
         *,
-        base_url: str = OPENAI,
-        key_variable: str | None = "OPENAI_API_KEY",
-        concurrency: int = 8,
-        timeout: float = 120.0,
-        retries: int = 5,
-        backoff: float = 1.0,
-        longest_wait: float = 300.0,
-        temperature: float | None = 0.0,
+        base_url: Annotated[str, Length(1, 4000)] = OPENAI,
+        key_variable: Name | None = "OPENAI_API_KEY",
+        concurrency: Annotated[int, Range(least=1, most=1000)] = 8,
+        timeout: Positive = 120.0,
+        retries: Annotated[int, Range(least=0, most=1000)] = 5,
+        backoff: NonNegative = 1.0,
+        longest_wait: NonNegative = 300.0,
+        temperature: NonNegative | None = 0.0,
         seed: int | None = 0,
-        max_tokens: int | None = 1024,
+        max_tokens: Count | None = 1024,
         extra: Mapping[str, Any] | None = None,
-        passage_words: int | None = 300,
-        prompt_price: float = 0.0,
-        answer_price: float = 0.0,
-        responses: str | Path | None = None,
+        passage_words: Count | None = 300,
+        prompt_price: NonNegative = 0.0,
+        answer_price: NonNegative = 0.0,
+        responses: FilePath | None = None,
     ) -> None:
         """
         Args:

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from backpack_rank.checks import whole
+from backpack_rank.constructors import Count, checked
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import RankerWrapper, Ranking
 
@@ -77,6 +77,7 @@ class AllPairs(PairwiseRanker):
         return found
 
 
+@checked("pairwise")
 @dataclass
 class SlidingPairs(PairwiseRanker):
     """PRP-Sliding-K: K passes of bubble sort from the back to the front, by comparisons of neighbours.
@@ -91,10 +92,9 @@ class SlidingPairs(PairwiseRanker):
         passes: K; 10 in the paper.
     """
 
-    passes: int = 10
+    passes: Count = 10
 
     def __post_init__(self) -> None:
-        whole("pairwise ranking: passes", self.passes, 1)
         self.label = f"PRP sliding {self.passes}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import Annotated
 
 import numpy as np
 
@@ -17,10 +18,12 @@ from backpack_rank.aggregation.aggregate import Aggregate, Aggregator
 from backpack_rank.aggregation.kemeny import Kemeny
 from backpack_rank.aggregation.rankings import Rankings
 from backpack_rank.checks import whole
+from backpack_rank.constructors import Count, Note, Seed, checked
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking, list_rng
 
 
+@checked("permutation")
 @dataclass
 class PermutationSelfConsistency(RankerWrapper):
     """Aggregates a ranker's answers to shuffles of the list.
@@ -48,22 +51,18 @@ class PermutationSelfConsistency(RankerWrapper):
         not_optimal: those of ``aggregated`` for which an exact aggregator did not prove its result to be optimal.
     """
 
-    permutations: int = 20
+    permutations: Count = 20
     aggregator: Aggregator = field(default_factory=Kemeny)
-    seed: int = 0
+    seed: Seed = 0
     include_original: bool = False
-    patience: int | None = None
-    round_size: int = 5
-    stable: int | None = None
+    patience: Count | Annotated[None, Note("to ask for all permutations")] = None
+    round_size: Count = 5
+    stable: Count | None = None
     aggregated: int = field(default=0, init=False)
     ranked: int = field(default=0, init=False)
     not_optimal: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        whole("permutation self-consistency: permutations", self.permutations, 1)
-        whole("permutation self-consistency: round_size", self.round_size, 1)
-        whole("permutation self-consistency: patience", self.patience, 1, null="to ask for all permutations")
-        whole("permutation self-consistency: stable", self.stable, 1, null="")
         if self.patience is not None and self.round_size >= self.permutations:
             raise ValueError(
                 f"round_size={self.round_size}: with patience there must be several rounds, so it must be below "

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from string import Formatter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jinja2
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import Count, Name
 from backpack_rank.data.passages import PassageList
 from backpack_rank.listwise.bounded import rendered
 from backpack_rank.listwise.identifiers import (
@@ -66,17 +67,17 @@ class Prompt:
         most: passages that it can show, for texts that speak of two; None: any number.
     """
 
-    name: str
+    name: Name
     prefix: str
     passage: str
     suffix: str = ""
     system: str = ""
     answer: str = OPENING
     identifiers: IdentifierKind = "numeric"
-    chat: bool | str = "auto"
+    chat: bool | Literal["auto"] = "auto"
     prefix_received: str = ""
     received: str = ""
-    most: int | None = None
+    most: Count | None = None
 
     def __post_init__(self) -> None:
         one_of(f"prompt {self.name}: identifiers", self.identifiers, KINDS)

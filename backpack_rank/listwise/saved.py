@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import Count, FilePath, Name, NonNegative, OneOf, Seed
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import atomic_path, hub_or_folder
@@ -64,18 +65,18 @@ def save_listwise(
 
 
 def load_listwise(
-    name: str | Path,
+    name: FilePath | None,
     *,
     prompt: Prompt | Mapping[str, Any] | None = None,
     mode: ListwiseMode | None = None,
-    dtype: str = "float32",
-    device: str = "auto",
+    dtype: Annotated[str, OneOf((*FLOATS, "auto"))] = "float32",
+    device: Name = "auto",
     calibration: Calibration | None = None,
-    max_length: int | None = None,
-    tokens_per_batch: int | None = None,
-    label: str | None = None,
-    temperature: float = 0.0,
-    seed: int = 0,
+    max_length: Count | None = None,
+    tokens_per_batch: Count | None = None,
+    label: Name | None = None,
+    temperature: NonNegative = 0.0,
+    seed: Seed = 0,
 ) -> CausalLmRanker:
     """A ranker from a folder of :func:`save_listwise`, or from any folder or hub id of a causal LM and a prompt.
 
@@ -96,7 +97,8 @@ def load_listwise(
         FileNotFoundError: a folder without a model or without a tokenizer.
         OSError: there is no such hub id.
     """
-    one_of("listwise ranker: dtype", dtype, (*FLOATS, "auto"))
+    if name is None:
+        raise ValueError("listwise.ranker.name=null names no model: give a folder or a hub id")
     dtype = resolved_format(dtype, pick_device(device, "listwise ranker: device"), "listwise ranker: dtype")
     name = hub_or_folder(name)
     settings = _settings(Path(name))

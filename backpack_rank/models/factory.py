@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.commands import called, program
+from backpack_rank.constructors import Dropout, Layers, Name, OneOf, PathText, Positions, Spread, Width
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
 from backpack_rank.files import LATEST, RANKER, atomic_path, read_text
-from backpack_rank.models.attribute_senses import add_attribute_senses
+from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
@@ -29,10 +30,12 @@ from backpack_rank.models.rankers import (
     Ranker,
 )
 from backpack_rank.models.sequence_classifier import load_classifier
-from backpack_rank.models.utils import backbone_dtype, cast_parameters
+from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
 
 log = logging.getLogger(__name__)
+AttributeNames = PathText | Sequence[PathText]
+Where = Annotated[str, OneOf(WHERE)]
 LISTWISE_FILE = "listwise.json"
 """In the folder of a listwise ranker, beside the weights."""
 RANKERS: tuple[type[Ranker], ...] = (
@@ -49,16 +52,16 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_d
 def new_backpack(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    layers: int = 12,
-    hidden_size: int = 768,
-    heads: int = 12,
-    senses: int = 16,
-    positions: int = 512,
-    dropout: float = 0.1,
-    initializer_range: float = 0.02,
-    sense_intermediate_scale: int = 4,
-    attribute_senses: str | Sequence[str] | None = None,
-    attribute_senses_where: str = "documents",
+    layers: Layers = 12,
+    hidden_size: Width = 768,
+    heads: Layers = 12,
+    senses: Layers = 16,
+    positions: Positions = 512,
+    dropout: Dropout = 0.1,
+    initializer_range: Spread = 0.02,
+    sense_intermediate_scale: Layers = 4,
+    attribute_senses: AttributeNames | None = None,
+    attribute_senses_where: Where = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker with random weights for the tokenizer's vocabulary.
 
@@ -77,12 +80,12 @@ def new_backpack(
 def new_gpt2(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    layers: int = 12,
-    hidden_size: int = 768,
-    heads: int = 12,
-    positions: int = 512,
-    dropout: float = 0.1,
-    initializer_range: float = 0.02,
+    layers: Layers = 12,
+    hidden_size: Width = 768,
+    heads: Layers = 12,
+    positions: Positions = 512,
+    dropout: Dropout = 0.1,
+    initializer_range: Spread = 0.02,
 ) -> GPT2ForRanking:
     """A GPT-2 ranker with random weights for the tokenizer's vocabulary."""
     shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
@@ -92,9 +95,9 @@ def new_gpt2(
 def pretrained_backpack(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    attribute_senses: str | Sequence[str] | None = None,
-    attribute_senses_where: str = "documents",
+    name: PathText,
+    attribute_senses: AttributeNames | None = None,
+    attribute_senses_where: Where = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
 
@@ -107,7 +110,7 @@ def pretrained_backpack(
     return ranker.train()
 
 
-def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2ForRanking:
+def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: PathText) -> GPT2ForRanking:
     """A GPT-2 ranker from a hub id or folder, with a new head if it has none; in training mode."""
     ranker = from_pretrained(GPT2ForRanking, name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
@@ -117,15 +120,15 @@ def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2For
 def backpack_on_backbone(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    senses: int = 16,
-    sense_intermediate_scale: int = 4,
-    dropout: float = 0.1,
-    pooling: str | None = None,
-    attention: str | None = None,
-    dtype: str = "float32",
-    attribute_senses: str | Sequence[str] | None = None,
-    attribute_senses_where: str = "documents",
+    name: PathText,
+    senses: Layers = 16,
+    sense_intermediate_scale: Layers = 4,
+    dropout: Dropout = 0.1,
+    pooling: Literal["first", "last"] | None = None,
+    attention: Name | None = None,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
+    attribute_senses: AttributeNames | None = None,
+    attribute_senses_where: Where = "documents",
 ) -> BackpackForRanking:
     """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.
 
@@ -155,11 +158,11 @@ def backpack_on_backbone(
 def cross_encoder(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    dropout: float = 0.1,
-    pooling: str | None = None,
-    attention: str | None = None,
-    dtype: str = "float32",
+    name: PathText,
+    dropout: Dropout = 0.1,
+    pooling: Literal["first", "last"] | None = None,
+    attention: Name | None = None,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> CrossEncoderForRanking:
     """A plain cross-encoder over any pretrained encoder or decoder: new head; in training mode.
 
@@ -176,10 +179,10 @@ def cross_encoder(
 def dual_encoder(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    name: str,
-    pooling: str | None = None,
-    attention: str | None = None,
-    dtype: str = "float32",
+    name: PathText,
+    pooling: Literal["first", "last"] | None = None,
+    attention: Name | None = None,
+    dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> DualEncoderForRanking:
     """A dual encoder over any pretrained encoder or decoder, with no part of its own; in training mode.
 

@@ -42,6 +42,8 @@ def pick_device(name: str, option: str) -> torch.device:
     except RuntimeError as error:
         raise ValueError(f"{option}={name}: there is no such device; use auto, cpu, cuda or cuda:1 ...") from error
     one_of(option, device.type, ("auto", "cpu", "cuda", "mps", "xpu"))
+    if device.type in ("mps", "xpu") and not getattr(torch, device.type).is_available():
+        raise ValueError(f"{option}={name}, but torch sees no such device here; use {option}=cpu")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{option}={name}, but torch sees no GPU; use {option}=cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

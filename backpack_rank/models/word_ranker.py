@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from backpack_rank.checks import above, whole
+from backpack_rank.constructors import Count, OneOf, PathText, Positive, Width
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import SPECIAL, WordPairTokenizer, document_frequencies, unknown_buckets
-from backpack_rank.models.interactions import new_interaction
+from backpack_rank.models.interactions import INTERACTIONS, new_interaction
 from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk
 from backpack_rank.models.rankers import Ranker, RankerOutput
@@ -172,13 +173,13 @@ class InteractionForRanking(Ranker):
 def interaction_ranker(
     tokenizer: PreTrainedTokenizerBase,
     *,
-    interaction: str,
+    interaction: Annotated[str, OneOf(INTERACTIONS)],
     sizes: Mapping[str, Any] | None = None,
-    embeddings: str = RANDOM,
-    embedding_size: int | None = None,
-    embedding_norm: float | None = None,
-    max_query_length: int = 30,
-    max_document_length: int = 200,
+    embeddings: PathText = RANDOM,
+    embedding_size: Width | None = None,
+    embedding_norm: Positive | None = None,
+    max_query_length: Count = 30,
+    max_document_length: Count = 200,
 ) -> InteractionForRanking:
     """A word-embedding ranker for the words of a vocabulary; in training mode.
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from backpack_rank.aggregation.aggregate import Borda
@@ -25,6 +24,7 @@ from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns, check_known, rank_all
+from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.report import (
     rendition_notes,
     swap_notes,
@@ -65,7 +65,7 @@ def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | 
     quiet_libraries()
     settings = EvaluationSettings.of(config)
     _check_options(settings)
-    return instantiate(config.task, _convert_="all").run(settings, folder, quiet)
+    return build(config.task, "task").run(settings, folder, quiet)
 
 
 def has_results(config: DictConfig, folder: Path) -> bool:
@@ -127,9 +127,6 @@ def _check_options(settings: EvaluationSettings) -> None:
     if settings.aggregator is not None and not of_renditions and (settings.runs is None or len(settings.runs) < 2):
         given = None if settings.runs is None else list(settings.runs)
         raise ValueError(f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}")
-    depth = settings.aggregate_depth
-    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
-        raise ValueError(f"aggregate_depth={depth} must be a number of documents of each run, or null for all of them")
     if settings.certificate:
         beside = {
             "run": settings.runs,

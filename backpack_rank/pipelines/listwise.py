@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.commands import called
@@ -18,7 +17,8 @@ from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.causal_lm import CausalLmRanker
 from backpack_rank.listwise.windows import SlidingWindows
 from backpack_rank.models.factory import is_listwise, last_trained
-from backpack_rank.reranking.listwise import RANKINGS_FILE, ListwiseReranker, check_shown
+from backpack_rank.pipelines.nodes import build, build_or_none
+from backpack_rank.reranking.listwise import RANKINGS_FILE, ListwiseReranker
 
 log = logging.getLogger(__name__)
 REMEDIES = ("pairwise", "permutation", "calibration")
@@ -44,7 +44,7 @@ class ListwiseSettings:
         """From a composed configuration; None without ``listwise=``.
 
         Raises:
-            ValueError: a remedy without a listwise ranker, or a wrong depth or order.
+            ValueError: a remedy without a listwise ranker.
         """
         if config.get("listwise") is None:
             for remedy in REMEDIES:
@@ -61,9 +61,7 @@ class ListwiseSettings:
         options = {
             part: None if node is None else OmegaConf.to_container(node, resolve=True) for part, node in nodes.items()
         }
-        settings = cls(options, config.checkpoint, str(config.output))
-        check_shown(settings.depth, settings.order)  # before a model is loaded
-        return settings
+        return cls(options, config.checkpoint, str(config.output))
 
     @property
     def ranker(self) -> Mapping[str, Any]:
@@ -156,12 +154,12 @@ class RankerFactory:
         own = {name: options.pop(name) for name in _OWN if name in options and "name" in options}
         ranker = self._model(options)
         if isinstance(ranker, CausalLmRanker):
-            calibration = instantiate(remedies["calibration"], _convert_="all")
+            calibration = build_or_none(remedies["calibration"], "calibration")
             ranker = ranker.sharing_model(calibration=calibration, **own)
         passages = getattr(ranker, "passages", None)
         for remedy in ("pairwise", "permutation"):
             if remedies[remedy] is not None:
-                around: Callable[[ListwiseRanker], ListwiseRanker] = instantiate(remedies[remedy], _convert_="all")
+                around: Callable[[ListwiseRanker], ListwiseRanker] = build(remedies[remedy], remedy)
                 ranker = around(ranker)
         if remedies["pairwise"] is not None:
             return ranker  # comparisons show two passages, so that a list of any length needs no windows
@@ -171,7 +169,7 @@ class RankerFactory:
         """The ranker without remedies, as it was loaded last where the options are the same."""
         if options != self._options or not isinstance(self._loaded, CausalLmRanker):
             self._loaded = None  # the model before leaves the memory first
-            self._loaded = instantiate(options, _convert_="all")
+            self._loaded = build(options, "listwise.ranker")
             self._options = options
         assert self._loaded is not None
         return self._loaded

@@ -10,6 +10,7 @@ from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.evaluation.ranked_documents import shown
 from backpack_rank.evaluation.result_table import (
     BIAS,
@@ -116,9 +117,25 @@ class MetricSuite:
         (system,) = self.measure([stand_in], data).systems
         return [name for values in system.values.values() for name in values.measures]
 
+    def _warn_of_labels(self, collection: Collection) -> None:
+        """Say which measures are 0 for every ranking, as no document is as relevant as they ask."""
+        highest = max((label for judged in collection.qrels.values() for label in judged.values()), default=0)
+        for name, measure in parse_measures(self.effectiveness).items():
+            wanted = measure.params.get("rel", 1)
+            if wanted > highest:
+                log.warning(
+                    "measures: %s counts documents of relevance %d or more, and the highest label of %s is %d: it is 0 "
+                    "for every ranking",
+                    name,
+                    wanted,
+                    collection.name,
+                    highest,
+                )
+
     def _values(self, runs: SystemRuns, data: EvaluationData, context: FairnessContext) -> Mapping[str, PerQuery]:
         values: dict[str, PerQuery] = {}
         if data.test.qrels and self.effectiveness:
+            self._warn_of_labels(data.test)
             values[EFFECTIVENESS] = effectiveness(runs.test, data.test.qrels, self.effectiveness)
         values[BIAS] = context.measure(runs.bias, self.fairness.measures)
         spread = None

@@ -1,58 +1,18 @@
-"""Ranges of options that no object of their own checks, tried before anything is loaded, warm caches or not.
-
-Options that become an object (a policy, a loss, a first stage) are checked by that object.
-"""
+"""What options must be together, tried before anything is loaded; each alone is checked by :mod:`.nodes`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from backpack_rank.checks import above, finite, flag, fraction, whole
 from backpack_rank.evaluation.alpha_search import parse_budgets
-from backpack_rank.senses.policies import check_alpha
+from backpack_rank.models.interactions import check_sizes
+from backpack_rank.models.utils import pick_device
+from backpack_rank.pipelines.nodes import check_options, plain_values
+from backpack_rank.pipelines.option_types import EvaluationOptions, RankingOptions
 
-Check = Callable[[str, Any], None]
-LARGEST_SEED = 2**32 - 1
-"""numpy takes no larger one."""
-MOST_WORKERS = 256
-
-
-def _rate(option: str, value: Any, null: str | None = None) -> None:
-    above(option, value, 0, null=null)
-    if value is not None:
-        finite(option, value)
-
-
-_COUNT = partial(whole, least=1)
-_WORKERS = partial(whole, least=0, most=MOST_WORKERS)
-_SEED = partial(whole, least=0, most=LARGEST_SEED)
-
-EVERY_TRAINING: Mapping[str, Check] = {"seed": _SEED, "loader.workers": _WORKERS}
-"""Also of ``task=listwise``."""
-RANKING: Mapping[str, Check] = {
-    "max_length": _COUNT,
-    "lists.size": partial(whole, least=2),
-    "lists.per_epoch": partial(whole, least=1, null="for every query"),
-    "lists.relevant": partial(whole, least=1, null="for half of the list"),
-    "training.epochs": _COUNT,
-    "training.learning_rate": _rate,
-    "training.head_learning_rate": partial(_rate, null="for training.learning_rate"),
-    "training.weight_decay": partial(finite, least=0),
-    "training.warmup_ratio": partial(fraction, ends="[)"),
-    "training.margin": _rate,
-    "training.keep_swap_weight": _rate,
-    "training.loss_weight": partial(finite, least=0),
-    "training.lists_per_batch": _COUNT,
-    "training.patience": partial(whole, least=0),
-    "training.frozen_epochs": partial(whole, least=1, null="for never"),
-    "pretraining.learning_rate": _rate,
-    "reconstruct.learning_rate": _rate,
-}
-"""Of training lists and of the training itself."""
 SET_ELSEWHERE = {
     "max_epochs": "give training.epochs",
     "gradient_clip_val": "give training.gradient_clip",
@@ -63,52 +23,34 @@ SET_ELSEWHERE = {
     "use_distributed_sampler": "the data share their rows between processes themselves",
 }
 """Options of Lightning's trainer that a run sets itself."""
-EVALUATION: Mapping[str, Check] = {
-    "aggregate_depth": partial(whole, least=1, null="for all documents"),
-    "swap": flag,
-    "certificate": flag,
-    "recalibrate.weight": finite,
-    "scoring.tokens_per_batch": partial(whole, least=1, null="to choose by device"),
-    "scoring.workers": _WORKERS,
-    "cache.max_gb": partial(finite, least=0),
-}
 
 
-def check_training(config: DictConfig) -> None:
-    """Raise ``ValueError`` for an option of any training that is out of range."""
-    _check(config, EVERY_TRAINING)
+def check_chosen(config: DictConfig, *groups: str) -> None:
+    """Raise ``ValueError`` for a group of which one file must be chosen, and none is."""
+    for group in groups:
+        if config.get(group) is None:
+            raise ValueError(f"{group}=null: use one of list={group}")
 
 
 def check_ranking(config: DictConfig) -> None:
-    """Raise ``ValueError`` for an option of ``task=ranking`` that is out of range."""
-    _check(config, RANKING)
-    if (clip := config.training.gradient_clip) is not None:
-        finite("training.gradient_clip", clip, 0, "; null clips nothing")
+    """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go together."""
+    check_options(config, RankingOptions)
+    ranker = config.model.get("ranker")
+    # A saved ranker that is trained further has none. Sizes are arguments of the interaction that another option names.
+    if ranker is not None and "sizes" in ranker:
+        check_sizes(ranker.interaction, plain_values(ranker.sizes))
     size, relevant = config.lists.size, config.lists.relevant
     if relevant is not None and relevant >= size:
         raise ValueError(f"lists.relevant={relevant} must be below lists.size={size}: a list needs other documents too")
 
 
 def check_evaluation(config: DictConfig) -> None:
-    """Raise ``ValueError`` for an option of an evaluation that is out of range, or measures that are none."""
-    _check(config, EVALUATION)
-    if config.alpha != "auto":
-        check_alpha(config.alpha)
+    """Raise ``ValueError`` for an option of an evaluation that is wrong."""
+    check_chosen(config, "attribute", "policy", "bias")
+    check_options(config, EvaluationOptions)
+    pick_device(config.scoring.device, "scoring.device")
     if config.budget is not None:
         parse_budgets(config.budget if isinstance(config.budget, str) else list(config.budget))
-    check_measures(config.measures)
-
-
-def check_measures(measures: str | Sequence[str] | None) -> None:
-    """Raise ``ValueError`` for an empty list of measures, or one with something else than names."""
-    if measures is None:
-        return
-    names = [measures] if isinstance(measures, str) else list(measures)
-    if not names or not all(isinstance(name, str) and name.strip() for name in names):
-        raise ValueError(
-            f"measures={names} names no measure: give some, such as measures=[nDCG@10,R@100], or leave it out for "
-            "those of the data"
-        )
 
 
 def check_trainer(options: Mapping[str, Any]) -> None:
@@ -118,14 +60,13 @@ def check_trainer(options: Mapping[str, Any]) -> None:
             raise ValueError(f"trainer.{name} is not an option here: {instead}")
     # Imported here, as in check_sharding: an evaluation, which checks its options too, needs nothing of training.
     import lightning as L
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     from backpack_rank.training.sharding import with_sharding
 
     quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     try:
         L.Trainer(**{**with_sharding(options), **quiet, "enable_progress_bar": False})
-    except (MisconfigurationException, TypeError, ValueError) as error:
+    except Exception as error:  # a library's constructor, which raises whatever its parts raise
         shown = " ".join(f"trainer.{name}={value}" for name, value in options.items())
         raise ValueError(f"Lightning's trainer refuses {shown}: {error}") from error
 
@@ -148,8 +89,3 @@ def check_sharding(config: DictConfig) -> None:
         )
     if config.training.keep_swap is not None:
         raise ValueError(f"training.keep_swap={config.training.keep_swap} does not work with trainer=fsdp: {instead}")
-
-
-def _check(config: DictConfig, checks: Mapping[str, Check]) -> None:
-    for option, check in checks.items():
-        check(option, OmegaConf.select(config, option))

@@ -14,22 +14,17 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from backpack_rank.checks import one_of, whole
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import RunFile
 from backpack_rank.data.trec import run_rows
 from backpack_rank.files import resource_folder
 from backpack_rank.models.utils import pick_device
+from backpack_rank.pipelines.nodes import check_options
+from backpack_rank.pipelines.option_types import RerankOptions
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.shard_plan import Candidates, Sharding
-from backpack_rank.senses.policies import check_alpha
-
-ACTIONS = ("plan", "score", "merge", "status", "all")
-ENGINES = ("local", "datatrove")
-EXECUTORS = ("local", "slurm", "ray")
-SPLITS = ("test", "dev", "train")
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,7 @@ class RerankSettings:
     """What ``backpack-rank rerank`` is asked for; every option is described in ``conf/rerank.yaml``.
 
     Attributes:
-        action: a key of :data:`ACTIONS`.
+        action: what to do, see ``conf/rerank.yaml``.
         run: TREC run whose documents are ranked, or None.
         split: of the data.
         alphas: positions of the dial.
@@ -65,23 +60,13 @@ class RerankSettings:
     @classmethod
     def of(cls, config: DictConfig) -> RerankSettings:
         """From a composed configuration. Raises ``ValueError`` for an option that is wrong in itself."""
-        one_of("action", config.action, ACTIONS)
-        one_of("split", config.split, SPLITS)
-        one_of("engine", config.engine, ENGINES)
-        one_of("executor", config.executor, EXECUTORS)
+        check_options(config, RerankOptions)
         if (config.action, config.engine, config.executor) == ("all", "datatrove", "slurm"):
             raise ValueError(
                 "executor=slurm only hands jobs in: give action=plan, action=score, and action=merge when they are done"
             )
-        whole("threads", config.threads, 1)
-        if config.workers is not None:
-            whole("workers", config.workers, 1, ", or null")
-        if config.shard is not None:
-            whole("shard", config.shard, 0, ", or null")
-            if config.action != "score":
-                raise ValueError(f"shard={config.shard} is for action=score: add it, or leave out the shard")
-        if config.run is not None and not isinstance(config.run, str):
-            raise ValueError(f"run={config.run}: give one file; each run is a re-ranking of its own")
+        if config.shard is not None and config.action != "score":
+            raise ValueError(f"shard={config.shard} is for action=score: add it, or leave out the shard")
         alphas = config.alpha if isinstance(config.alpha, ListConfig) else [config.alpha]
         options = OmegaConf.to_container(config.executor_options, resolve=True)
         assert isinstance(options, dict)
@@ -89,7 +74,7 @@ class RerankSettings:
             action=config.action,
             run=None if config.run is None else Path(config.run).expanduser(),
             split=config.split,
-            alphas=tuple(check_alpha(alpha) for alpha in alphas),
+            alphas=tuple(float(alpha) for alpha in alphas),
             sharding=Sharding(config.shards, config.pairs_per_shard),
             shard=config.shard,
             engine=config.engine,

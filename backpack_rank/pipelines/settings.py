@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.checks import one_of
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, MissingSplitError
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.rotation import Rotation
-from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.measure_names import split_measures
 from backpack_rank.files import RANKER, cache_dir, write_text
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
+from backpack_rank.pipelines.nodes import build, build_or_none
 from backpack_rank.pipelines.option_checks import check_evaluation
 from backpack_rank.pipelines.pair_to_explain import PairToExplain
 from backpack_rank.pipelines.run_folder import CONFIG, run_config
@@ -105,17 +104,16 @@ class EvaluationSettings:
         pairs = config.certificate_pairs or []
         runs = config.run if config.run is None or not isinstance(config.run, str) else [config.run]
         recalibrate = config.recalibrate
-        one_of("ties", config.ties, TIES)
         return cls(
             attribute=Attribute(**plain(config.attribute)),
-            policy=instantiate(config.policy, _convert_="all"),
+            policy=build(config.policy, "policy"),
             alpha=config.alpha,
             budget=config.budget if config.budget is None or isinstance(config.budget, str) else list(config.budget),
             checkpoint=config.checkpoint,
             output=str(config.output),
             runs=None if runs is None else tuple(str(run) for run in runs),
             ties=str(config.ties),
-            aggregator=instantiate(config.get("aggregate"), _convert_="all"),
+            aggregator=build_or_none(config.get("aggregate"), "aggregate"),
             aggregate_depth=config.aggregate_depth,
             recalibration=None if recalibrate.run is None else Recalibration(str(recalibrate.run), recalibrate.weight),
             explain=PairToExplain.of(config.explain),
@@ -124,7 +122,7 @@ class EvaluationSettings:
             swap=config.swap,
             certificate=config.certificate,
             certificate_pairs=(pairs,) if isinstance(pairs, str) else tuple(map(str, pairs)),
-            scoring=instantiate(config.scoring),
+            scoring=build(config.scoring, "scoring"),
             cache=SenseCache(folder, config.cache.max_gb),
             config=config,
         )
@@ -179,9 +177,10 @@ class EvaluationSettings:
         """
         given = self.config.measures if self.config.measures is not None else dataset.measures if dataset else ()
         names = [given] if isinstance(given, str) else [str(name) for name in given]
-        ranking, fairness = split_measures(names) if names else ([], [])
+        with located("data.measures" if self.config.measures is None else "measures"):
+            ranking, fairness = split_measures(names) if names else ([], [])
         bias = plain(self.config.bias)
-        measures: FairnessMeasures = instantiate({**bias, "extra": [*(bias.get("extra") or []), *fairness]})
+        measures: FairnessMeasures = build({**bias, "extra": [*bias["extra"], *fairness]}, "bias")
         return MetricSuite(tuple(ranking), measures, self.attribute.sign)
 
     def find_ranker(self) -> Path | str:
@@ -262,7 +261,7 @@ def dataset_of(node: Mapping[str, Any] | DictConfig, first_stage: DictConfig | N
     def loader(name: str) -> Any:
         def load() -> Any:
             try:
-                return instantiate(data[name], _convert_="all")
+                return build(data[name], f"data.{name}")
             except InstantiationException as error:
                 if isinstance(error.__cause__, MissingSplitError):
                     raise error.__cause__ from None
@@ -368,7 +367,7 @@ def _in_folder(value: Any, folder: str) -> Any:
 
 
 def _made(node: DictConfig) -> FirstStage:
-    return instantiate(node, _convert_="all")
+    return build(node, "first_stage")
 
 
 def texts_of(collection: Collection) -> Any:

@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from backpack_rank.constructors import Count, LearningRate, Name, NonNegative, OneOf, PathText, Range, Share
 from backpack_rank.data.passages import ListSource, ListwiseExample
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import LAST, RANKER, atomic_path, write_text
@@ -21,7 +22,7 @@ from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
 from backpack_rank.listwise.propensity import load_propensities
 from backpack_rank.listwise.saved import MAX_LENGTH, save_listwise
 from backpack_rank.models.factory import Ranker
-from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig
+from backpack_rank.pipelines.list_sources import COLLECTION, KINDS, ListwiseDataConfig
 from backpack_rank.pipelines.settings import check_positive_ints, reject_overrides
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.adapters import Adapter, NoAdapter, merged
@@ -55,26 +56,26 @@ class ListwiseTraining:
         max_length: tokens of a prompt with its answer; None is what the model reads, at most 4096.
     """
 
-    lists: str
-    size: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    number: int | None = None
-    held_out: int = 200
-    imbalance: float | None = None
-    teacher: str | None = None
-    weight: float = 0.1
+    lists: Annotated[str, OneOf(KINDS)]
+    size: Annotated[int, Range(least=2, most=20)]
+    epochs: Count
+    batch_size: Count
+    learning_rate: LearningRate
+    number: Count | None = None
+    held_out: Count = 200
+    imbalance: Share | None = None
+    teacher: PathText | None = None
+    weight: NonNegative = 0.1
     language_model: bool = True
-    propensities: str | None = None
-    augmentation: str = "none"
-    copies: int = 1
-    noise: float = 0.0
+    propensities: PathText | None = None
+    augmentation: Name = "none"
+    copies: Count = 1
+    noise: NonNegative = 0.0
     gradient_checkpointing: bool = False
-    max_length: int | None = None
-    warmup_ratio: float = 0.05
-    weight_decay: float = 0.01
-    gradient_clip: float | None = 1.0
+    max_length: Count | None = None
+    warmup_ratio: Annotated[float, Range(least=0, below=1)] = 0.05
+    weight_decay: NonNegative = 0.01
+    gradient_clip: NonNegative | None = 1.0
 
     def __post_init__(self) -> None:
         check_positive_ints(self, ("epochs", "batch_size", "max_length"), null=("max_length",))

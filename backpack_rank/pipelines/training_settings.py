@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
 from lightning.pytorch.loggers import Logger, WandbLogger
 from omegaconf import DictConfig, OmegaConf
 from transformers import PreTrainedTokenizerBase
@@ -20,7 +19,9 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
 from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
-from backpack_rank.pipelines.option_checks import check_ranking, check_sharding, check_trainer, check_training
+from backpack_rank.pipelines.nodes import build, check_options
+from backpack_rank.pipelines.option_checks import check_chosen, check_ranking, check_sharding, check_trainer
+from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
 from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
@@ -57,8 +58,9 @@ class TrainingSettings:
             FileNotFoundError: there is no ranker in the folder of ``checkpoint``.
             ValueError: an option that is about new rankers only, or hardware that is not there.
         """
+        check_chosen(config, "data", "model", "adapter", "teacher", "trainer", "logger")
+        check_options(config, AnyTrainingOptions)
         settings = cls(_continued(config, changed), changed)
-        check_training(settings.config)
         check_hardware(settings.trainer.options)
         check_trainer(settings.trainer.options)
         check_sharding(settings.config)
@@ -97,7 +99,7 @@ class TrainingSettings:
     def task(self) -> Any:
         """Another task than ranking (``task=listwise``); None for ranking."""
         task = self.config.get("task")
-        return instantiate(task, _convert_="all") if task is not None and "_target_" in task else None
+        return build(task, "task") if task is not None and "_target_" in task else None
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -165,12 +167,12 @@ class TrainingSettings:
     @cached_property
     def adapter(self) -> Adapter:
         """Trained in place of the backbone's own weights."""
-        return instantiate(self.config.adapter, _convert_="all")
+        return build(self.config.adapter, "adapter")
 
     @cached_property
     def teacher(self) -> TeacherSource | NoTeacher:
         """Whose scores the ranker is drawn to."""
-        return instantiate(self.config.teacher, _convert_="all")
+        return build(self.config.teacher, "teacher")
 
     @cached_property
     def keep_swap(self) -> tuple[str, float] | None:
@@ -190,13 +192,13 @@ class TrainingSettings:
     @cached_property
     def beginning(self) -> WarmStart:
         """First values of a new Backpack over a pretrained backbone."""
-        reconstruction: Reconstruction = instantiate(self.config.reconstruct)
+        reconstruction: Reconstruction = build(self.config.reconstruct, "reconstruct")
         return WarmStart(self.config.start.weights, reconstruction)
 
     @cached_property
     def pretraining(self) -> Pretraining:
         """Next-token prediction on the collection's text."""
-        return instantiate(self.config.pretraining)
+        return build(self.config.pretraining, "pretraining")
 
     @property
     def model_name(self) -> str:
@@ -207,15 +209,15 @@ class TrainingSettings:
     def prompt(self) -> Prompt | None:
         """What a listwise ranker is asked; None for other models."""
         node = self.config.model.get("prompt")
-        return None if node is None else instantiate(node, _convert_="all")
+        return None if node is None else build(node, "model.prompt")
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """The model's tokenizer, trained on the texts where the model asks for it."""
-        return instantiate(self.config.model.tokenizer).build(texts)
+        return build(self.config.model.tokenizer, "model.tokenizer").build(texts)
 
     def new_model(self, tokenizer: PreTrainedTokenizerBase) -> Any:
         """A new ranker, or a language model for ``task=listwise``."""
-        make: Callable[..., Any] = instantiate(self.config.model.ranker, tokenizer=tokenizer, _convert_="all")
+        make: Callable[..., Any] = build(self.config.model.ranker, "model.ranker", tokenizer=tokenizer)
         return make
 
     def lists(self, collection: Collection, candidates: Run) -> TrainingLists:
@@ -231,7 +233,7 @@ class TrainingSettings:
         )
 
     def _logger(self, folder: Path) -> Logger:
-        logger: Logger = instantiate(self.config.logger, save_dir=str(folder), _convert_="all")
+        logger: Logger = build(self.config.logger, "logger", save_dir=str(folder))
         all_of_them = isinstance(logger, WandbLogger)
         logger.log_hyperparams(plain(self.config) if all_of_them else {"seed": self.seed, "model": self.model_name})
         return logger

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
+from backpack_rank.constructors import Count, FilePath, Name, OneOf
 from backpack_rank.data.collection import Collection, DocumentStore, Run
 from backpack_rank.data.first_stage import checked_depth
 from backpack_rank.files import cache_dir, kept_or_rebuilt
 from backpack_rank.models.factory import load_ranker, ranker_folder
+from backpack_rank.models.number_formats import FORMATS
 from backpack_rank.reranking.dense_search import top_k
 from backpack_rank.reranking.dense_vectors import DocumentVectors, Encoding
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
@@ -27,13 +30,13 @@ class Dense:
 
     def __init__(
         self,
-        checkpoint: str | Path,
-        depth: int = 100,
-        device: str = "auto",
-        dtype: str = "float32",
-        tokens_per_batch: int | None = None,
-        folder: str | Path | None = None,
-        name: str = "dense",
+        checkpoint: FilePath,
+        depth: Count = 100,
+        device: Name = "auto",
+        dtype: Annotated[str, OneOf(FORMATS)] = "float32",
+        tokens_per_batch: Count | None = None,
+        folder: FilePath | None = None,
+        name: Name = "dense",
     ) -> None:
         """
         Args:

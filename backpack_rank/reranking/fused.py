@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from backpack_rank.aggregation.aggregate import Aggregator, ReciprocalRankFusion
 from backpack_rank.aggregation.runs import fuse
+from backpack_rank.constructors import Count, FilePath, Length, Name
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import RunFile, checked_depth
 from backpack_rank.data.trec import sorted_run
@@ -17,9 +19,9 @@ class FusedRuns:
 
     def __init__(
         self,
-        paths: Sequence[str | Path],
-        depth: int = 100,
-        name: str = "RRF",
+        paths: Annotated[Sequence[FilePath], Length(1)],
+        depth: Count = 100,
+        name: Name = "RRF",
         aggregator: Aggregator | None = None,
         other_queries: bool = False,
     ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.checks import one_of, whole
+from backpack_rank.constructors import Count, Name, Note, OneOf, Workers, checked
 from backpack_rank.data.batching import (
     CPU_TOKENS,
     GPU_TOKENS,
@@ -48,6 +48,7 @@ LONG_DOCUMENTS = ("cut", "chunks")
 PLAIN = View()
 
 
+@checked("scoring")
 @dataclass(frozen=True)
 class ScoringSettings:
     """How scores are computed (``conf/evaluate.yaml``, ``scoring``).
@@ -61,18 +62,11 @@ class ScoringSettings:
         cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as float32).
     """
 
-    device: str = "auto"
-    dtype: str = "float32"
-    tokens_per_batch: int | None = None
-    workers: int = 0
-    cache_dtype: str | None = None
-
-    def __post_init__(self) -> None:
-        whole("scoring.tokens_per_batch", self.tokens_per_batch, 1, null="to choose by device")
-        whole("scoring.workers", self.workers, 0)
-        one_of("scoring.dtype", self.dtype, FORMATS)
-        if self.cache_dtype not in (None, "float32", "float16"):
-            raise ValueError(f"scoring.cache_dtype={self.cache_dtype}: use float32 or float16")
+    device: Name = "auto"
+    dtype: Annotated[str, OneOf(FORMATS)] = "float32"
+    tokens_per_batch: Count | Annotated[None, Note("to choose by device")] = None
+    workers: Workers = 0
+    cache_dtype: Literal["float32", "float16"] | None = None
 
 
 class TextScorer(ABC):

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -19,13 +20,15 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import load_lexicon
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
-from backpack_rank.checks import above, finite, flag, fraction, one_of, whole
+from backpack_rank.constructors import Count, FilePath, Length, OneOf, Positive, Range, checked
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, TokenShift, token_shift
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
 from backpack_rank.senses.views import View
 
 LARGEST_ALPHA = 1000
+Weight = Annotated[float, Range(least=0, most=1000)]
+"""Of a sense, where 1 leaves it as it is."""
 """Far above every use; what is larger is a slip of the keyboard, and overflows in half precision."""
 
 
@@ -149,6 +152,7 @@ class ScaledSenses(SensePolicy):
         return weights
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class LowestSenses(ScaledSenses):
     """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times alpha.
@@ -160,11 +164,7 @@ class LowestSenses(ScaledSenses):
         count: how many; None: two as in the paper, or as many as the ranker has senses of the attribute.
     """
 
-    count: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.count is not None:
-            _check_count(self.count)
+    count: Count | None = None
 
     @property
     def name(self) -> str:
@@ -187,6 +187,7 @@ class LowestSenses(ScaledSenses):
         return sensitivity.argsort(stable=True)[:count]
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class ThresholdSenses(ScaledSenses):
     """Every sense whose s_l lies below a value, times alpha.
@@ -198,15 +199,11 @@ class ThresholdSenses(ScaledSenses):
     """
 
     threshold: float | None = None
-    quantile: float | None = None
+    quantile: Annotated[float, Range(above=0, most=1)] | None = None
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.quantile is None):
             raise ValueError("give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and not both")
-        if self.threshold is not None:
-            finite("policy.threshold", self.threshold)
-        if self.quantile is not None:
-            fraction("policy.quantile", self.quantile, ends="(]")
 
     @property
     def name(self) -> str:
@@ -234,17 +231,14 @@ class ThresholdSenses(ScaledSenses):
         return chosen
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class RandomSenses(ScaledSenses):
     """Control: ``count`` senses drawn with ``seed``, whatever their s_l, times alpha."""
 
-    count: int = 2
-    seed: int = 0
+    count: Count = 2
+    seed: Annotated[int, Range(least=0, most=2**63 - 1)] = 0
     is_control = True
-
-    def __post_init__(self) -> None:
-        _check_count(self.count)
-        whole("policy.seed", self.seed, 0, most=2**63 - 1)
 
     @property
     def name(self) -> str:
@@ -278,6 +272,7 @@ class UniformSenses(SensePolicy):
         return torch.full_like(sensitivity, alpha)
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class SoftSenses(SensePolicy):
     """Weights that rise with s_l: alpha + (1 - alpha) g(s_l), so between alpha (sensitive) and 1 (not sensitive).
@@ -290,11 +285,7 @@ class SoftSenses(SensePolicy):
         temperature: above 0.
     """
 
-    temperature: float = 0.25
-
-    def __post_init__(self) -> None:
-        above("policy.temperature", self.temperature, 0)
-        finite("policy.temperature", self.temperature)
+    temperature: Positive = 0.25
 
     @property
     def name(self) -> str:
@@ -313,6 +304,7 @@ class SoftSenses(SensePolicy):
         return (alpha + (1 - alpha) * kept).to(sensitivity)
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class ExplicitWeights(SensePolicy):
     """Weights w_l given by hand: 1 + (1 - alpha) (w_l - 1), 0 where that is negative (alpha above 1).
@@ -321,13 +313,9 @@ class ExplicitWeights(SensePolicy):
         values: w_l, the weights at alpha = 0, one number >= 0 per sense.
     """
 
-    values: Sequence[float]
+    values: Annotated[Sequence[Weight], Length(1)]
 
     def __post_init__(self) -> None:
-        if isinstance(self.values, str) or not isinstance(self.values, Sequence) or not self.values:
-            raise ValueError(f"policy.values={self.values}: give one finite number >= 0 per sense, as a list")
-        for place, value in enumerate(self.values):
-            finite(f"policy.values[{place}]", value, 0, "; one per sense")
         object.__setattr__(self, "values", tuple(map(float, self.values)))
 
     @property
@@ -344,6 +332,8 @@ class ExplicitWeights(SensePolicy):
 
 
 @dataclass(frozen=True)
+@checked("policy")
+@dataclass(frozen=True)
 class PairedTokens(Policy):
     """Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar); see :mod:`backpack_rank.models.token_shift`.
 
@@ -355,18 +345,14 @@ class PairedTokens(Policy):
             without senses.
     """
 
-    classes: Sequence[str]
-    wide_classes: Sequence[str] = ()
-    names: str | None = None
-    scope: str | None = None
+    classes: Sequence[FilePath]
+    wide_classes: Sequence[FilePath] = ()
+    names: FilePath | None = None
+    scope: Annotated[str, OneOf(SCOPES)] | None = None
     wide: bool = False
     with_names: bool = False
 
     def __post_init__(self) -> None:
-        if self.scope is not None:
-            one_of("policy.scope", self.scope, SCOPES)
-        flag("policy.wide", self.wide)
-        flag("policy.with_names", self.with_names)
         if not self.classes:
             raise ValueError("policy.classes is empty: name at least one file of word classes, such as gender_classes")
         if self.with_names and self.names is None:
@@ -419,10 +405,6 @@ def check_alpha(alpha: float | str) -> float:
 def _towards(at_zero: Tensor, alpha: float) -> Tensor:
     """1 at alpha = 1, ``at_zero`` at alpha = 0, on a line between and beyond, but not below 0."""
     return (1 + (1 - alpha) * (at_zero - 1)).clamp(min=0)
-
-
-def _check_count(count: int) -> None:
-    whole("policy.count", count, 1)
 
 
 def _check_enough(count: int, sensitivity: Tensor) -> None:

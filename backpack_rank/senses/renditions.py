@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.renditions import RELATIONS, Renditions
-from backpack_rank.checks import flag, one_of
+from backpack_rank.checks import one_of
+from backpack_rank.constructors import Name, OneOf, checked
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
@@ -24,6 +25,7 @@ QUERIES = ("neutral_only", "all")
 """``neutral_only``: a query with class words is scored as it is. ``all``: it takes the rendition of its documents."""
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class MeanOfRenditions(Policy):
     """s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions.
@@ -37,22 +39,27 @@ class MeanOfRenditions(Policy):
     """
 
     attribute: Attribute
-    relations: str = RELATIONS[0]
-    queries: str = QUERIES[0]
-    only: str | None = None
+    relations: Annotated[str, OneOf(RELATIONS)] = RELATIONS[0]
+    queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0]
+    only: Name | None = None
     wide: bool = False
 
     def __post_init__(self) -> None:
-        one_of("policy.relations", self.relations, RELATIONS)
-        one_of("policy.queries", self.queries, QUERIES)
-        flag("policy.wide", self.wide)
         if self.only is not None:
             one_of("policy.only", self.only, self.renditions.groups)
 
     @classmethod
-    def of(cls, attribute: Attribute | Mapping[str, Any], **options: Any) -> MeanOfRenditions:
+    def of(
+        cls,
+        attribute: Attribute | Mapping[str, Any],
+        relations: Annotated[str, OneOf(RELATIONS)] = RELATIONS[0],
+        queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
+        only: Name | None = None,
+        wide: bool = False,
+    ) -> MeanOfRenditions:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        return cls(attribute if isinstance(attribute, Attribute) else Attribute(**attribute), **options)
+        known = attribute if isinstance(attribute, Attribute) else Attribute(**attribute)
+        return cls(known, relations, queries, only, wide)
 
     @property
     def name(self) -> str:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from backpack_rank.checks import above, fraction, whole
 from backpack_rank.commands import install
+from backpack_rank.constructors import Dropout, Name, Positive, Width, checked
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.freezing import backbone_of
 
@@ -39,6 +39,7 @@ class NoAdapter:
         """Leave the ranker as it is."""
 
 
+@checked("adapter")
 @dataclass(frozen=True)
 class Lora:
     """Low-rank updates W + scale B A of the backbone's matrices (Hu et al. 2022, LoRA).
@@ -54,15 +55,12 @@ class Lora:
             names within the backbone, or None for peft's choice for this type of model.
     """
 
-    rank: int = 16
-    scale: float = 2.0
-    dropout: float = 0.05
-    target_modules: str | Sequence[str] | None = None
+    rank: Width = 16
+    scale: Positive = 2.0
+    dropout: Dropout = 0.05
+    target_modules: Name | Sequence[Name] | None = None
 
     def __post_init__(self) -> None:
-        whole("adapter.rank", self.rank, 1)
-        above("adapter.scale", self.scale, 0)
-        fraction("adapter.dropout", self.dropout, ends="[)")
         if self.target_modules is not None and not self.target_modules:
             raise ValueError("adapter.target_modules is empty; null takes peft's choice for the model")
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backpack_rank.checks import above, at_least, one_of
+from backpack_rank.constructors import NonNegative, OneOf, Positive, checked
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.models.factory import Ranker
 from backpack_rank.models.rankers import RankerOutput
@@ -176,6 +176,7 @@ def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, in
     return ranknet(scores, labels, mask, lambda_weights(scores, labels, mask))
 
 
+@checked("training", name="loss", weight="loss_weight")
 @dataclass(frozen=True)
 class RankingLoss:
     """What makes a ranker rank: a loss over labelled lists.
@@ -189,14 +190,9 @@ class RankingLoss:
         ValueError: an unknown name, a margin of 0 or below, or a weight below 0.
     """
 
-    name: str = "listwise_softmax"
-    margin: float = 1.0
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        one_of("training.loss", self.name, LOSSES)
-        above("training.margin", self.margin, 0)
-        at_least("training.loss_weight", self.weight, 0)
+    name: Annotated[str, OneOf(LOSSES)] = "listwise_softmax"
+    margin: Positive = 1.0
+    weight: NonNegative = 1.0
 
     def __call__(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
         """The loss before its weight, and how many lists were left out; see :mod:`backpack_rank.training.losses`."""

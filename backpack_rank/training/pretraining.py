@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
+from typing import Annotated
 
 import lightning as L
 import numpy as np
@@ -14,7 +15,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from backpack_rank.checks import whole
+from backpack_rank.constructors import Count, CountOrZero, LearningRate, Range, checked
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.module import OptimizerConfig
@@ -23,6 +24,7 @@ _TEXTS = 1024
 """Texts that are tokenised at once."""
 
 
+@checked("pretraining")
 @dataclass(frozen=True)
 class Pretraining:
     """Next-token prediction before ranking training (``pretraining`` in ``conf/train.yaml``).
@@ -35,15 +37,11 @@ class Pretraining:
         max_tokens: text taken from the collection at most.
     """
 
-    epochs: int = 0
-    sequence_length: int = 128
-    batch_size: int = 16
-    learning_rate: float = 1e-3
-    max_tokens: int = 20_000_000
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("sequence_length", 2), ("batch_size", 1), ("max_tokens", 1)):
-            whole(f"pretraining.{name}", getattr(self, name), least)
+    epochs: CountOrZero = 0
+    sequence_length: Annotated[int, Range(least=2, most=1_000_000)] = 128
+    batch_size: Count = 16
+    learning_rate: LearningRate = 1e-3
+    max_tokens: Annotated[int, Range(least=1)] = 20_000_000
 
     def sequences(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> Tensor:
         """The texts as rows of ``sequence_length`` token ids. [N, n]

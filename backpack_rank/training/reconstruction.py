@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Annotated
 
 import lightning as L
 import numpy as np
@@ -18,7 +19,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from backpack_rank.checks import above, whole
+from backpack_rank.constructors import MOST, Count, CountOrZero, LearningRate, Range, checked
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking
@@ -28,6 +29,7 @@ from backpack_rank.training.module import OptimizerConfig
 log = logging.getLogger(__name__)
 
 
+@checked("reconstruct")
 @dataclass(frozen=True)
 class Reconstruction:
     """How long and on what (``reconstruct`` in ``conf/train.yaml``).
@@ -40,16 +42,11 @@ class Reconstruction:
         learning_rate: highest learning rate.
     """
 
-    steps: int = 0
-    texts: int = 20_000
-    held_out: int = 500
-    batch_size: int = 32
-    learning_rate: float = 2e-3
-
-    def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("texts", 1), ("held_out", 2), ("batch_size", 1)):
-            whole(f"reconstruct.{name}", getattr(self, name), least)
-        above("reconstruct.learning_rate", self.learning_rate, 0)
+    steps: CountOrZero = 0
+    texts: Count = 20_000
+    held_out: Annotated[int, Range(least=2, most=MOST)] = 500
+    batch_size: Count = 32
+    learning_rate: LearningRate = 2e-3
 
     def split(self, texts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Texts to learn from and held-out ones, the first; of few texts a fifth is held out.

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from filelock import FileLock
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
-from backpack_rank.checks import above, one_of, whole
+from backpack_rank.constructors import Count, Note, OneOf, PathText, Positive, Workers, checked
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import ListBatch, Teacher
@@ -31,7 +31,7 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import numbered_lines, read_run, write_run
 from backpack_rank.files import intact, seal
 from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
-from backpack_rank.models.number_formats import resolved_format
+from backpack_rank.models.number_formats import FORMATS, resolved_format
 from backpack_rank.models.rankers import RankerOutput
 from backpack_rank.models.utils import pick_device
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 TEACHER_RUN = "teacher.trec"
 
 
+@checked("teacher", kind="loss")
 @dataclass
 class Distillation:
     """A :class:`~backpack_rank.training.losses.AuxiliaryLoss` on the teacher's scores of a batch.
@@ -59,17 +60,12 @@ class Distillation:
         ValueError: an unknown kind, or a weight or temperature that is not above 0.
     """
 
-    kind: str = "margin_mse"
-    weight: float = 1.0
-    temperature: float = 1.0
+    kind: Annotated[str, OneOf(KINDS)] = "margin_mse"
+    weight: Annotated[Positive, Note("(teacher=none trains without a teacher)")] = 1.0
+    temperature: Positive = 1.0
 
     name: str = field(default="distillation", init=False)
     needs_senses: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        one_of("teacher.loss", self.kind, KINDS)
-        above("teacher.weight", self.weight, 0, "; teacher=none trains without a teacher")
-        above("teacher.temperature", self.temperature, 0)
 
     def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
         """The distance to the teacher's scores; 0 where the batch has none of them.
@@ -128,6 +124,7 @@ class NoTeacher:
     """Labels alone (``teacher=none``)."""
 
 
+@checked("teacher")
 @dataclass(frozen=True, kw_only=True)
 class RunTeacher:
     """Scores from TREC runs of the training queries (``teacher=run``).
@@ -143,10 +140,10 @@ class RunTeacher:
         FileNotFoundError: a file is missing.
     """
 
-    files: str | Sequence[str]
-    loss: str = "margin_mse"
-    weight: float = 1.0
-    temperature: float = 1.0
+    files: PathText | Sequence[PathText]
+    loss: Annotated[str, OneOf(KINDS)] = "margin_mse"
+    weight: Positive = 1.0
+    temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
         if not self._paths:
@@ -169,6 +166,7 @@ class RunTeacher:
         return read_runs(self._paths, material.lists.query_ids)
 
 
+@checked("teacher")
 @dataclass(frozen=True, kw_only=True)
 class RankerTeacher:
     """Scores of a saved ranker, computed once and kept in the training run's folder (``teacher=ranker``).
@@ -187,17 +185,16 @@ class RankerTeacher:
         FileNotFoundError: there is no ranker in the folder.
     """
 
-    checkpoint: str
-    candidates_per_query: int | None = None
-    dtype: str = "float32"
-    tokens_per_batch: int | None = None
-    workers: int = 0
-    loss: str = "margin_mse"
-    weight: float = 1.0
-    temperature: float = 1.0
+    checkpoint: PathText
+    candidates_per_query: Count | None = None
+    dtype: Annotated[str, OneOf(FORMATS)] = "float32"
+    tokens_per_batch: Count | None = None
+    workers: Workers = 0
+    loss: Annotated[str, OneOf(KINDS)] = "margin_mse"
+    weight: Positive = 1.0
+    temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
-        whole("teacher.candidates_per_query", self.candidates_per_query, 1, null="")
         _ = self.term, self._ranker_folder  # both check their options
         self._settings("cpu")
 

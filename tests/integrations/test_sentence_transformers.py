@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import foreign_rankers
 import numpy as np
 import pytest
 from saved_rankers import PAIRS
@@ -118,3 +119,23 @@ def wrapped(reranker):
     from backpack_rank.integrations.sentence_transformers import cross_encoder
 
     return cross_encoder(reranker)
+
+
+@pytest.mark.parametrize("first", ["backpack_rank", "sentence_transformers"])
+def test_alpha_is_refused_where_the_model_would_ignore_it(first: str, tmp_path) -> None:
+    model = foreign_rankers.saved(foreign_rankers.bert, tmp_path / "bert")
+    second = {"backpack_rank": "sentence_transformers", "sentence_transformers": "backpack_rank"}[first]
+    code = f"""
+import {first}, {second}
+from sentence_transformers import CrossEncoder
+model = CrossEncoder({str(model)!r}, device="cpu")
+assert len(model.predict([("a", "b")])) == 1
+for options in ({{"alpha": 0}}, {{"policy": "renditions"}}, {{"alpha": 0.5, "policy": "paired_tokens"}}):
+    try:
+        model.predict([("a", "b")], **options)
+    except ValueError as error:
+        assert "has no dial and would ignore it" in str(error) and next(iter(options)) in str(error), error
+    else:
+        raise AssertionError(options)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

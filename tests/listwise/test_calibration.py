@@ -258,9 +258,9 @@ def test_a_bias_of_the_output_layer_is_corrected(mode, tokenizer, sentences):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": -1.0}, "calibration.beta=-1.0 must be a finite number of at least 0"),
+        ({"beta": -1.0}, "calibration.beta=-1.0 must be a number of at least 0"),
         ({"beta": math.nan}, "calibration.beta=nan"),
-        ({"limit": 0.0}, "calibration.limit=0.0 must be above 0, or null for none"),
+        ({"limit": 0.0}, "calibration.limit=0.0 must be a number above 0, or null for none"),
         ({"remembered": -1}, "calibration.remembered=-1"),
         ({"placeholder": "empty"}, "calibration.placeholder=empty: use one of fixed_string, first_passage, space"),
     ],

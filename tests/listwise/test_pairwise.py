@@ -238,5 +238,5 @@ def test_labels_and_mistakes():
     assert AllPairs(SmallRanker()).name == "small PRP all pairs"
     assert issubclass(SlidingPairs, PairwiseRanker)
     assert issubclass(AllPairs, PairwiseRanker)
-    with pytest.raises(ValueError, match="pairwise ranking: passes=0 must be at least 1"):
+    with pytest.raises(ValueError, match=r"pairwise\.passes=0 must be a whole number of at least 1"):
         SlidingPairs(SmallRanker(), 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from attribute_sense_examples import (
@@ -22,8 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import split_attribute
-from backpack_rank.models.attribute_senses import add_attribute_senses, word_forms
 
 QUERY = "who is the queen"
 WORDS = ["the", "nurse", "said", "sheets", "manual", "soup", "bridge", "herself", "3", ",", '"', "(", ")", "-", "xyz"]

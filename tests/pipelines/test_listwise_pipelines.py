@@ -154,7 +154,10 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranke
         ),
         (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true is about scores"),
         (["listwise=trained", "run=a.trec"], "run=... and listwise=... do not go together"),
-        (["listwise=trained", "listwise.depth=0"], "listwise.depth=0 must be a number of candidates"),
+        (
+            ["listwise=trained", "listwise.depth=0"],
+            "listwise.depth=0 must be a whole number of at least 1",
+        ),
         (["listwise=trained", "listwise.input.order=up"], "listwise.input.order=up: use one of first_stage, reversed"),
         (["listwise=openai", "calibration=capcal", "listwise.ranker.model=m", "data=synthetic"], "a server gives only"),
         (["listwise=hugging_face", "listwise.ranker.name=m"], "this needs the collection to rank: add data="),

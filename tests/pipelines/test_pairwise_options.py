@@ -104,7 +104,7 @@ def test_comparisons_need_a_listwise_ranker(overrides, message, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["pairwise=sliding", "pairwise.passes=0"], "pairwise ranking: passes=0 must be at least 1"),
+        (["pairwise=sliding", "pairwise.passes=0"], "pairwise.passes=0 must be a whole number of at least 1"),
         (["+prompt@listwise.ranker.prompt=pairwise"], "prompt pairwise shows 2 passages at most, not 4"),
     ],
 )

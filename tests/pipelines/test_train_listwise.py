@@ -206,15 +206,15 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
         (["training.epochs=2"], "training.epochs=2: options of ranking"),
         (["model=backpack_tiny"], "model=backpack_tiny is none: use model=listwise_tiny"),
         (["task.lists=words"], "task.lists=words: use one of collection, mathsort, wordsort"),
-        (["task.size=21"], "task.size=21 must be from 2 to 20"),
+        (["task.size=21"], "task.size=21 must be a whole number from 2 to 20"),
         (["task.max_length=500"], "task.max_length=500 exceeds the model's 400 positions"),
         (["task.augmentation=rotate"], "rotation needs groups"),
         (["task.augmentation=rotate", "task.copies=9"], "a list of 4 passages, which cannot be cut into task.copies=9"),
         (["task.epochs=0"], "task.epochs=0 must be a whole number"),
-        (["task.learning_rate=0"], "task.learning_rate=0 must be > 0"),
+        (["task.learning_rate=0"], "task.learning_rate=0 must be a number above 0"),
         (["task.propensities=missing.json"], "there is no file missing.json"),
         (["task.teacher=run.trec"], "task.teacher=run.trec orders a collection's passages"),
-        (["task.imbalance=2"], "task.imbalance=2 must lie in [0, 1], or be null"),
+        (["task.imbalance=2"], "task.imbalance=2 must be a number from 0 to 1, or null"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, options: list[str], said: str) -> None:

@@ -60,7 +60,7 @@ def test_a_run_with_adapters_and_frozen_parts_saves_an_ordinary_ranker(tmp_path:
         (["training.frozen=head"], r"training.frozen=head must be a list"),
         (["training.frozen_epochs=1"], r"training.frozen must say what"),
         (["trainer.precision=bf16-true"], r"trainer.precision=bf16-true keeps every weight in half precision"),
-        (["adapter=lora", "adapter.rank=0"], r"adapter.rank=0 must be at least 1"),
+        (["adapter=lora", "adapter.rank=0"], r"adapter.rank=0 must be a whole number from 1"),
         (["adapter=lora", "adapter.target_modules=[query]"], "called query; there are c_attn, c_proj, c_fc"),
     ],
 )

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import small_tokenizers
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import Tensor
 from transformers import BertConfig, GPT2Config, PreTrainedTokenizerFast, RobertaConfig
 
-import small_tokenizers
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
@@ -139,7 +139,9 @@ def real_gpt2(data: Path) -> PreTrainedTokenizerFast:
     return load_tokenizer(data / "gpt2_tokenizer")
 
 
-def new_ranker(tokenizer: PreTrainedTokenizerFast, kind: str, seed: int = 0) -> tuple[BackpackForRanking, PairTokenizer]:
+def new_ranker(
+    tokenizer: PreTrainedTokenizerFast, kind: str, seed: int = 0
+) -> tuple[BackpackForRanking, PairTokenizer]:
     """A ranker without attribute senses, with large random weights; four rows of its table belong to no token."""
     torch.manual_seed(seed)
     separator = PairTokenizer(tokenizer, 0).separator_id

@@ -290,9 +290,9 @@ def test_the_choice_has_the_margin_and_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match=r"training\.loss=hinge: use one of listwise_softmax, pairwise_hinge, ran"):
         RankingLoss("hinge")
     for options, said in (
-        ({"margin": 0.0}, r"training\.margin=0\.0 must be above 0"),
-        ({"weight": -1.0}, r"training\.loss_weight=-1\.0 must be at least 0"),
-        ({"margin": math.nan}, r"training\.margin=nan must be above 0"),
+        ({"margin": 0.0}, r"training\.margin=0\.0 must be a number above 0"),
+        ({"weight": -1.0}, r"training\.loss_weight=-1\.0 must be a number of at least 0"),
+        ({"margin": math.nan}, r"training\.margin=nan must be a number above 0"),
     ):
         with pytest.raises(ValueError, match=said):
             RankingLoss(**options)

@@ -209,7 +209,7 @@ def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, said):
         ),
         (
             ["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.candidates_per_query=0"],
-            "teacher.candidates_per_query=0 must be at least 1",
+            "teacher.candidates_per_query=0 must be a whole number of at least 1",
         ),
         (["training.loss=hinge"], "training.loss=hinge: use one of listwise_softmax"),
     ],
@@ -428,7 +428,7 @@ def test_gradients():
     ("options", "said"),
     [
         ({"kind": "mse"}, r"teacher\.loss=mse: use one of margin_mse, listwise_kl"),
-        ({"weight": 0.0}, r"teacher\.weight=0\.0 .* teacher=none"),
+        ({"weight": 0.0}, r"teacher\.weight=0\.0 .*teacher=none"),
         ({"temperature": -1.0}, r"teacher\.temperature=-1\.0"),
         ({"temperature": NAN}, r"teacher\.temperature=nan"),
     ],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
+from typing import Annotated
 
 from backpack_rank.checks import fraction
+from backpack_rank.constructors import AllDocuments, AllQueries, Count, FilePath, Name, PathText, Range, Seed
 from backpack_rank.data.collection import Collection, DocumentStore, MissingSplitError, Qrels, Queries, Run
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.filters import (
@@ -23,19 +25,19 @@ log = logging.getLogger(__name__)
 
 
 def load_beir(
-    folder: str | Path,
-    split: str,
+    folder: FilePath,
+    split: Name,
     *,
-    candidates: str | None = None,
-    qrels: str | None = None,
+    candidates: FilePath | None = None,
+    qrels: PathText | None = None,
     title: bool = True,
     judged_queries_only: bool = True,
-    dev_fraction: float | None = None,
+    dev_fraction: Annotated[float, Range(above=0, below=1)] | None = None,
     answerable_only: bool = False,
-    depth: int | None = None,
-    max_queries: int | None = None,
-    seed: int = 0,
-    name: str | None = None,
+    depth: Count | AllDocuments = None,
+    max_queries: Count | AllQueries = None,
+    seed: Seed = 0,
+    name: Name | None = None,
 ) -> Collection:
     """Load one split of a BEIR folder; every file may end in ``.gz``.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
+from backpack_rank.constructors import Name
 from backpack_rank.data.collection import Collection, MemoryStore
 
 
 def load_inline(
-    name: str,
+    name: Name,
     queries: Mapping[str, str],
     documents: Mapping[str, str],
     qrels: Mapping[str, Mapping[str, int]] | None = None,

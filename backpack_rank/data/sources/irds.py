@@ -16,6 +16,7 @@ import ir_datasets
 from filelock import FileLock
 
 from backpack_rank.checks import whole
+from backpack_rank.constructors import AllDocuments, AllQueries, Count, Name, Seed
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
 from backpack_rank.data.trec import ranking, sorted_run
@@ -25,15 +26,15 @@ _IMPORTED_BY = os.getpid()
 
 
 def load_irds(
-    dataset_id: str,
+    dataset_id: Name,
     *,
-    candidates: str = "scoreddocs",
-    depth: int | None = None,
+    candidates: Name = "scoreddocs",
+    depth: Count | AllDocuments = None,
     judged_queries_only: bool = True,
     answerable_only: bool = False,
-    max_queries: int | None = None,
-    seed: int = 0,
-    name: str | None = None,
+    max_queries: Count | AllQueries = None,
+    seed: Seed = 0,
+    name: Name | None = None,
 ) -> Collection:
     """Load any dataset that has documents, queries, and qrels or scoreddocs; downloads on first use.
 

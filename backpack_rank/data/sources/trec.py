@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backpack_rank.constructors import AllDocuments, Count, FilePath, Name
 from backpack_rank.data.collection import Collection, Qrels
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.filters import make_collection, read_candidates, require_some_judged
@@ -11,14 +12,14 @@ from backpack_rank.data.trec import read_qrels, read_queries
 
 
 def load_trec(
-    name: str,
-    collection: str | Path,
-    topics: str | Path,
-    qrels: str | Path | None = None,
-    candidates: str | Path | None = None,
+    name: Name,
+    collection: FilePath,
+    topics: FilePath,
+    qrels: FilePath | None = None,
+    candidates: FilePath | None = None,
     *,
     title: bool = True,
-    depth: int | None = None,
+    depth: Count | AllDocuments = None,
     judged_queries_only: bool = True,
     answerable_only: bool = False,
 ) -> Collection:

@@ -6,14 +6,15 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from backpack_rank.checks import whole
+from backpack_rank.constructors import Count, Name, Seed
 from backpack_rank.data.collection import Collection, DocumentStore, missing_message
 
 
 def load_union(
     parts: Mapping[str, Collection],
-    name: str | None = None,
-    sample: Mapping[str, int | None] | None = None,
-    seed: int = 0,
+    name: Name | None = None,
+    sample: Mapping[str, Count | None] | None = None,
+    seed: Seed = 0,
 ) -> Collection:
     """The parts side by side; ids become ``<part>/<id>``, so equal ids of different parts stay apart.
 

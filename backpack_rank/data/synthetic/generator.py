@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backpack_rank.checks import fraction, one_of
+from backpack_rank.constructors import Count, Seed, Share
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Queries
 from backpack_rank.data.synthetic.resources import FOLDER, SKILLS_EACH, Occupation, Skill, read_lists, read_occupations
 from backpack_rank.data.synthetic.templates import GENDERS, Composer, Draft, gerund, render, with_article
@@ -269,12 +270,12 @@ def _judge(
 
 def load_synthetic(
     split: str,
-    seed: int = 0,
-    train_queries: int = 750,
-    dev_queries: int = 60,
-    test_queries: int = 180,
-    documents: int | None = None,
-    skew: float = 1.0,
+    seed: Seed = 0,
+    train_queries: Count = 750,
+    dev_queries: Count = 60,
+    test_queries: Count = 180,
+    documents: Count | None = None,
+    skew: Share = 1.0,
 ) -> Collection:
     """Generate one split of the synthetic collection; its documents are its own (no split shares any).
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import check_arguments
 from backpack_rank.models.interactions.base import Interaction
 from backpack_rank.models.interactions.knrm import ConvKnrm, Knrm
 from backpack_rank.models.interactions.match_pyramid import MatchPyramid
@@ -23,6 +24,15 @@ INTERACTIONS: dict[str, type[Interaction]] = {
 """A module is made as ``module(embedding_size, **sizes)``."""
 
 
+def check_sizes(name: str, sizes: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for sizes that the interaction of that name does not have, or not with these values."""
+    known = [*list(inspect.signature(INTERACTIONS[name]).parameters)[1:], "term_weights"]
+    if other := [size for size in sizes if size not in known]:
+        raise ValueError(f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}")
+    own = {size: value for size, value in sizes.items() if size != "term_weights"}
+    check_arguments(INTERACTIONS[name], own, {size: f"model.ranker.sizes.{size}" for size in own})
+
+
 def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) -> Interaction:
     """A module of that name with random weights.
 
@@ -30,7 +40,5 @@ def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) ->
         ValueError: there is none of that name, or it has no such size.
     """
     one_of("model.ranker.interaction", name, INTERACTIONS)
-    known = list(inspect.signature(INTERACTIONS[name]).parameters)[1:]
-    if other := [size for size in sizes if size not in known]:
-        raise ValueError(f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}")
+    check_sizes(name, sizes)
     return INTERACTIONS[name](embedding_size, **sizes)

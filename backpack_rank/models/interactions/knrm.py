@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import whole
+from backpack_rank.constructors import Kernels, Layers, Positive, Width
 from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, KernelPooling, Words
 
 
@@ -17,7 +18,9 @@ class Knrm(Interaction):
     factor 0.01 on the logarithms is that of the authors' code, where the paper's equation 5 has none.
     """
 
-    def __init__(self, embedding_size: int, kernels: int = 11, sigma: float = 0.1, exact_sigma: float = 0.001) -> None:
+    def __init__(
+        self, embedding_size: int, kernels: Kernels = 11, sigma: Positive = 0.1, exact_sigma: Positive = 0.001
+    ) -> None:
         """Args: size of the word vectors, which any will do for, and the kernels (see :class:`KernelPooling`)."""
         super().__init__()
         self.pooling = KernelPooling(kernels, sigma, exact_sigma)
@@ -55,11 +58,11 @@ class ConvKnrm(Interaction):
     def __init__(
         self,
         embedding_size: int,
-        filters: int = 128,
-        ngrams: int = 3,
-        kernels: int = 11,
-        sigma: float = 0.1,
-        exact_sigma: float = 0.001,
+        filters: Width = 128,
+        ngrams: Layers = 3,
+        kernels: Kernels = 11,
+        sigma: Positive = 0.1,
+        exact_sigma: Positive = 0.001,
     ) -> None:
         super().__init__()
         whole("filters", filters, 1)

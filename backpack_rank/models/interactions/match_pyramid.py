@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import Layers, Length, OneOf, Width
 from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
 MATCHES = ("cosine", "dot")
@@ -41,11 +43,11 @@ class MatchPyramid(Interaction):
     def __init__(
         self,
         embedding_size: int,
-        filters: Sequence[int] = (8, 16),
-        windows: Sequence[int] = (5, 3),
-        pool: Sequence[int] = (3, 10),
-        hidden: int = 128,
-        match: str = "cosine",
+        filters: Annotated[Sequence[Width], Length(1, 10)] = (8, 16),
+        windows: Annotated[Sequence[Layers], Length(1, 10)] = (5, 3),
+        pool: Annotated[Sequence[Layers], Length(2, 2)] = (3, 10),
+        hidden: Width = 128,
+        match: Annotated[str, OneOf(MATCHES)] = "cosine",
     ) -> None:
         super().__init__()
         one_of("match", match, MATCHES)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import whole
+from backpack_rank.constructors import Layers, Width
 from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
 
@@ -39,11 +40,11 @@ class Pacrr(Interaction):
     def __init__(
         self,
         embedding_size: int,
-        query_length: int = 16,
-        windows: int = 3,
-        filters: int = 32,
-        top: int = 2,
-        hidden: int = 32,
+        query_length: Width = 16,
+        windows: Layers = 3,
+        filters: Width = 32,
+        top: Layers = 2,
+        hidden: Width = 32,
         vocabulary_size: int | None = None,
     ) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from backpack_rank.checks import whole
+from backpack_rank.constructors import CountOrZero, Kernels, Layers, Positive, Width
 from backpack_rank.models.interactions.base import Interaction, KernelPooling, Words
 
 
@@ -38,13 +39,13 @@ class Tk(Interaction):
     def __init__(
         self,
         embedding_size: int,
-        layers: int = 2,
-        heads: int = 16,
-        head_size: int = 32,
-        feed_forward: int = 100,
-        document_shift: int = 500,
-        kernels: int = 11,
-        sigma: float = 0.1,
+        layers: Layers = 2,
+        heads: Layers = 16,
+        head_size: Width = 32,
+        feed_forward: Width = 100,
+        document_shift: CountOrZero = 500,
+        kernels: Kernels = 11,
+        sigma: Positive = 0.1,
     ) -> None:
         super().__init__()
         sizes = {"layers": layers, "heads": heads, "head_size": head_size, "feed_forward": feed_forward}
@@ -97,7 +98,7 @@ class TransformerLayer(nn.Module):
     Queries, keys and values of all heads together may be wider or narrower than the vectors they are made from.
     """
 
-    def __init__(self, size: int, heads: int, head_size: int, feed_forward: int) -> None:
+    def __init__(self, size: int, heads: Layers, head_size: Width, feed_forward: int) -> None:
         super().__init__()
         self.heads = heads
         self.projections = nn.Linear(size, 3 * heads * head_size)

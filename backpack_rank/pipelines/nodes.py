@@ -1,0 +1,174 @@
+"""Nodes of the configuration that name a constructor (``_target_``): looked at, then made into objects.
+
+A node is made only by a constructor that a file of conf/ names, with arguments that its signature takes. So what
+stands on a command line calls nothing else, and a wrong value is one sentence with the option's name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, ListConfig, Node, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from backpack_rank.constructors import UNKNOWN, Made, annotations_of, check_arguments, check_fields, required, shown
+from backpack_rank.files import resource_folder
+
+_TARGET = re.compile(r"""_target_["']?:\s*["']?([\w.]+)""")
+_LOOKED_UP = re.compile(r"\$\{[\w.]+\}")
+_FLAGS = ("_convert_", "_recursive_", "_partial_", "_args_")
+
+
+def build(node: DictConfig | Mapping[str, Any], option: str, **more: Any) -> Any:
+    """The object that a node names.
+
+    Args:
+        node: with its ``_target_``.
+        option: where it stands, such as ``data.first_stage``.
+        more: arguments that the configuration does not have.
+
+    Raises:
+        ValueError: no file of conf/ names the constructor, or it does not take one of the arguments.
+    """
+    config = node if isinstance(node, DictConfig) else OmegaConf.create(dict(node))
+    check_node(config, option, more)
+    return instantiate(config, **more, _convert_="all")
+
+
+def build_or_none(node: DictConfig | Mapping[str, Any] | None, option: str) -> Any:
+    """The object of a node that may be null."""
+    return None if node is None else build(node, option)
+
+
+def check_options(config: DictConfig, *declared: type) -> None:
+    """Look at a whole configuration: every node, and the options that no constructor takes.
+
+    Args:
+        config: as composed; what is not given yet (``???``) is left to whoever needs it.
+        declared: types of the options that no constructor takes.
+
+    Raises:
+        ValueError: the first option that is wrong, with what it takes.
+    """
+    values = {str(name): _argument(value, str(name)) for name, value in _items(config)}
+    for kind in declared:
+        check_fields(kind, values)
+
+
+def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = None) -> type | None:
+    """Refuse a node that is not made by a constructor of conf/ or has an argument that it does not take.
+
+    Returns:
+        The class of its object; None where the constructor does not say.
+
+    Raises:
+        ValueError: with the option's name.
+    """
+    call = _constructor(node, option)
+    flags = {str(name): value for name, value in _items(node) if name in _FLAGS}
+    for name in flags.keys() - _flags_of(str(node["_target_"])):
+        raise ValueError(f"{option}.{name} is no option")
+    given, names = {}, {}
+    recursive = flags.get("_recursive_", True)
+    for name, value in _items(node):
+        if name in (*_FLAGS, "_target_"):
+            continue
+        place = f"{option}.{name}"
+        given[str(name)] = _argument(value, place) if recursive else plain_values(value)
+        names[str(name)] = _named_by_user(node, str(name), place)
+    check_arguments(call, given, names)
+    absent = [name for name in required(call) if name not in {**given, **(more or {})}]
+    if absent and not flags.get("_partial_") and more is not None:
+        raise ValueError(f"{option}.{absent[0]} has no value: give {option}.{absent[0]}=...")
+    return _kind_of(call)
+
+
+def _argument(value: Any, option: str) -> Any:
+    """A value as its annotation is to see it: a node stands for its object."""
+    if isinstance(value, DictConfig):
+        if "_target_" in value:
+            return Made(check_node(value, option))
+        return {str(name): _argument(one, f"{option}.{name}") for name, one in _items(value)}
+    if isinstance(value, ListConfig):
+        return [_argument(one, f"{option}[{place}]") for place, one in enumerate(value)]
+    return value
+
+
+def plain_values(value: Any) -> Any:
+    """A value whose nodes are left as they are, for a constructor that makes them itself."""
+    if isinstance(value, DictConfig):
+        return {str(name): plain_values(one) for name, one in _items(value)}
+    if isinstance(value, ListConfig):
+        return [plain_values(one) for one in value]
+    return value
+
+
+def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
+    """Names and values; a value that is missing or looks up what is not there is asked for by whoever needs it."""
+    for name in config:
+        try:
+            yield name, config[name]
+        except OmegaConfBaseException:
+            yield name, UNKNOWN
+
+
+def _named_by_user(node: DictConfig, name: str, option: str) -> str:
+    """The option that a value is written at: that of ``data.test.seed`` is ``data.seed``, which it looks up."""
+    value = node._get_node(name)
+    if not isinstance(value, Node) or not _LOOKED_UP.fullmatch(str(value._value())):
+        return option
+    found = value._maybe_dereference_node()
+    return option if found is None else str(found._get_full_key(None)) or option
+
+
+def _constructor(node: DictConfig, option: str) -> Any:
+    """What a node names. Raises ``ValueError`` where no file of conf/ names it."""
+    target = node["_target_"]
+    if not isinstance(target, str) or target not in known_targets():
+        raise ValueError(
+            f"{option}._target_={shown(target)}: no file of conf/ names it; a class of your own goes into a file there"
+        )
+    try:
+        return get_object(target)
+    except ImportError as error:
+        raise ValueError(f"{option}._target_={target} cannot be imported: {error}") from error
+
+
+def known_targets() -> frozenset[str]:
+    """Constructors that files of conf/ name, and files of the folder that ``--config-dir`` gives."""
+    folders = {resource_folder("conf")}
+    if HydraConfig.initialized():
+        sources = HydraConfig.get().runtime.config_sources
+        folders |= {Path(source.path) for source in sources if source.schema == "file"}
+    return frozenset().union(*map(_targets_in, folders))
+
+
+@lru_cache(maxsize=8)
+def _targets_in(folder: Path) -> frozenset[str]:
+    found: set[str] = set()
+    for file in folder.rglob("*.yaml"):
+        found.update(_TARGET.findall(file.read_text(encoding="utf-8")))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=64)
+def _flags_of(target: str) -> frozenset[str]:
+    """Hydra's own words that files of conf/ have beside a constructor."""
+    files = resource_folder("conf").rglob("*.yaml")
+    texts = [text for file in files if target in (text := file.read_text(encoding="utf-8"))]
+    return frozenset(flag for flag in _FLAGS for text in texts if f"{flag}:" in text)
+
+
+def _kind_of(call: Any) -> type | None:
+    """The class of what a constructor makes."""
+    if inspect.isclass(call):
+        return call
+    kind = annotations_of(call).get("return")
+    return kind if inspect.isclass(kind) else None

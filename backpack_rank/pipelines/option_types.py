@@ -1,0 +1,289 @@
+"""Options of conf/ that no constructor takes, with what each takes; :mod:`backpack_rank.constructors` checks them.
+
+Options of a node with a ``_target_`` are those of its constructor's signature, and are not declared again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from backpack_rank.aggregation.aggregate import Aggregator
+from backpack_rank.attributes.wording_variants import WordingVariants
+from backpack_rank.constructors import (
+    AllDocuments,
+    Called,
+    Count,
+    CountOrZero,
+    FilePath,
+    LearningRate,
+    Length,
+    Name,
+    NonNegative,
+    Note,
+    OneOf,
+    Options,
+    Positive,
+    Range,
+    Seed,
+    Workers,
+)
+from backpack_rank.data.collection import Collection
+from backpack_rank.data.dataset import ROTATED
+from backpack_rank.data.first_stage import FirstStage
+from backpack_rank.data.rotation import LEVELS
+from backpack_rank.data.run_order import TIES
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.listwise.base import ListwiseRanker
+from backpack_rank.listwise.calibration import ContentFreeCalibration
+from backpack_rank.listwise.prompt import Prompt
+from backpack_rank.reranking.listwise import ORDERS
+from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
+
+Alpha = Annotated[
+    float,
+    Range(least=0, most=LARGEST_ALPHA),
+    Called(f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more amplifies)"),
+]
+Measures = Annotated[Sequence[Name], Length(1), Called("a list of measures, such as [nDCG@10,R@100]")]
+Texts = Name | Annotated[Sequence[Name], Length(1)]
+Files = FilePath | Annotated[Sequence[FilePath], Length(1)]
+Warmup = Annotated[float, Range(least=0, below=1)]
+Text = Annotated[str, Called("a text")]
+FirstStageNode = Annotated[FirstStage, Called("one of list=first_stage")]
+OfTheModel = Annotated[None, Note("for what the model says")]
+
+
+class DataOptions(Options):
+    """``data``, whatever the collection: its own options are those of its splits' constructors."""
+
+    name: Name
+    seed: Seed
+    measures: Measures
+    rotation: Annotated[str, OneOf(tuple(ROTATED))] | None
+    rotation_level: Annotated[str, OneOf(LEVELS)] | None
+    rotation_seed: Seed | None
+    bias_queries: FilePath | None
+    answers: FilePath | None
+    requests: FilePath | None
+    train: Collection | None
+    dev: Collection | None
+    test: Collection | None
+    bias: Collection | None
+    first_stage: FirstStageNode
+    train_first_stage: FirstStageNode | None
+    dev_first_stage: FirstStageNode | None
+    test_first_stage: FirstStageNode | None
+    bias_first_stage: FirstStageNode | None
+    variants: WordingVariants | None
+    dev_fraction: Annotated[float, Range(above=0, below=1)] | None
+    year: Count
+    root: FilePath
+    folder: FilePath
+    train_id: Name
+    dev_id: Name
+    test_id: Name
+
+
+class AttributeOptions(Options):
+    """``attribute``: names of files in lexicons/, or paths."""
+
+    name: Name
+    lexicon: FilePath
+    sign: Name
+    pairs: FilePath
+    sides: Annotated[Sequence[Name], Length(2, 2), Called("the two columns of the pairs, such as [female,male]")]
+    swap_pairs: FilePath | None
+    one_way: FilePath | None
+    classes: Sequence[FilePath]
+    wide_classes: Sequence[FilePath] | None
+    names: FilePath | None
+
+
+class RecalibrateOptions(Options):
+    """``recalibrate``."""
+
+    run: FilePath | None
+    weight: float
+
+
+class ExplainOptions(Options):
+    """``explain``: a text that is a number to Hydra is a text all the same."""
+
+    query: Text | float | None
+    document: Text | float | None
+    query_file: FilePath | None
+    document_file: FilePath | None
+    query_id: Name | int | None
+    doc_id: Name | int | None
+
+
+class CacheOptions(Options):
+    """``cache``."""
+
+    folder: FilePath | None
+    max_gb: NonNegative
+
+
+class WindowOptions(Options):
+    """``listwise.window``."""
+
+    size: Annotated[int, Range(least=2, most=100_000)] | Annotated[None, Note("for the whole list")]
+    stride: Count | None
+
+
+class InputOptions(Options):
+    """``listwise.input``."""
+
+    order: Annotated[str, OneOf(ORDERS)]
+    seed: Seed
+
+
+class ListwiseOptions(Options):
+    """``listwise``."""
+
+    ranker: ListwiseRanker
+    depth: Count | Annotated[None, Note("for all candidates")]
+    window: WindowOptions
+    input: InputOptions
+    lists_per_call: Count
+
+
+class EvaluationOptions(Options):
+    """``conf/evaluate.yaml``."""
+
+    data: DataOptions | None
+    first_stage: FirstStageNode | None
+    attribute: AttributeOptions
+    policy: Annotated[Policy, Called("one of list=policy")]
+    bias: Annotated[FairnessMeasures, Called("one of list=bias")]
+    variants: DataOptions | None
+    aggregate: Aggregator | None
+    listwise: ListwiseOptions | None
+    calibration: ContentFreeCalibration | None
+    alpha: Alpha | Literal["auto"]
+    budget: Texts | None
+    checkpoint: FilePath | None
+    split_attribute: bool
+    run: Files | None
+    ties: Annotated[str, OneOf(TIES)]
+    aggregate_depth: Count | AllDocuments
+    output: FilePath
+    resume: bool | FilePath
+    measures: Name | Measures | Annotated[None, Note("for those of the data")]
+    swap: bool
+    certificate: bool
+    certificate_pairs: FilePath | Sequence[FilePath] | None
+    recalibrate: RecalibrateOptions
+    explain: ExplainOptions
+    scoring: ScoringSettings
+    cache: CacheOptions
+    task: Any
+
+
+class ListOptions(Options):
+    """``lists`` of a training."""
+
+    size: Annotated[int, Range(least=2, most=100_000)]
+    per_epoch: Count | Annotated[None, Note("for every query")]
+    relevant: Count | Annotated[None, Note("for half of the list")]
+
+
+class RecommendedOptions(Options):
+    """``model.recommended``: what options of a training are where none are given."""
+
+    passages: Annotated[int, Range(least=2, most=20)]
+    max_length: Count | None
+    epochs: Count
+    learning_rate: LearningRate
+    head_learning_rate: LearningRate | None
+    lists_per_batch: Count
+    pretraining_epochs: CountOrZero
+    reconstruct_steps: CountOrZero
+    start_weights: Name
+    language_model: bool
+
+
+class ModelOptions(Options):
+    """``model``: its tokenizer and its ranker are nodes."""
+
+    name: Name | None
+    prompt: Prompt | None
+    recommended: RecommendedOptions
+
+
+class LoopOptions(Options):
+    """``training``."""
+
+    loss: Name
+    margin: Positive
+    loss_weight: NonNegative
+    keep_swap: FilePath | None
+    keep_swap_weight: Positive
+    epochs: Count
+    learning_rate: LearningRate
+    head_learning_rate: LearningRate | Annotated[None, Note("for training.learning_rate")]
+    weight_decay: NonNegative
+    frozen: Sequence[Name] | None
+    frozen_epochs: Count | Annotated[None, Note("for never")]
+    warmup_ratio: Warmup
+    lists_per_batch: Count
+    gradient_clip: NonNegative | Annotated[None, Note("to clip nothing")]
+    patience: CountOrZero
+
+
+class StartOptions(Options):
+    """``start``."""
+
+    weights: Name
+
+
+class LoaderOptions(Options):
+    """``loader``."""
+
+    workers: Workers
+
+
+class AnyTrainingOptions(Options):
+    """``conf/train.yaml``, as far as it is about ``task=listwise`` too."""
+
+    data: DataOptions
+    first_stage: FirstStageNode | None
+    model: ModelOptions
+    seed: Seed
+    output: FilePath
+    checkpoint: FilePath | None
+    resume: bool | FilePath
+    loader: LoaderOptions
+    trainer: Mapping[str, Any]
+
+
+class RankingOptions(Options):
+    """The others of ``conf/train.yaml``."""
+
+    max_length: Count
+    lists: ListOptions
+    training: LoopOptions
+    start: StartOptions
+
+
+class RerankOptions(Options):
+    """``conf/rerank.yaml``; what is asked of an evaluation too is declared there."""
+
+    action: Literal["plan", "score", "merge", "status", "all"]
+    folder: FilePath | None
+    run: FilePath | None
+    split: Literal["test", "dev", "train"]
+    alpha: Alpha | Annotated[Sequence[Alpha], Length(1, 1000)]
+    shards: Annotated[int, Range(least=1, most=1_000_000)] | None
+    pairs_per_shard: Count | None
+    shard: CountOrZero | None
+    engine: Literal["local", "datatrove"]
+    workers: Annotated[int, Range(least=1, most=4096)] | None
+    threads: Annotated[int, Range(least=1, most=1024)]
+    executor: Literal["local", "slurm", "ray"]
+    executor_options: Mapping[str, Any]
+    scoring: ScoringSettings
+    output: FilePath
+    checkpoint: FilePath | None

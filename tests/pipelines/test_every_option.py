@@ -1,0 +1,119 @@
+"""Every option of every file below conf/, with sixteen values: taken, or refused by one sentence that names it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pytest
+from every_option import VALUES, Leaf, composed_with, group_files, group_leaves, outcome, own_leaves
+from hydra.utils import get_object
+from in_process import configured
+
+from backpack_rank.checks import UsageError
+from backpack_rank.constructors import annotations_of
+from backpack_rank.options import check_grammar, check_options
+from backpack_rank.pipelines.nodes import known_targets
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.training_settings import TrainingSettings
+
+SECONDS = 5  # of this process's own work: other processes do not count
+WITHOUT_ARGUMENTS = (".Evaluation", ".SweepReport", ".UniformSenses")
+
+
+def wrong(found: Iterable[Leaf]) -> list[str]:
+    """Outcomes that are neither taken nor refused by a sentence, or that took too long."""
+    lines = []
+    for leaf in found:
+        for name, value in VALUES.items():
+            begun = time.process_time()
+            verdict, said = outcome(leaf, value)
+            if verdict in ("bad", "absent") or time.process_time() - begun > SECONDS:
+                lines.append(f"{leaf.script} {leaf.choices} {leaf.option}={name}: {verdict}: {said[:300]}")
+    return lines
+
+
+@pytest.mark.parametrize("script", ["evaluate", "rerank", "train"])
+def test_options_of_the_scripts_are_taken_or_named(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
+    found = own_leaves(script)
+    assert len(found) > 15
+    assert wrong(found) == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("file", group_files())
+def test_options_of_the_groups_are_taken_or_named(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
+    composed_with.cache_clear()
+    assert wrong(group_leaves(file)) == []
+
+
+def test_what_constructors_take_can_be_read() -> None:
+    ours = [target for target in known_targets() if target.startswith("backpack_rank.")]
+    unread = [target for target in ours if not annotations_of(get_object(target)) and ".No" not in target]
+    assert [target for target in unread if not target.endswith(WITHOUT_ARGUMENTS)] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["bias.threshold=nan"], "bias.threshold=nan must be a whole number of at least 0"),
+        (["bias.threshold=inf"], "bias.threshold=inf must be a whole number"),
+        (["bias.cutoffs=5"], "bias.cutoffs=5 must be a list in which each is a whole number from 1 to 1000000"),
+        (["bias.cutoffs=[1000000000000]"], r"bias.cutoffs\[0\]=1000000000000 must be a whole number"),
+        (["bias.lexicon=null"], "bias.lexicon=null must be a path"),
+        (["policy=explicit", "policy.values=[1,1e30]"], r"policy.values\[1\]=1e\+30 must be a number from 0 to 1000"),
+        (["policy=null"], "policy=null: use one of list=policy"),
+        (["policy._target_=os.getcwd"], "policy._target_=os.getcwd: no file of conf/ names it"),
+        (["first_stage=bm25", "+first_stage.token_pattern=''"], "first_stage.token_pattern='' must be a text"),
+        (["data=synthetic", "data.measures=null"], "data.measures=null must be a list of measures"),
+        (["data=synthetic", "data.measures=[]"], r"data.measures=\[\] must be a list of measures"),
+        (["data=synthetic", "data.seed=a"], "^data.seed=a must be a whole number from 0"),
+        (["data=synthetic", "data.seed=1.5"], "^data.seed=1.5 must be a whole number from 0"),
+        (["attribute.name=''"], "attribute.name='' must be a name"),
+        (["run=5"], "run=5 must be a path"),
+        (["checkpoint=5"], "checkpoint=5 must be a path"),
+        (["budget=true", "alpha=auto"], "budget=true must be a name"),
+        (["alpha=auto", "budget='RaB(tf)@5 loss<=1%'"], "RaB.* less bias is no loss"),
+        (["scoring.device=mps"], "scoring.device=mps, but torch sees no such device"),
+        ([f"attribute.name={'x' * 5000}"], r"attribute.name=x+\.\.\. must be a name of 1 to 255 characters$"),
+    ],
+)
+def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        EvaluationSettings.of(configured("evaluate", *options))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["model.ranker.layers=0"], "model.ranker.layers=0 must be a whole number from 1 to 1000"),
+        (["model.ranker.layers=-1"], "model.ranker.layers=-1 must be"),
+        (["model.ranker.hidden_size=0"], "model.ranker.hidden_size=0 must be"),
+        (["model.ranker.dropout=nan"], "model.ranker.dropout=nan must be a number of at least 0 and below 1"),
+        (["training.frozen=[1]"], r"training.frozen\[0\]=1 must be a name"),
+        (["trainer.accelerator=tpu"], "Lightning's trainer refuses trainer.accelerator=tpu"),
+        (["checkpoint=5"], "checkpoint=5 must be a path"),
+        (["model=knrm", "model.ranker.sizes.kernels=1"], "model.ranker.sizes.kernels=1"),
+    ],
+)
+def test_a_training_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TrainingSettings.of(configured("train", *options)).check_ranking()
+
+
+@pytest.mark.parametrize("argument", ["alpha=1_0", "bias.cutoffs=[5,1_0]", "+data.seed=1_000"])
+def test_numbers_with_underscores_are_refused(argument: str) -> None:
+    with pytest.raises(UsageError, match="is no number; write it without _"):
+        check_grammar([argument])
+
+
+def test_names_with_underscores_and_digits_are_no_numbers() -> None:
+    check_grammar(["output=outputs/2_0", "checkpoint=1_0_run", "measures=[nDCG@1_0]", "run=[a_1.trec,b_2.trec]"])
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "./lowest_senses", "lowest_senses.yml"])
+def test_a_choice_is_a_file_of_its_group(name: str) -> None:
+    with pytest.raises(UsageError, match="there is no such choice"):
+        check_options("evaluate", [f"policy={name}"])

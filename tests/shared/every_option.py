@@ -1,0 +1,190 @@
+"""Every option of every file below conf/, the values that are tried for each, and what becomes of one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from in_process import configured
+from omegaconf import DictConfig, Node, OmegaConf
+from option_values import defaults
+from workplace import ROOT
+
+from backpack_rank.checks import UsageError
+from backpack_rank.options import groups_of
+from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
+from backpack_rank.pipelines.nodes import check_options
+from backpack_rank.pipelines.option_types import AnyTrainingOptions
+from backpack_rank.pipelines.rerank_settings import RerankSettings
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.training_settings import TrainingSettings
+
+VALUES: dict[str, Any] = {
+    "null": None,
+    "true": True,
+    "''": "",
+    "a": "a",
+    "-1": -1,
+    "0": 0,
+    "1.5": 1.5,
+    "nan": math.nan,
+    "inf": math.inf,
+    "1e30": 1e30,
+    "[]": [],
+    "[1]": [1],
+    "{}": {},
+    "a path": "/nowhere/at/all.csv",
+    "5,000 letters": "x" * 5000,
+    "[1000000000000]": [10**12],
+}
+RAW = re.compile(
+    r"object is not|not supported between|unexpected keyword|has no attribute|positional argument|NoneType|"
+    r"expected str|could not convert|invalid literal|not iterable|unhashable|Errno|Traceback|<class|InstantiationExc"
+)
+"""Words of Python that are no sentence for a user."""
+_SKIPPED = ("defaults", "hydra", "_target_", "_recursive_", "_partial_")
+_UNREAD = ("published",)
+"""Folders whose files are read by their own readers, and are no options."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One option.
+
+    Attributes:
+        script: that takes it.
+        choices: of groups that bring it, such as ``("data=beir",)``.
+        option: its name.
+    """
+
+    script: str
+    choices: tuple[str, ...]
+    option: str
+
+
+def own_leaves(script: str) -> list[Leaf]:
+    """Every option of a script's own file."""
+    return [Leaf(script, (), option) for option in _options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml"))]
+
+
+def group_files() -> list[str]:
+    """Every file of a group that is chosen on a command line, as it lies below conf/."""
+    found = [file.relative_to(ROOT / "conf").as_posix() for file in (ROOT / "conf").rglob("*.yaml")]
+    return sorted(name for name in found if "/" in name and not name.startswith(_UNREAD))
+
+
+def group_leaves(file: str) -> list[Leaf]:
+    """Every option of such a file."""
+    parts = file.removesuffix(".yaml").split("/")
+    group, script, place, more = _where(tuple(parts))
+    name = "/".join(parts[len(group.partition("@")[0].split("/")) :])
+    options = _options(OmegaConf.load(ROOT / "conf" / file))
+    return [Leaf(script, (f"{group}={name}", *more), f"{place}.{one}" if place else one) for one in options]
+
+
+def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
+    """Group, script, where its options stand, and what else must be chosen, of a file below conf/."""
+    group = parts[0]
+    if group == "prompt":
+        return "prompt@listwise.ranker.prompt", "evaluate", "listwise.ranker.prompt", ("listwise=hugging_face",)
+    if parts[:2] == ("permutation", "aggregator"):
+        return "permutation/aggregator", "evaluate", "permutation.aggregator", ("permutation=psc", "listwise=trained")
+    script = "evaluate" if group in groups_of("evaluate") and group != "data" else "train"
+    more = ("listwise=trained",) if group in ("pairwise", "permutation", "calibration") else ()
+    if group == "aggregate":
+        more = ("run=[a.trec,b.trec]",)
+    if group == "recipe" or group == "experiment":
+        return group, script, "", more
+    return group, script, group, more
+
+
+def _options(node: Any) -> Iterator[str]:
+    for name in node:
+        if name in _SKIPPED:
+            continue
+        value = node._get_node(name)
+        if isinstance(value, DictConfig) and len(value) and not value._is_missing():
+            yield from (f"{name}.{below}" for below in _options(value))
+        else:
+            yield str(name)
+
+
+@cache
+def composed_with(script: str, choices: tuple[str, ...]) -> DictConfig:
+    """The defaults of a script with these choices, to be changed and restored."""
+    if not choices:
+        config = defaults(script).copy()
+    else:
+        config = configured(script, *sorted(choices, key=lambda choice: choice.startswith("prompt@")))
+    OmegaConf.set_struct(config, False)
+    return config
+
+
+def outcome(leaf: Leaf, value: Any) -> tuple[str, str]:
+    """``taken``, ``refused`` or ``bad``, and what was said."""
+    config = composed_with(leaf.script, leaf.choices)
+    parent, _, name = leaf.option.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    if not isinstance(node, DictConfig) or name not in node:
+        return "absent", f"{leaf.option} is not there with {leaf.choices}"
+    content = node.__dict__["_content"]
+    before = content[name]
+    # A node of its own in the other's place, which a set value would have changed for good.
+    own = OmegaConf.create({name: value})._get_node(name)
+    assert isinstance(own, Node)
+    own._set_parent(node)
+    try:
+        content[name] = own
+        return _tried(leaf, config)
+    finally:
+        content[name] = before
+
+
+def _tried(leaf: Leaf, config: DictConfig) -> tuple[str, str]:
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            check(leaf.script, leaf.option, config)
+    except UsageError as error:
+        said = str(error)
+    except MISTAKES as error:
+        if not _is_mistake(error):
+            return "bad", f"{type(error).__name__}: {error}"
+        said = _sentence(error)
+    except Exception as error:
+        return "bad", f"{type(error).__name__}: {error}"
+    else:
+        return "taken", ""
+    finally:
+        logging.disable(logging.NOTSET)
+    if RAW.search(said) or len(said) > 1500 or len(said.strip().splitlines()) > 3:
+        return "bad", said
+    last = leaf.option.rpartition(".")[2]
+    if not re.search(rf"\b{re.escape(last)}\b", said):
+        return "bad", f"without its name: {said}"
+    return "refused", said
+
+
+def check(script: str, option: str, config: DictConfig) -> None:
+    """Everything that a script looks at before it loads data or a model."""
+    if script == "evaluate":
+        settings = EvaluationSettings.of(config)
+        settings.metrics(settings.chosen_dataset)
+    elif script == "rerank":
+        RerankSettings.of(config)
+    elif option.startswith("trainer."):
+        TrainingSettings.of(config)
+    else:
+        # Without Lightning's trainer, which takes longer than all that is looked at here.
+        check_options(config, AnyTrainingOptions)
+        training = TrainingSettings(config)
+        if training.task is None:
+            training.check_ranking()
+        _ = training.dataset
