@@ -150,6 +150,8 @@ def _refuse_renamed(mark: str, key: str, value: str | None) -> None:
 
 
 def _check_choice(group: str, value: str) -> None:
+    if value == "null":
+        raise UsageError(f"{group}=null: use one of list={group}, or leave {group} out")
     found = choices(group)
     for name in value.strip("[]").split(","):
         name = name.strip().removesuffix(".yaml")

@@ -331,7 +331,6 @@ class ExplicitWeights(SensePolicy):
         return _towards(torch.tensor(self.values, dtype=torch.float64), alpha).to(sensitivity)
 
 
-@dataclass(frozen=True)
 @checked("policy")
 @dataclass(frozen=True)
 class PairedTokens(Policy):

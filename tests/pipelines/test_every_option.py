@@ -64,7 +64,6 @@ def test_what_constructors_take_can_be_read() -> None:
         (["bias.cutoffs=[1000000000000]"], r"bias.cutoffs\[0\]=1000000000000 must be a whole number"),
         (["bias.lexicon=null"], "bias.lexicon=null must be a path"),
         (["policy=explicit", "policy.values=[1,1e30]"], r"policy.values\[1\]=1e\+30 must be a number from 0 to 1000"),
-        (["policy=null"], "policy=null: use one of list=policy"),
         (["policy._target_=os.getcwd"], "policy._target_=os.getcwd: no file of conf/ names it"),
         (["first_stage=bm25", "+first_stage.token_pattern=''"], "first_stage.token_pattern='' must be a text"),
         (["data=synthetic", "data.measures=null"], "data.measures=null must be a list of measures"),
