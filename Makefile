@@ -12,7 +12,7 @@ INTEGRATIONS := $(VENV)/.integrations
 
 run: $(STAMP)
 	$(BIN)/python train.py
-	$(BIN)/python evaluate.py -m policy=lowest_senses,uniform,paired_tokens alpha=1,0.5,0
+	$(BIN)/python evaluate.py -m policy=lowest_senses,uniform,renditions alpha=1,0.5,0
 
 serve: $(STAMP)
 	$(BIN)/backpack-rank serve

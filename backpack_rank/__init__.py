@@ -2,7 +2,7 @@
 
 >>> import backpack_rank
 >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
->>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+>>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: ``backpack-rank train|evaluate|rerank ...``, as train.py and evaluate.py do it, and the server.
+"""The command line: ``backpack-rank VERB ...``, as train.py and evaluate.py do it too, and the server.
 
 Help, lists of choices and mistyped options are answered from conf/ before Hydra and torch are imported.
 """
@@ -9,70 +9,80 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backpack_rank._gc import exit_without_gc, resume_gc, without_gc
 from backpack_rank.checks import UsageError
+from backpack_rank.commands import called, install, program
 from backpack_rank.files import resource_folder
 from backpack_rank.options import (
-    PROGRAMS,
+    check_files,
     check_grammar,
     check_options,
     choices,
     groups_of,
     nearest,
     own_options,
-    program,
     quoted,
 )
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 from backpack_rank.progress import printable
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
     from omegaconf import DictConfig
 
 EXAMPLES = {
     "train": (
-        ("python train.py", "the default: a small Backpack on the synthetic collection, a few minutes on a CPU"),
-        ("python train.py model=gpt2_tiny seed=1", "another ranker, another seed"),
-        ("python train.py data=beir data.folder=my_collection", "your own collection, in BEIR's layout"),
-        ("python train.py data=msmarco trainer=gpu logger=wandb", "a collection of ir_datasets, on a GPU"),
-        ("python train.py model=backpack model.ranker.name=FOLDER", "a Backpack over any pretrained model"),
-        ("python train.py teacher=run teacher.files=[run.trec]", "learn from another system's scores"),
-        ("python train.py resume=true", "go on with the last interrupted run"),
-        ("python train.py -m seed=0,1,2 model=backpack_tiny,gpt2_tiny", "several runs, one after the other"),
+        ("", "the default: a small Backpack on the synthetic collection, a few minutes on a CPU"),
+        ("model=gpt2_tiny seed=1", "another ranker, another seed"),
+        ("data=beir data.folder=my_collection", "your own collection, in BEIR's layout"),
+        ("data=msmarco trainer=gpu logger=wandb", "a collection of ir_datasets, on a GPU"),
+        ("model=backpack model.ranker.name=FOLDER", "a Backpack over any pretrained model"),
+        ("teacher=run teacher.files=[run.trec]", "learn from another system's scores"),
+        ("resume=true", "go on with the last interrupted run"),
+        ("-m seed=0,1,2 model=backpack_tiny,gpt2_tiny", "several runs, one after the other"),
     ),
     "evaluate": (
-        ("python evaluate.py", "the ranker trained last, as it is"),
-        ("python evaluate.py alpha=0.5", "the dial: 1 leaves the ranker as it is, 0 removes all that the policy can"),
-        ("python evaluate.py alpha=0 policy=paired_tokens", "another policy for what alpha turns"),
-        ("python evaluate.py -m alpha=1,0.5,0 policy=lowest_senses,paired_tokens", "a sweep: tables, charts, a page"),
-        ("python evaluate.py alpha=auto \"budget='nDCG@10 loss<=1%'\"", "choose alpha on the dev split"),
-        ("python evaluate.py run=[a.trec,b.trec] data=dl19", "compare finished runs of any system"),
-        ("python evaluate.py explain.query=TEXT explain.document=TEXT", "where one score comes from"),
-        ("python evaluate.py experiment=fair_retrieval/table1", "a table of a paper"),
+        ("", "the ranker trained last, as it is"),
+        ("alpha=0.5", "the dial: 1 leaves the ranker as it is, 0 removes all that the policy can"),
+        ("alpha=0 policy=renditions", "another policy for what alpha turns"),
+        ("-m alpha=1,0.5,0 policy=lowest_senses,uniform", "a sweep: tables, charts, a page"),
+        ("alpha=auto \"budget='nDCG@10 loss<=1%'\"", "choose alpha on the dev split"),
+        ("run=[a.trec,b.trec] data=dl19", "compare finished runs of any system"),
+        ("explain.query=TEXT explain.document=TEXT", "where one score comes from"),
+        ("experiment=fair_retrieval/table1", "a table of a paper"),
     ),
     "rerank": (
-        ("backpack-rank rerank", "the ranker trained last over its first stage, by a process for each core"),
-        ("backpack-rank rerank run=bm25.trec data=beir data.folder=my_collection", "the documents of a run"),
-        ("backpack-rank rerank run=bm25.trec data=dl19 alpha=[1,0.5,0] policy=paired_tokens", "a run for each alpha"),
-        (
-            "backpack-rank rerank run=bm25.trec data=dl19 action=plan folder=FOLDER shards=200",
-            "only cut it into shards",
-        ),
-        ("backpack-rank rerank run=bm25.trec data=dl19 action=score folder=FOLDER shard=7", "a shard, in an array job"),
-        ("backpack-rank rerank action=status folder=FOLDER", "what is scored and what is open"),
-        ("backpack-rank rerank action=merge folder=FOLDER", "the runs, once all is scored"),
-        (
-            "backpack-rank rerank run=bm25.trec data=dl19 engine=datatrove executor=slurm",
-            "shards as tasks of datatrove",
-        ),
+        ("", "the ranker trained last over its first stage, by a process for each core"),
+        ("run=bm25.trec data=beir data.folder=my_collection", "the documents of a run"),
+        ("run=bm25.trec data=dl19 alpha=[1,0.5,0]", "a run for each alpha"),
+        ("run=bm25.trec data=dl19 action=plan folder=FOLDER shards=200", "only cut it into shards"),
+        ("run=bm25.trec data=dl19 action=score folder=FOLDER shard=7", "a shard, in an array job"),
+        ("action=status folder=FOLDER", "what is scored and what is open"),
+        ("action=merge folder=FOLDER", "the runs, once all is scored"),
+        ("run=bm25.trec data=dl19 engine=datatrove executor=slurm", "shards as tasks of datatrove"),
+    ),
+    "retrieve": (
+        ("data=beir data.folder=my_collection output=bm25.trec", "BM25's run of a collection, to measure or rank anew"),
+        ("data=dl19 split=dev output=dev.trec.gz", "the candidates of another split"),
+        ("data=dl19 first_stage=bm25 first_stage.depth=1000", "BM25 where the data bring candidates of their own"),
+        ("data=beir data.folder=my_collection first_stage=dense first_stage.checkpoint=FOLDER", "a dual encoder's run"),
     ),
 }
-"""From simple to advanced."""
+"""Options of each verb and what they do, from simple to advanced."""
+VERBS = {
+    "train": "trains a ranker",
+    "evaluate": "measures a ranker or runs",
+    "rerank": "ranks a large run anew",
+    "retrieve": "writes a run of BM25",
+    "serve": "answers rerank requests",
+    "export": "writes a ranker as ONNX",
+}
 
 
 @contextmanager
@@ -88,24 +98,30 @@ def _one_sentence() -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script ``backpack-rank``."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    verbs = {"train": train, "evaluate": evaluate, "rerank": rerank, "serve": serve, "export": export}
+    functions = (train, evaluate, rerank, retrieve, serve, export)
+    verbs = {function.__name__: function for function in functions}
     if given[:1] in (["-h"], ["--help"], []):
-        print("backpack-rank train|evaluate|rerank [OPTION=VALUE ...]\n")
-        print("train     trains a ranker             backpack-rank train --help")
-        print("evaluate  measures a ranker or runs   backpack-rank evaluate --help")
-        print("rerank    ranks a large run anew       backpack-rank rerank --help")
-        print("serve     answers rerank requests     backpack-rank serve --help")
-        print("export    writes a ranker as ONNX     backpack-rank export --help")
+        lines = [f"{verb:9} {what:27} backpack-rank {verb} --help" for verb, what in VERBS.items()]
+        tell("\n".join([f"backpack-rank {'|'.join(VERBS)} ...", "", *lines]))
         return
     if given == ["--version"]:
         from backpack_rank import __version__
 
-        print(f"backpack-rank {__version__}")
+        tell(f"backpack-rank {__version__}")
         return
     if given[0] not in verbs:
         with _one_sentence():
             raise UsageError(f"backpack-rank {given[0]}: use one of {', '.join(verbs)}{nearest(given[0], verbs)}")
     verbs[given[0]](given[1:])
+
+
+def tell(text: str) -> None:
+    """Print what was asked for; a reader that leaves early, such as ``head``, has what it wanted."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def train(arguments: Sequence[str] | None = None) -> None:
@@ -131,7 +147,7 @@ def rerank(arguments: Sequence[str] | None = None) -> None:
         if answered("rerank", given):
             return
         if {"-m", "--multirun"} & set(given):
-            raise UsageError("backpack-rank rerank takes no -m: give several alphas as alpha=[1,0.5,0]")
+            raise UsageError("takes no -m: give several alphas as alpha=[1,0.5,0]")
         try:
             _run("rerank", given)
         except KeyboardInterrupt:
@@ -139,11 +155,19 @@ def rerank(arguments: Sequence[str] | None = None) -> None:
             raise SystemExit(130) from None
 
 
+def retrieve(arguments: Sequence[str] | None = None) -> None:
+    """``backpack-rank retrieve``."""
+    given = list(sys.argv[2:] if arguments is None else arguments)
+    with one_line_when_stopped("retrieve", given), _one_sentence():
+        if not answered("retrieve", given):
+            if {"-m", "--multirun"} & set(given):
+                raise UsageError("backpack-rank retrieve takes no -m: each run is a command of its own")
+            _run("retrieve", given)
+
+
 def serve(arguments: Sequence[str] | None = None) -> None:
     """``backpack-rank serve``: an HTTP server for one ranker or several."""
-    import argparse
-
-    parser = argparse.ArgumentParser(
+    parser = _parser(
         "backpack-rank serve",
         description="Answer rerank requests over HTTP, at any alpha. docs/serving.md describes requests and answers.",
     )
@@ -179,16 +203,14 @@ def serve(arguments: Sequence[str] | None = None) -> None:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
                 raise
-            raise UsageError(f"the server needs {error.name}: pip install 'backpack-rank[serve]'") from error
+            raise UsageError(f"the server needs {error.name}: {install('serve')}") from error
         run(options)
 
 
 def export(arguments: Sequence[str] | None = None) -> None:
     """``backpack-rank export onnx``: a saved ranker for ONNX Runtime, and what runs it."""
-    import argparse
-
     given = list(sys.argv[2:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
+    parser = _parser(
         "backpack-rank export",
         description="Write a saved ranker as an ONNX graph with the dial as an input: docs/onnx.md.",
     )
@@ -210,8 +232,19 @@ def export(arguments: Sequence[str] | None = None) -> None:
             package = (error.name or "").partition(".")[0]
             if package not in ("onnx", "onnxscript", "onnxruntime"):
                 raise
-            raise UsageError(f"the export needs {package}: pip install 'backpack-rank[onnx]'") from error
+            raise UsageError(f"the export needs {package}: {install('onnx')}") from error
         run(options)
+
+
+def _parser(program: str, description: str) -> ArgumentParser:
+    """A parser whose help may be read in part."""
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def print_help(self, file: Any = None) -> None:
+            tell(self.format_help().rstrip())
+
+    return Parser(program, description=description)
 
 
 def answered(script: str, arguments: Sequence[str]) -> bool:
@@ -221,13 +254,14 @@ def answered(script: str, arguments: Sequence[str]) -> bool:
         UsageError: an option or a choice that does not exist, with the nearest that does.
     """
     if any(argument in ("-h", "--help") for argument in arguments):
-        print(help_text(script))
+        tell(help_text(script))
         return True
     for argument in arguments:
         if argument.startswith("list="):
-            print(choices_text(script, argument.partition("=")[2]))
+            tell(choices_text(script, argument.partition("=")[2]))
             return True
     check_options(script, arguments)
+    check_files(arguments)
     return False
 
 
@@ -237,17 +271,14 @@ def help_text(script: str) -> str:
         "train": "Train a ranker.",
         "evaluate": "Measure a ranker, at any position of the dial alpha, or run files.",
         "rerank": "Rank the documents of a large run anew, in shards: what is killed goes on by the same command.",
+        "retrieve": "Write the candidates of a collection, of BM25 or another first stage, as a TREC run.",
     }
-    called, several = PROGRAMS[script], "" if script == "rerank" else "      -m: several values, separated by commas"
-    lines = [
-        what[script],
-        "",
-        f"{called} [OPTION=VALUE ...]{several}",
-        "",
-    ]
-    for command, meaning in EXAMPLES[script]:
-        lines += [f"  {command}", f"      {meaning}"]
-    lines += ["", f"Groups of options; {called} list=GROUP shows the choices:", ""]
+    command = called(script)
+    several = "      -m: several values, separated by commas" if script in ("train", "evaluate") else ""
+    lines = [what[script], "", f"{command} [OPTION=VALUE ...]{several}", ""]
+    for options, meaning in EXAMPLES[script]:
+        lines += [f"  {command} {options}".rstrip(), f"      {meaning}"]
+    lines += ["", f"Groups of options; {command} list=GROUP shows the choices:", ""]
     groups = groups_of(script)
     width = max(map(len, groups))
     for group, comment in groups.items():
@@ -255,7 +286,7 @@ def help_text(script: str) -> str:
             f"  {group:{width}}  {comment}", 100, subsequent_indent=" " * (width + 4), break_long_words=False
         )
     lines += ["", f"Every option is described in {resource_folder('conf') / f'{script}.yaml'}."]
-    lines += [f"What would run, without running it: {called} ... --cfg job"]
+    lines += [f"What would run, without running it: {command} ... --cfg job"]
     return "\n".join(lines)
 
 
@@ -294,9 +325,8 @@ def _run(script: str, arguments: list[str]) -> None:
     printable_log()
     arguments = quoted(arguments)
     check_grammar(arguments)
-    if script == "rerank":
-        # Its plan, not Hydra's folder, says what is done and what is open.
-        _hydra(script, arguments, _rerank)
+    if script in _WITHOUT_FOLDER:
+        _hydra(script, arguments, _WITHOUT_FOLDER[script])
         return
     with friendly_errors():
         command = command_of(script, arguments, str(own_options(script)["output"]))
@@ -325,6 +355,20 @@ def _rerank(config: DictConfig) -> None:
         rerank_run(config)
 
 
+def _retrieve(config: DictConfig) -> None:
+    from backpack_rank.pipelines.errors import friendly_errors
+
+    with without_gc():
+        from backpack_rank.pipelines.retrieve import retrieve as retrieve_run
+
+    with friendly_errors():
+        retrieve_run(config)
+
+
+_WITHOUT_FOLDER: Mapping[str, Callable[[DictConfig], None]] = {"rerank": _rerank, "retrieve": _retrieve}
+"""Verbs without a folder of Hydra's: a plan says what is done and what is open, and a run is one file."""
+
+
 def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any]) -> None:
     """Let Hydra compose the configuration and call ``work``; what is wrong with it is a :class:`UsageError`."""
     import hydra
@@ -343,7 +387,7 @@ def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any])
         errors_to_stderr()
         printable_log()
         # Lightning starts further processes by this line: `python train.py ...`, or `backpack-rank train ...`.
-        sys.argv = [started, *([] if Path(started).name == program(script) else [script]), *arguments]
+        sys.argv = [started, *([] if Path(started).name == f"{script}.py" else [script]), *arguments]
         return work(config)
 
     sys.argv = [program(script), *arguments]

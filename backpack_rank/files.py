@@ -25,6 +25,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 RANKER = "ranker"
 """In the folder of a training run: the saved ranker."""
+LATEST = "latest"
+"""In the folder of outputs: links to what was finished last, such as ``latest/train``."""
 LAST = "checkpoints/last.ckpt"
 """In the folder of a training run: the state after the last epoch."""
 UNFINISHED = "UNFINISHED"
@@ -32,21 +34,22 @@ UNFINISHED = "UNFINISHED"
 CACHE_VARIABLE = "BACKPACK_RANK_CACHE"
 _TEMPORARY = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-LARGEST_YAML = 100_000
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_NO_HOME = "/nonexistent"  # of users without a home folder, by Debian's policy
+LARGEST_YAML, DEEPEST_YAML = 100_000, 50
 SMALL_FILE = 64 * 10**6
 """Bytes of a lexicon, a configuration or another file that is read as a whole, at most."""
 
 
 def cache_dir() -> Path:
-    """Folder for indexes, sense vectors and downloads: ``$BACKPACK_RANK_CACHE`` or ``~/.cache/backpack_rank``."""
-    folder = _cache_path()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Folder for indexes, sense vectors and downloads: ``$BACKPACK_RANK_CACHE`` or ``~/.cache/backpack_rank``.
 
-
-def _cache_path() -> Path:
-    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "backpack_rank").expanduser()
+    Whoever writes to it makes it, so that nothing but a warning comes of a folder that cannot be made.
+    """
+    home = os.path.expanduser("~")
+    if home == "~":  # a user without an entry, as in a container under another uid
+        home = _NO_HOME
+    return Path(os.environ.get(CACHE_VARIABLE) or Path(home, ".cache", "backpack_rank")).expanduser()
 
 
 def resource_folder(name: str) -> Path:
@@ -102,17 +105,37 @@ def read_yaml(path: str | Path) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not YAML, or its aliases stand for more than :data:`LARGEST_YAML` entries (a few lines can
-            stand for billions).
+        ValueError: it is not YAML, is nested more than :data:`DEEPEST_YAML` levels deep, or its aliases stand for more
+            than :data:`LARGEST_YAML` entries (a few lines can stand for billions).
     """
     try:
-        found = yaml.safe_load(read_text(path))
+        found = yaml.load(read_text(path), Loader=_PlainLoader)  # a safe loader with bounds
         entries = _entries(found, {})
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())})") from error
     if entries > LARGEST_YAML:
         raise ValueError(f"{path}: its aliases stand for more than {LARGEST_YAML} entries")
     return found
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses what costs more than it says: deep nesting, and ``<<``, which copies entries each time it is read."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.depth >= DEEPEST_YAML:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST_YAML} levels deep")
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def flatten_mapping(self, node: Any) -> None:
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            raise yaml.YAMLError("entries cannot be merged by <<: write them out")
+        super().flatten_mapping(node)
 
 
 def _entries(node: Any, known: dict[int, int]) -> int:
@@ -192,7 +215,7 @@ class DiskFullError(OSError):
 
     def __str__(self) -> str:
         free = shutil.disk_usage(next(folder for folder in Path(self.filename).parents if folder.exists())).free
-        option = f"{CACHE_VARIABLE}=" if Path(self.filename).is_relative_to(_cache_path()) else "output="
+        option = f"{CACHE_VARIABLE}=" if Path(self.filename).is_relative_to(cache_dir()) else "output="
         return (
             f"{self.filename} could not be written: {self.strerror} ({_size(self.written)} of it were written, "
             f"{_size(free)} are free on its disk); free some, or give {option}FOLDER on another disk"

@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from backpack_rank.checks import UsageError
-from backpack_rank.files import resource_folder
+from backpack_rank.commands import program
+from backpack_rank.files import read_yaml, resource_folder
 
-PROGRAMS = {"train": "python train.py", "evaluate": "python evaluate.py", "rerank": "backpack-rank rerank"}
-"""How each is called."""
 RENAMED = {
     "warmup": "pretraining",
     "training.warmup_share": "training.warmup_ratio",
@@ -63,6 +60,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "executor": ("engine=datatrove",),
         "executor_options": ("engine=datatrove",),
     },
+    "retrieve": {},
 }
 """Options of each script that do nothing unless another is given too, with any value or with that one."""
 TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
@@ -121,6 +119,23 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
         if others and not given & {*others, "experiment", "recipe"}:
             needed = " or ".join(other if "=" in other else f"{other}=..." for other in others)
             raise UsageError(f"{key} does nothing without {needed}: add that, or leave {key} out")
+
+
+def check_files(arguments: Sequence[str]) -> None:
+    """Refuse ``run=FILE`` and ``run=[FILE,FILE]`` of files that are not there, before seconds of imports.
+
+    Names in quotes, and those that Hydra makes up, are left to the readers.
+
+    Raises:
+        UsageError: with the name.
+    """
+    for argument in arguments:
+        option, _, value = argument.partition("=")
+        if option not in ("run", "recalibrate.run") or value in ("", "null") or re.search(r"""["'\\$(]""", value):
+            continue
+        for name in value.strip("[]").split(","):
+            if not Path(name.strip()).expanduser().is_file():
+                raise UsageError(f"{option}={name.strip()}: there is no such file")
 
 
 def _refuse_renamed(mark: str, key: str, value: str | None) -> None:
@@ -198,7 +213,7 @@ def _content(group: str, name: str) -> dict[str, Any] | None:
     file = resource_folder("conf") / group / f"{name.removesuffix('.yaml')}.yaml"
     if not file.is_file():
         return None
-    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    content: dict[str, Any] = read_yaml(file) or {}
     base: dict[str, Any] = {}
     for other in content.pop("defaults", ()):
         below = _content(group, other) if isinstance(other, str) and other != "_self_" else None
@@ -210,7 +225,7 @@ def _content(group: str, name: str) -> dict[str, Any] | None:
 
 def own_options(script: str) -> dict[str, Any]:
     """Options of a script's own file, and its groups; texts of the file as they are."""
-    content = yaml.safe_load((resource_folder("conf") / f"{script}.yaml").read_text(encoding="utf-8"))
+    content = read_yaml(resource_folder("conf") / f"{script}.yaml")
     known = {name: value for name, value in content.items() if name != "defaults"}
     return {**dict.fromkeys(groups_of(script)), **known, "hydra": None, "list": None, "prompt": None}
 
@@ -253,11 +268,6 @@ def check_grammar(arguments: Sequence[str]) -> None:
                 f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas or = in it is put in "
                 "two pairs of quotes, \"OPTION='VALUE'\""
             ) from error
-
-
-def program(script: str) -> str:
-    """How a script is called in a sentence."""
-    return PROGRAMS[script].removeprefix("python ")
 
 
 def nearest(name: str, known: Any) -> str:

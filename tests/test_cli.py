@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,7 +19,7 @@ from omegaconf import OmegaConf
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
-from backpack_rank.options import check_grammar, check_options, choices, groups_of, quoted
+from backpack_rank.options import check_files, check_grammar, check_options, choices, groups_of, quoted
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,7 +42,13 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"), [("serve", "--model NAME=FOLDER"), ("rerank", "action=status"), ("export", "--int8")]
+    ("verb", "said"),
+    [
+        ("serve", "--model NAME=FOLDER"),
+        ("rerank", "action=status"),
+        ("retrieve", "output=bm25.trec"),
+        ("export", "--int8"),
+    ],
 )
 def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said: str) -> None:
     program = (
@@ -58,10 +66,10 @@ def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said:
     assert said in done.stdout
 
 
-@pytest.mark.parametrize("script", ["train", "evaluate", "rerank"])
-def test_help_names_eight_examples_and_every_group(script: str) -> None:
+@pytest.mark.parametrize(("script", "examples"), [("train", 8), ("evaluate", 8), ("rerank", 8), ("retrieve", 4)])
+def test_help_names_examples_and_every_group(script: str, examples: int) -> None:
     text = cli.help_text(script)
-    assert sum(line.startswith(f"  {cli.PROGRAMS[script]}") for line in text.splitlines()) == 8
+    assert sum(line.startswith(f"  backpack-rank {script}") for line in text.splitlines()) == examples
     config = (resource_folder("conf") / f"{script}.yaml").read_text()
     groups = [line.split(":")[0].removeprefix("  - ") for line in config.splitlines() if line.startswith("  - ")]
     for group in set(groups) - {"_self_", "override hydra/job_logging"}:
@@ -70,7 +78,7 @@ def test_help_names_eight_examples_and_every_group(script: str) -> None:
     assert max(map(len, text.splitlines())) <= 110
 
 
-@pytest.mark.parametrize("script", ["train", "evaluate", "rerank"])
+@pytest.mark.parametrize("script", ["train", "evaluate", "rerank", "retrieve"])
 def test_every_choice_has_a_description(script: str) -> None:
     for group in groups_of(script):
         for choice, description in choices(group).items():
@@ -80,14 +88,16 @@ def test_every_choice_has_a_description(script: str) -> None:
 def test_lists_take_singular_and_plural() -> None:
     assert cli.choices_text("evaluate", "policies") == cli.choices_text("evaluate", "policy")
     assert "experiment=fair_retrieval/table1" in cli.choices_text("evaluate", "experiments")
-    with pytest.raises(SystemExit, match=r"list=polices: evaluate\.py has no such group; did you mean policy\?"):
+    with pytest.raises(
+        SystemExit, match=r"list=polices: backpack-rank evaluate has no such group; did you mean policy\?"
+    ):
         cli.choices_text("evaluate", "polices")
 
 
 @pytest.mark.parametrize(
     ("script", "option", "said"),
     [
-        ("evaluate", "polcy=uniform", r"polcy: evaluate\.py has no such option; did you mean policy\?"),
+        ("evaluate", "polcy=uniform", r"polcy: backpack-rank evaluate has no such option; did you mean policy\?"),
         ("evaluate", "policy=paired_token", "policy=paired_token: there is no such choice; did you mean paired_tokens"),
         ("evaluate", "policy=uniform,lowest_sense", "policy=lowest_sense: there is no such choice"),
         ("evaluate", "policy.cont=3", "policy.cont: policy has no option cont; did you mean count"),
@@ -108,7 +118,7 @@ def test_lists_take_singular_and_plural() -> None:
         ("evaluate", "policy.where=senses", r"this is now called policy\.scope"),
         ("evaluate", "~data.first_stage", "first_stage=bm25"),
         ("train", "+data.first_stage={path:run.trec}", "first_stage=bm25"),
-        ("evaluate", "+alfa=0.5", r"\+alfa: evaluate\.py has no such option; did you mean alpha\?"),
+        ("evaluate", "+alfa=0.5", r"\+alfa: backpack-rank evaluate has no such option; did you mean alpha\?"),
         ("evaluate", "++alfa=0.5", "did you mean alpha"),
         ("evaluate", "~alfa", "did you mean alpha"),
         ("train", "+training.epoch=3", "training.epoch: training has no option epoch; did you mean epochs"),
@@ -224,10 +234,12 @@ def test_what_hydra_cannot_read_is_a_sentence(argument: str) -> None:
 
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
-    assert {"train", "evaluate", "rerank", "serve", "export"} <= set(capsys.readouterr().out.split())
+    usage, _, *lines = capsys.readouterr().out.splitlines()
+    assert usage == "backpack-rank train|evaluate|rerank|retrieve|serve|export ..."
+    assert [line.split()[0] for line in lines] == ["train", "evaluate", "rerank", "retrieve", "serve", "export"]
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"use one of train, evaluate, rerank, serve, export; did you mean evaluate\?"):
+    with pytest.raises(SystemExit, match=r"use one of train, .*, serve, export; did you mean evaluate\?"):
         cli.main(["evalute"])
     with pytest.raises(SystemExit, match=r"takes no -m: give several alphas as alpha=\[1,0\.5,0\]"):
         cli.main(["rerank", "-m", "alpha=1,0"])
@@ -240,5 +252,95 @@ def test_an_export_names_the_package_that_is_missing(package: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, package, None)
     for module in ("onnx_export", "onnx_check"):
         monkeypatch.delitem(sys.modules, f"backpack_rank.integrations.{module}", raising=False)
-    with pytest.raises(UsageError, match=rf"the export needs {package}: pip install 'backpack-rank\[onnx\]'"):
+    with pytest.raises(UsageError, match=rf"the export needs {package}: pip install '\.\[onnx\]' in the checkout"):
         cli.main(["export", "onnx", "folder"])
+
+
+def called(script: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A script of the checkout, or the console script as pip writes it, in a process of its own."""
+    command = [sys.executable, str(ROOT / script) if script.endswith(".py") else script, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+
+
+@pytest.fixture
+def console_script(tmp_path: Path) -> str:
+    path = tmp_path / "backpack-rank"
+    path.write_text("import sys\nfrom backpack_rank.cli import main\nsys.exit(main())\n")
+    return str(path)
+
+
+def test_help_and_mistakes_name_the_command_that_was_typed(console_script: str) -> None:
+    for command, own, other in (
+        (["train.py"], "python train.py", "backpack-rank train"),
+        ([console_script, "train"], "backpack-rank train", "python train.py"),
+    ):
+        shown = called(*command, "--help").stdout
+        assert f"  {own} resume=true\n" in shown
+        assert other not in shown
+        refused = called(*command, "sed=1")
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"sed: {own.removeprefix('python ')} has no such option; did you mean seed")
+        nowhere = called(*command, "data.train.x=1", "data=synthetic")
+        assert nowhere.returncode == 2, nowhere.stderr
+        assert other not in nowhere.stderr
+
+
+def test_a_sentence_on_another_verb_names_it_in_the_same_way(console_script: str, tmp_path: Path) -> None:
+    for command, own in ((["evaluate.py"], "python train.py"), ([console_script, "evaluate"], "backpack-rank train")):
+        refused = called(*command, f"output={tmp_path / 'none'}")
+        assert f"run `{own}` first" in refused.stderr
+
+
+@pytest.mark.parametrize("arguments", ["-h", "--version", "train -h", "evaluate list=policy", "serve -h", "export -h"])
+def test_a_reader_may_leave_before_the_help_ends(console_script: str, arguments: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as when `head` has its lines
+    command = [sys.executable, console_script, *arguments.split()]
+    for buffered in ("", "1"):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": buffered}
+        done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    os.close(writing)
+
+
+def test_what_is_to_be_installed_is_a_name_that_pip_finds() -> None:
+    """The project is on no package index: an extra is installed from the checkout."""
+    section = (
+        (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    )
+    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE))
+    pages = [
+        *ROOT.glob("docs/*.md"),
+        ROOT / "README.md",
+        *ROOT.glob("conf/**/*.yaml"),
+        *ROOT.glob("backpack_rank/**/*.py"),
+    ]
+    advised = 0
+    for page in pages:
+        text = page.read_text()
+        assert "install 'backpack-rank[" not in text, page
+        for extra in re.findall(r"""pip install '\.\[([\w,]+)\]'|install\(["'](\w+)["']\)""", text):
+            assert set("".join(extra).split(",")) <= extras, page
+            advised += 1
+    assert advised >= 8
+
+
+@pytest.mark.parametrize("value", ["none.trec", "[none.trec]", "[{there},none.trec]"])
+def test_a_run_that_is_not_there_is_named_before_torch_is_imported(value: str, tmp_path: Path) -> None:
+    there = tmp_path / "there.trec"
+    there.write_text("q Q0 d 1 1 x\n")
+    given = value.format(there=there)
+    program = (
+        "import sys\nfrom backpack_rank import cli\n"
+        f"try:\n    cli.main(['evaluate', 'run={given}', 'data=synthetic'])\n"
+        "finally:\n    assert not {'torch', 'hydra'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "run=none.trec: there is no such file\n")
+
+
+def test_names_of_runs_in_quotes_and_those_that_are_there_go_on(tmp_path: Path) -> None:
+    (tmp_path / "a,b.trec").touch()
+    (tmp_path / "a.trec").touch()
+    check_files([f"run='{tmp_path}/a,b.trec'", f"run={tmp_path}/a.trec", "run=null", "run=${oc.env:RUN}", "-m"])

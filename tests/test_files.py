@@ -140,7 +140,7 @@ def test_gzip_by_name_round_trips_and_equal_text_gives_equal_bytes(tmp_path: Pat
 def test_the_cache_folder_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "here"))
     assert cache_dir() == tmp_path / "here"
-    assert cache_dir().is_dir()
+    assert not cache_dir().exists()  # whoever writes to it makes it
 
 
 @pytest.mark.parametrize("name", ["gpt2", "stanfordnlp/backpack-gpt2", "Qwen/Qwen3-0.6B"])

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
-    ("files", "progress", "checks"),
+    ("files", "progress", "checks", "commands"),
     ("data",),
     ("models", "aggregation", "attributes"),
     ("senses", "listwise", "evaluation"),

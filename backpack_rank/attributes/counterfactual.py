@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs
+from backpack_rank.data.words import composed
 
 POSSESSIVES = frozenset({"him", "his", "her", "hers"})
 """Forms of the English third person that no pair list can tell apart, because "her" is both "him" and "his"."""
@@ -38,7 +39,8 @@ class LexiconSwap:
 
     Kept: case (lower, Capitalised, UPPER; anything else becomes lower-cased), a possessive 's, hyphens and
     the other parts of a compound ("Mother-in-law's" becomes "Father-in-law's"), and every other character. An
-    article is not adapted: "an old man" becomes "an young man" if old and young are a pair.
+    article is not adapted: "an old man" becomes "an young man" if old and young are a pair. A text of which a word is
+    replaced comes out composed (:func:`~backpack_rank.data.words.composed`); any other comes out as it was.
 
     The pronouns him, his, her and hers follow the rules of this module if all of them are in the pairs. The titles
     "Ms" and "Miss" are replaced only if they are capitalised and a capitalised word follows, because "ms" is a unit
@@ -80,16 +82,18 @@ class LexiconSwap:
         """The counterfactual of one text."""
         pieces: list[str] = []
         done = swaps = 0
-        for match in self.found(text):
+        whole = composed(text)
+        for match in self.found(whole):
             word = match.group()
-            partner = self._partner_of(word.lower(), word, text, match.end())
-            pieces += (text[done : match.start()], in_case(case_of(word), partner))
+            partner = self._partner_of(word.lower(), word, whole, match.end())
+            pieces += (whole[done : match.start()], in_case(case_of(word), partner))
             done = match.end()
             swaps += 1
-        return Swapped("".join((*pieces, text[done:])), swaps, sum(1 for _ in self.names(text)))
+        names = sum(1 for _ in self.names(whole))
+        return Swapped("".join((*pieces, whole[done:])), swaps, names) if swaps else Swapped(text, 0, names)
 
     def found(self, text: str, words: Collection[str] | None = None) -> Iterator[re.Match[str]]:
-        """The words of a text that are replaced, in its order; or those of other words, by the same rules."""
+        """The words of a composed text that are replaced, in its order; or those of other words, by the same rules."""
         words = self._partner if words is None else words
         if not any(word in words for word in _WORD.findall(text.lower())):
             return
@@ -103,7 +107,7 @@ class LexiconSwap:
             yield match
 
     def names(self, text: str) -> Iterator[re.Match[str]]:
-        """The first names of a text, which are left alone."""
+        """The first names of a composed text, which are left alone."""
         if self._names and not self._names.isdisjoint(_WORD.findall(text.lower())):
             yield from (match for match in _WORD.finditer(text) if self._is_name(match.group()))
 

@@ -1,7 +1,7 @@
 """Word lists by group and word pairs, read from CSV files.
 
-Words are lower-cased when a file is read, and texts are lower-cased before they are compared with them, so
-"Mary" and "mary" are one word, and a file that has both has a duplicate.
+Words are lower-cased and their accents composed when a file is read, and so are texts before they are compared with
+them: "Mary" and "mary" are one word, and a file that has both has a duplicate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backpack_rank.data.words import Tokenizer, word_tokens
+from backpack_rank.data.words import Tokenizer, composed, word_tokens
 from backpack_rank.files import read_text, resource_folder
 
 LEXICON_FOLDER = "lexicons"
@@ -252,7 +252,7 @@ def rows(path: Path, columns: tuple[str, str], further: tuple[str, ...] = ()) ->
     _check_header(path, header, columns, further)
     order = [header.index(name) for name in columns]
     for line, row in islice(_csv_rows(path), 1, None):
-        cells = [cell.strip() for cell in row]
+        cells = [composed(cell.strip()) for cell in row]
         if not cells:
             continue
         if len(cells) != len(header):
@@ -281,6 +281,8 @@ def check_word(word: str, where: str) -> None:
         raise ValueError(f"{where}: {word!r} holds a character that cannot be printed")
     if not word or word.split() != [word]:
         raise ValueError(f"{where}: {word!r} is no single word (empty or with white space); no token can equal it")
+    if word != composed(word):
+        raise ValueError(f"{where}: {word!r} has its accents as characters of their own (NFD); write it composed (NFC)")
     if word != word.lower():
         raise ValueError(f"{where}: {word!r} is not lower-cased; texts are lower-cased before they are compared")
 

@@ -20,6 +20,7 @@ from functools import cached_property
 from backpack_rank.attributes.counterfactual import LexiconSwap, case_of, in_case, is_possessive
 from backpack_rank.attributes.word_classes import WordClass, WordClasses, joined
 from backpack_rank.checks import one_of
+from backpack_rank.data.words import composed
 
 RELATIONS = ("keep", "merge")
 """``keep``: words of one group stay of one group ("his wife", "her husband"). ``merge``: all words are of one group."""
@@ -128,12 +129,16 @@ class Renditions:
         return self._write(form, group) if form.moved else text
 
     def canonical(self, text: str) -> CanonicalForm:
-        """The canonical form of a text; two texts with equal forms have equal renditions."""
+        """The canonical form of a text; two texts with equal forms have equal renditions.
+
+        Accents are composed in it (:func:`~backpack_rank.data.words.composed`), unless no word is moved.
+        """
         literals, symbols, labels = [""], list[Symbol](), dict[int, int]()
         done = moved = 0
-        for match in self._swap.found(text, self.words):
+        whole = composed(text)
+        for match in self._swap.found(whole, self.words):
             word, lower = match.group(), match.group().lower()
-            literals[-1] += text[done : match.start()]
+            literals[-1] += whole[done : match.start()]
             if lower in self._place:
                 word_class, group = self._place[lower]
                 label = 0 if self._merge else labels.setdefault(group, len(labels))
@@ -143,7 +148,9 @@ class Renditions:
                 literals[-1] += in_case(case_of(word), self._literal[lower])
             done = match.end()
             moved += 1
-        literals[-1] += text[done:]
+        if not moved:
+            return CanonicalForm((text,), (), 0)
+        literals[-1] += whole[done:]
         return CanonicalForm(tuple(literals), tuple(symbols), moved)
 
     def _write(self, form: CanonicalForm, group: int) -> str:

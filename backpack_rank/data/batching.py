@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.tokenisation import Beginning, PairTokenizer
 
 CPU_TOKENS = 1500
 """Tokens per packed batch that keep a CPU's caches warm."""
@@ -98,12 +98,17 @@ class JoinedPairs:
     Attributes:
         sequences: token ids of the joined texts, several for a pair that is read in parts.
         starts: where the sequences of each pair begin. [N]
-        cut: how many documents are read in part.
+        is_cut: which documents are read in part. [N]
     """
 
     sequences: list[np.ndarray]
     starts: list[int]
-    cut: int
+    is_cut: list[bool]
+
+    @property
+    def cut(self) -> int:
+        """How many documents are read in part."""
+        return sum(self.is_cut)
 
 
 def join_pairs(
@@ -127,21 +132,25 @@ def join_pairs(
         ValueError: a query is empty or too long.
     """
     texts = list(dict.fromkeys(document for _, document in pairs))
-    documents = dict(zip(texts, pair_tokenizer.encode(texts), strict=True))
+    if chunks:
+        whole = [Beginning(text, ids, True) for text, ids in zip(texts, pair_tokenizer.encode(texts), strict=True)]
+    documents = dict(zip(texts, whole if chunks else pair_tokenizer.beginnings(texts), strict=True))
     queries: dict[str, np.ndarray] = {}
     sequences: list[np.ndarray] = []
-    starts, cut = [], 0
+    starts: list[int] = []
+    is_cut: list[bool] = []
     for number, (query, document) in enumerate(pairs):
         if query not in queries:
             with nullcontext() if names is None else located(names[number]):
                 queries[query] = pair_tokenizer.encode_query(query)
-        ids = documents[document][:max_document]
+        found = documents[document]
+        ids = found.ids[:max_document]
         long = len(ids) > pair_tokenizer.room(queries[query])
         parts = pair_tokenizer.chunks(queries[query], ids) if long and chunks else [ids]
-        cut += len(ids) < len(documents[document]) or (long and not chunks)
+        is_cut.append(not found.is_whole or len(ids) < len(found.ids) or (long and not chunks))
         starts.append(len(sequences))
         sequences += [pair_tokenizer.join(queries[query], part) for part in parts]
-    return JoinedPairs(sequences, starts, cut)
+    return JoinedPairs(sequences, starts, is_cut)
 
 
 class PairChunks(Dataset):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,35 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from backpack_rank.checks import whole
+from backpack_rank.data.beginnings import before_last_word, beginning
+from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.shared_tokenizer import with_own_rules
 from backpack_rank.files import hub_or_folder
 
 END = "<|endoftext|>"
 SEPARATOR = "<|separator|>"
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
+_FIRST_LOOK = 32
+"""Characters for each wanted token in the first look at a long text; each further look takes four times more."""
+_SPARE = 4
+"""Tokens that a beginning has for each one that is read, as its words may be replaced by others with fewer."""
+_MOST_CHARACTERS = 2**18
+"""Characters that are looked at, unless ``max_length`` of the vocabulary's longest pieces have more."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What of a text can be read, and more.
+
+    Attributes:
+        text: its beginning, or all of it.
+        ids: the token ids of that.
+        is_whole: whether nothing of the text was left out but blanks.
+    """
+
+    text: str
+    ids: np.ndarray
+    is_whole: bool
 
 
 @dataclass(frozen=True)
@@ -69,17 +93,78 @@ class PairTokenizer:
         prepared = [f" {stripped}" if (stripped := text.strip()) else "" for text in texts]
         # A text that spells a special token does not get one: no document can set a separator or an end.
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        encoded = self.tokenizer(prepared, **options)["input_ids"]
+        with no_panic(self.tokenizer.name_or_path):
+            encoded = self.tokenizer(prepared, **options)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
+
+    def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
+        """The beginnings of texts, with more tokens than are ever read; the work does not grow with their lengths.
+
+        The first ``max_length`` ids are those of the whole text. Of a text that has fewer tokens in its first 262,144
+        characters, such as one word of a megabyte, no more than those characters are read.
+        """
+        found: dict[int, Beginning] = {}
+        characters = _FIRST_LOOK * self.max_length
+        while len(found) < len(texts):
+            last = characters >= self._most_characters
+            looks: dict[int, tuple[str, bool]] = {}
+            for number, text in enumerate(texts):
+                if number not in found and (look := self._look(text, characters, last)) is not None:
+                    looks[number] = look
+            encoded = self.encode([text for text, _ in looks.values()])
+            for (number, (text, is_whole)), ids in zip(looks.items(), encoded, strict=True):
+                if is_whole or last or len(ids) >= _SPARE * self.max_length:
+                    found[number] = Beginning(text, ids, is_whole)
+            characters = min(4 * characters, self._most_characters)
+        return [found[number] for number in range(len(texts))]
+
+    def cut(self, text: str) -> str:
+        """All of a text that a score can hang on, and more; a text of usual length is not even looked at."""
+        if len(text) <= _FIRST_LOOK * self.max_length:
+            return text
+        return self.beginnings([text])[0].text
+
+    def reading(self, text: str) -> Hashable:
+        """Equal for two texts that are read alike: the text, or the tokens of a long one that can be read."""
+        if len(text) <= _FIRST_LOOK * self.max_length // 2:  # what was cut is longer than half of the first look
+            return text
+        return self.beginnings([text])[0].ids[: self.max_length].tobytes()
+
+    def _look(self, text: str, characters: int, last: bool) -> tuple[str, bool] | None:
+        """A beginning that ends with a word, and whether it is the whole text; None: look at more of it."""
+        if len(text) <= characters:
+            return text, True
+        longest_run = self._longest_piece * self.max_length
+        seen, is_whole = beginning(text, characters, longest_run)
+        if is_whole:
+            return seen, True
+        cut = before_last_word(seen)
+        if cut is None and last:  # a word of a megabyte is cut somewhere
+            cut = seen
+        return None if cut is None else (cut, False)
+
+    @cached_property
+    def _longest_piece(self) -> int:
+        """Characters of the longest token. That of a vocabulary of bytes has a sign for each byte."""
+        return max(map(len, self.tokenizer.get_vocab()), default=1)
+
+    @cached_property
+    def _most_characters(self) -> int:
+        return max(_MOST_CHARACTERS, 2 * self._longest_piece * self.max_length)
+
+    def _encoded_query(self, text: str) -> tuple[np.ndarray, str]:
+        """Token ids of a query, and how many there are, in words."""
+        (found,) = self.beginnings([text])
+        return found.ids, f"{len(found.ids)}" if found.is_whole else f"more than {len(found.ids)}"
 
     def encode_query(self, text: str) -> np.ndarray:
         """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a document."""
-        (ids,) = self.encode([text])
+        ids, count = self._encoded_query(text)
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
         if len(self.start) + len(ids) + 3 > self.max_length:
             raise ValueError(
-                f"the query has {len(ids)} tokens and max_length={self.max_length} leaves no room for a "
+                f"the query has {count} tokens and max_length={self.max_length} leaves no room for a "
                 f"document; raise max_length or shorten the query: {text[:80]!r}"
             )
         return ids
@@ -103,7 +188,7 @@ class PairTokenizer:
     def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
         """The joined texts of one query with each of its documents."""
         encoded = self.encode_query(query)
-        return [self.join(encoded, document) for document in self.encode(documents)]
+        return [self.join(encoded, document.ids) for document in self.beginnings(documents)]
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256) -> PreTrainedTokenizerFast:
@@ -170,7 +255,7 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
     try:
-        tokenizer = with_own_rules(tokenizer_class.from_pretrained(source, revision=revision or "main"))
+        tokenizer = with_own_rules(from_pretrained(tokenizer_class, source, revision=revision or "main"))
     except OSError as error:  # the library's own words may leave out the name
         raise OSError(f"no tokenizer of {name}: {error}") from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")

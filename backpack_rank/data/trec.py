@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,7 +139,8 @@ def read_qrels(path: str | Path) -> Qrels:
     The form is recognised by the header.
 
     Raises:
-        ValueError: wrong number of columns, relevance that is no integer, or a document judged twice for a query.
+        ValueError: no judgement at all, a wrong number of columns, relevance that is no integer, or a document judged
+            twice for a query.
     """
     qrels: Qrels = {}
     beir = False
@@ -161,6 +163,8 @@ def read_qrels(path: str | Path) -> Qrels:
         if doc_id in judged:
             fail(path, number, f"document {doc_id!r} is judged twice for query {query_id!r}")
         judged[doc_id] = relevance
+    if not qrels:
+        raise ValueError(f"{path} holds no judgement{', only a header' if beir else ''}")
     return qrels
 
 
@@ -214,6 +218,9 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iter
     return read_rows(path, lambda line: parse(json_object(line)))
 
 
+_TEXT_KEY, _BYTES_KEY = re.compile(r'"\s*:'), re.compile(rb'"\s*:')
+
+
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
     """What a line of JSON says.
 
@@ -222,8 +229,8 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
     """
     try:
         found = json.loads(line)
-        # A hook costs more than the rest; a flat object has as many colons behind quotes as keys.
-        colons = line.count(b'":') if isinstance(line, bytes) else line.count('":')
+        # A hook costs more than the rest; a flat object without a key twice has as many quotes before a colon as keys.
+        colons = len((_BYTES_KEY if isinstance(line, bytes) else _TEXT_KEY).findall(line))  # type: ignore[arg-type]
         if not isinstance(found, dict) or colons != len(found):
             json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
@@ -458,3 +465,8 @@ def shortened(value: object) -> str:
 def fail(path: str | Path, number: int, message: str) -> NoReturn:
     """Raise ``ValueError`` that names the file and the line."""
     raise ValueError(f"{path}, line {number}: {message}")
+
+
+def run_tag(label: str) -> str:
+    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to run=FILE."""
+    return re.sub(r"[\s/=]+", "-", label)

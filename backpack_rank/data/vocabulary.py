@@ -147,10 +147,10 @@ class WordPairTokenizer(PairTokenizer):
         """Ids of a query. Raises ``ValueError`` when it is blank or leaves no room for a document."""
         if not text.strip():
             raise ValueError("the query is empty: a ranker needs at least one word of query text")
-        (ids,) = self.encode([text])
+        ids, count = self._encoded_query(text)
         if len(ids) + 2 > self.max_length:
             raise ValueError(
-                f"the query has {len(ids)} words and max_length={self.max_length} leaves no room for a document; "
+                f"the query has {count} words and max_length={self.max_length} leaves no room for a document; "
                 f"raise max_length or shorten the query: {text[:80]!r}"
             )
         return ids

@@ -14,14 +14,23 @@ Tokenizer: TypeAlias = Callable[[str], list[str]]
 _WORD = re.compile(r"[^\W_]+")
 
 
+def composed(text: str) -> str:
+    """The text in Unicode's composed form (NFC), in which an accented letter is one character.
+
+    Words of texts are compared in this form, and word lists are read in it: in a decomposed text "fiancé" would be the
+    word "fiance" with an accent behind it.
+    """
+    return unicodedata.normalize("NFC", text)
+
+
 def whitespace_tokens(text: str) -> list[str]:
-    """Lower-cased text split at single spaces, ``text.lower().split(" ")``.
+    """Lower-cased text split at single spaces, ``text.lower().split(" ")`` on the NFC form of the text.
 
     This is what the published code of RaB / ARaB and NFaiRR does (Rekabsaz and Schedl 2020; Rekabsaz et al.
     2021), with its consequences: "he," and "she." are no words of the lists, a tab or a line break does not
     separate, and two spaces in a row give an empty token.
     """
-    return text.lower().split(" ")
+    return composed(text).lower().split(" ")
 
 
 def word_tokens(text: str) -> list[str]:
@@ -30,5 +39,5 @@ def word_tokens(text: str) -> list[str]:
     Punctuation separates, so "he," gives ``he``. So do the apostrophe and the hyphen: "she's" gives ``she``
     and ``s``, "father-in-law" gives ``father``, ``in`` and ``law``.
     """
-    # NFC, because a combining accent is no letter: in a decomposed text it would cut a word in two.
-    return _WORD.findall(unicodedata.normalize("NFC", text).lower())
+    # Composed, because a combining accent is no letter: it would cut a word in two.
+    return _WORD.findall(composed(text).lower())

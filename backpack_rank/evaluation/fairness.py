@@ -69,7 +69,8 @@ class FairnessContext:
         """Values of every query.
 
         A query with an empty list, or one of the bias set that the run does not have, has no value (an empty list is
-        not fair) and is named in ``left_out``. Every list is sorted once.
+        not fair) and is named in ``left_out``. NFaiRR lacks queries for which the background has no document
+        (:meth:`without_background`). Every list is sorted once.
 
         Args:
             run: the rankings.
@@ -78,7 +79,7 @@ class FairnessContext:
         Raises:
             ValueError: no measure, one that is no measure of fairness, an unknown group or sign, NFaiRR without a
                 background, a score that is not finite, or no query to measure.
-            KeyError: documents without a magnitude, or queries that the background does not have; names them.
+            KeyError: documents without a magnitude, or a background without a document of any query; names them.
         """
         other = [name for name, measure in measures.items() if not isinstance(measure, FairnessMeasure)]
         if other or not measures:
@@ -94,24 +95,41 @@ class FairnessContext:
         for name, measure in measures.items():
             column = curves.of(measure)[:, measure["cutoff"] - 1]
             values[name] = dict(zip(lists, column.tolist(), strict=True))
+            if measure.NAME == NFaiRR.NAME:
+                for query_id in self.without_background(lists):
+                    del values[name][query_id]
         return PerQuery(values, left_out=tuple(query_id for query_id in wanted if query_id not in lists))
+
+    def without_background(self, query_ids: Iterable[str]) -> list[str]:
+        """Those of the queries that the background has no document of, so that NFaiRR has no ideal there.
+
+        Raises:
+            ValueError: there is no background.
+            KeyError: it has no document of any of them, as another collection's would; names them.
+        """
+        if self.background is None:
+            raise ValueError("NFaiRR needs a background run, such as the first stage's candidates")
+        wanted = list(query_ids)
+        absent = [query_id for query_id in wanted if not self.background.get(query_id)]
+        if absent and len(absent) == len(wanted):
+            raise KeyError(f"NFaiRR: the background run has no documents for {len(absent)} queries: {shown(absent)}")
+        return absent
 
     def sorted_background(self, query_ids: Sequence[str]) -> np.ndarray:
         """Neutrality of each query's background documents, highest first: float64 [n_queries, background_depth].
 
-        0 past the end. Computed once for every query, however many runs are measured.
+        0 past the end, and for a query without background. Computed once for every query, however many runs are
+        measured.
 
         Raises:
             ValueError: there is no background.
-            KeyError: queries that it does not have, or documents without a magnitude; names them.
+            KeyError: as :meth:`without_background`, or documents without a magnitude; names them.
         """
-        if self.background is None:
-            raise ValueError("NFaiRR needs a background run, such as the first stage's candidates")
-        absent = [query_id for query_id in query_ids if not self.background.get(query_id)]
-        if absent:
-            raise KeyError(f"NFaiRR: the background run has no documents for {len(absent)} queries: {shown(absent)}")
-        lists = {query_id: self.background[query_id] for query_id in query_ids if query_id not in self._known}
-        if lists:
+        absent = self.without_background(query_ids)
+        background = self.background or {}
+        wanted = [query_id for query_id in query_ids if query_id not in self._known]
+        self._known.update({query_id: np.zeros(self.background_depth) for query_id in absent})
+        if lists := {query_id: background[query_id] for query_id in wanted if query_id not in self._known}:
             places = RankedDocuments.of(lists, self.magnitudes.rows, self.background_depth, "the background run")
             neutrality = -np.sort(-places.take(self.magnitudes.neutrality(self.threshold)), axis=1)
             self._known.update(zip(lists, neutrality, strict=True))

@@ -170,7 +170,7 @@ def _count_reached(differences: np.ndarray, least: np.ndarray, resamples: int, s
 
 def p_wilcoxon(first: PerQuery, second: PerQuery, measure: str) -> float:
     """p value of Wilcoxon's signed-rank test over the queries that both have."""
-    shared = [query for query in first.query_ids if query in second.values[measure]]
+    shared = [query for query in first.values[measure] if query in second.values[measure]]
     return wilcoxon(
         rescale_differences(first.select_queries(shared).array(measure), second.select_queries(shared).array(measure))[
             0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -138,7 +138,8 @@ class PerQuery:
     """Values of measures for each query: what every measure returns.
 
     Attributes:
-        values: ``{measure: {query id: value}}``; every measure has the same queries.
+        values: ``{measure: {query id: value}}``. A measure may lack queries for which it is not defined, such as NFaiRR
+            where no document would be the background.
         left_out: ids of queries that have no value (nothing relevant to find, nothing ranked to look at).
         missing: ids of queries without a ranking whose value is 0 for that reason; they are in ``values``.
     """
@@ -147,12 +148,6 @@ class PerQuery:
     left_out: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        queries = set(self.query_ids)
-        for measure, by_query in self.values.items():
-            if set(by_query) != queries:
-                raise ValueError(f"{measure} has values for other queries than {self.measures[0]}")
-
     @property
     def measures(self) -> tuple[str, ...]:
         """Names of the measures, in order."""
@@ -160,19 +155,19 @@ class PerQuery:
 
     @property
     def query_ids(self) -> tuple[str, ...]:
-        """Queries that have values, in order."""
-        return tuple(next(iter(self.values.values()), {}))
+        """Queries that have a value of any measure, in the order of the measure that has most of them."""
+        most: Mapping[str, float] = max(self.values.values(), key=len, default={})
+        return tuple(dict.fromkeys([*most, *(query_id for of in self.values.values() for query_id in of)]))
 
     def array(self, measure: str) -> np.ndarray:
-        """Values of a measure, float64 [n_queries], in the order of :attr:`query_ids`.
+        """Values of a measure, float64 [queries of the measure], in their order.
 
         Raises:
             KeyError: no such measure; lists those that there are.
         """
         if measure not in self.values:
             raise KeyError(f"no measure {measure!r} here; there are: {', '.join(self.values) or 'none'}")
-        by_query = self.values[measure]
-        return np.array([by_query[query_id] for query_id in self.query_ids], dtype=np.float64)
+        return np.array(list(self.values[measure].values()), dtype=np.float64)
 
     def mean(self, measure: str) -> float:
         """Mean over queries; NaN without queries."""
@@ -196,7 +191,7 @@ class PerQuery:
         return _ends(bootstrap_intervals(self.array(measure)[None], level)[0])
 
     def select_queries(self, query_ids: Iterable[str]) -> PerQuery:
-        """The values of these queries, in this order.
+        """The values of these queries, in this order; a measure that lacks one goes on lacking it.
 
         Raises:
             KeyError: queries without values; names them.
@@ -207,7 +202,9 @@ class PerQuery:
         if unknown:
             raise KeyError(f"{len(unknown)} queries have no values here, such as {unknown[:3]}")
         kept = set(wanted)
-        values = {name: {query_id: of[query_id] for query_id in wanted} for name, of in self.values.items()}
+        values = {
+            name: {query_id: of[query_id] for query_id in wanted if query_id in of} for name, of in self.values.items()
+        }
         return PerQuery(values, self.left_out, tuple(query_id for query_id in self.missing if query_id in kept))
 
     def summary(self) -> Summary:
@@ -215,9 +212,18 @@ class PerQuery:
 
         The draws of the intervals are the same for all measures.
         """
-        values = np.array([self.array(measure) for measure in self.values]).reshape(
-            len(self.values), len(self.query_ids)
-        )
+        by_length: dict[int, list[str]] = {}
+        for measure, of in self.values.items():
+            by_length.setdefault(len(of), []).append(measure)
+        figures: dict[str, Estimate] = {}
+        for measures in by_length.values():
+            figures |= self._estimates(measures)
+        ordered = {measure: figures[measure] for measure in self.values}
+        return Summary(ordered, len(self.query_ids), len(self.left_out), len(self.missing))
+
+    def _estimates(self, measures: Sequence[str]) -> dict[str, Estimate]:
+        """Averages of measures that have equally many queries."""
+        values = np.stack([self.array(measure) for measure in measures])
         absolute = np.abs(values)
         # Where no value is negative, both means and so both intervals are the same.
         signed = np.flatnonzero((values < 0).any(axis=1))
@@ -225,12 +231,12 @@ class PerQuery:
         absolute_ends = ends[: len(values)].copy()
         absolute_ends[signed] = ends[len(values) :]
         figures = {}
-        for row, measure in enumerate(self.values):
+        for row, measure in enumerate(measures):
             low, high = _ends(ends[row]) or (None, None)
             absolute_low, absolute_high = _ends(absolute_ends[row]) or (None, None)
             averages = (self.mean(measure), self.mean_absolute(measure))
             figures[measure] = Estimate(*averages, low, high, absolute_low, absolute_high)
-        return Summary(figures, len(self.query_ids), len(self.left_out), len(self.missing))
+        return figures
 
 
 def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:

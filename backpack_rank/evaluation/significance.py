@@ -236,14 +236,18 @@ def _shared(systems: Mapping[str, PerQuery]) -> tuple[list[str], dict[str, tuple
 
 
 def _values(systems: Mapping[str, PerQuery], shared: Sequence[str], measure: str) -> dict[str, np.ndarray]:
-    """Values of the shared queries by label, float64 [n_queries]."""
-    values = {}
+    """Values by label of the shared queries for which the measure is defined, float64 [n_queries]."""
     for label, of in systems.items():
         if measure not in of.values:
             raise KeyError(f"{label} has no measure {measure!r}; it has: {', '.join(of.measures) or 'none'}")
+    defined = [query_id for query_id in shared if all(query_id in of.values[measure] for of in systems.values())]
+    if not defined:
+        raise ValueError(f"no query has a value of {measure} in all systems, so they cannot be compared by it")
+    values = {}
+    for label, of in systems.items():
         by_query = of.values[measure]
-        values[label] = np.array([by_query[query_id] for query_id in shared], dtype=np.float64)
-        for query_id, value in zip(shared, values[label].tolist(), strict=True):
+        values[label] = np.array([by_query[query_id] for query_id in defined], dtype=np.float64)
+        for query_id, value in zip(defined, values[label].tolist(), strict=True):
             if not math.isfinite(value):
                 raise ValueError(f"{measure} of {label} is {value} for query {query_id!r}; tests need finite values")
     return values

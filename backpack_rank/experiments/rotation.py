@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backpack_rank.commands import called
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import rotated_collection
@@ -221,7 +222,7 @@ def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str
     for model in dict.fromkeys([*MODELS, *(model for model, _ in measured)]):
         for training, rotation in zip(TRAININGS, ("none", "train"), strict=True):
             if (model, training) not in measured:
-                command = f"python train.py model={models.get(model, model)} data={source} data.rotation={rotation}"
+                command = f"{called('train')} model={models.get(model, model)} data={source} data.rotation={rotation}"
                 lines.append(f"Not measured, as there is no such ranker: {model}, {training} ({command}).")
     return lines
 
@@ -232,7 +233,7 @@ def missing_chains(measured: Mapping[str, Mapping[str, TransferRow]], first: str
     for model in dict.fromkeys([*MODELS, *measured]):
         if lacking := [letter for letter in LETTERS if letter not in measured.get(model, {})]:
             lines.append(
-                f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} (python train.py "
+                f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} ({called('train')} "
                 f"data={target} [checkpoint=FOLDER of a ranker trained with data={first} data.rotation=none or train])."
             )
     return lines

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backpack_rank.analysis.answer_positions import query_positions
+from backpack_rank.commands import called
 from backpack_rank.data.answers import load_answers
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
@@ -87,7 +88,7 @@ class RotationByAlpha:
                 rows.append(RankersAtAlpha(*key, _figures(values), _thirds(values, places), len(group)))
         if not rows:
             raise ValueError(
-                f"no ranker with senses that was trained on {source} was found: train some by python train.py -m "
+                f"no ranker with senses that was trained on {source} was found: train some by {called('train')} -m "
                 f"data={source} data.rotation=none,train model=backpack_tiny, and say where by task.runs=[FOLDER]"
             )
         work = works[ORIGINAL]

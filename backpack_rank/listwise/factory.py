@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from backpack_rank.files import hub_or_folder
+from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.models.utils import backbone_dtype
 
 _MASKED = "ForMaskedLM"
@@ -66,13 +66,12 @@ def pretrained_causal_lm(
     Raises:
         ValueError: it is no language model, or the tokenizer has more tokens than it.
     """
-    source = hub_or_folder(name)
-    config = AutoConfig.from_pretrained(source)
+    config = from_pretrained(AutoConfig, name)
     if any(str(own).endswith(_MASKED) for own in config.architectures or ()):
         config.is_decoder = True
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        source, config=config, dtype=backbone_dtype(dtype), **options
+    model: PreTrainedModel = from_pretrained(
+        AutoModelForCausalLM, name, config=config, dtype=backbone_dtype(dtype), **options
     )
     size = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) > size:

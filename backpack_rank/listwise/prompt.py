@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.checks import one_of
 from backpack_rank.data.passages import PassageList
+from backpack_rank.listwise.bounded import rendered
 from backpack_rank.listwise.identifiers import (
     BETWEEN,
     CLOSING,
@@ -290,10 +291,10 @@ class PromptTokenizer:
 
     def _apply(self, messages: list[dict[str, str]]) -> str:
         # Models with a thinking mode (Qwen3) would begin the answer with their thoughts; others ignore the option.
-        return str(
-            self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-            )
+        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        return rendered(
+            lambda: str(self.tokenizer.apply_chat_template(messages, **options)),
+            f"the chat template of {self.tokenizer.name_or_path or 'the tokenizer'}",
         )
 
     def _split(self, rendered: str) -> list[Slot | list[int]]:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import stats
 
 from backpack_rank.checks import fraction, whole
+from backpack_rank.commands import called
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import write_text
 from backpack_rank.listwise.base import ListwiseRanker, Ranking
@@ -240,7 +241,7 @@ def load_propensities(path: str | Path) -> Propensities:
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(
-            f"task.propensities: there is no file {path}; `python evaluate.py experiment=propensities` writes one"
+            f"task.propensities: there is no file {path}; `{called('evaluate')} experiment=propensities` writes one"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

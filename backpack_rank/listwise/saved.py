@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.checks import one_of
+from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.listwise.causal_lm import MODES, Calibration, CausalLmRanker, ListwiseMode, position_limit
@@ -156,10 +157,10 @@ def _check_model_file(folder: Path) -> None:
 
 
 def _model(name: str, dtype: str) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(name)
+    config = from_pretrained(AutoConfig, name)
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise ValueError(
             f"{name} is a model of type {config.model_type!r}, which is no causal language model: a listwise ranker "
             "writes identifiers; use a decoder (GPT-2, Llama, Qwen ...)"
         )
-    return AutoModelForCausalLM.from_pretrained(name, config=config, dtype=getattr(torch, dtype)).eval()
+    return from_pretrained(AutoModelForCausalLM, name, config=config, dtype=getattr(torch, dtype)).eval()

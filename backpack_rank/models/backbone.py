@@ -109,7 +109,8 @@ class BackboneMixin(Mixin):
 
     def _needs_texts_alone(self) -> bool:
         name, vocabulary = self.config.backbone_config.model_type, self.config.vocab_size
-        ids = [token for token in range(min(vocabulary, self.config.n_positions, 24)) if token != self._padding]
+        count, padding = min(vocabulary, self.config.n_positions, 24), self.config.padding_id
+        ids = [token for token in range(count) if token != padding]
         try:
             found = depends_on_others(
                 lambda batch: self._together(batch, None), self.backbone, ids[: len(ids) // 3], ids
@@ -127,11 +128,6 @@ class BackboneMixin(Mixin):
             )
         return found
 
-    @property
-    def _padding(self) -> int:
-        own = self.config.text_config.pad_token_id
-        return 0 if own is None else own
-
     def _padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
         if not self.reads_one_by_one() or len(batch) == 1:
             return self._together(batch, types)
@@ -143,7 +139,7 @@ class BackboneMixin(Mixin):
         options: dict[str, Any] = {} if types is None else {"token_type_ids": batch.pad(types)}
         if self.config.pooling == "last" and _takes(self.backbone, "use_cache"):
             options["use_cache"] = False
-        ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
+        ids = batch.pad(batch.input_ids).masked_fill(~mask, self.config.padding_id)
         output = self.backbone(input_ids=ids, attention_mask=mask.long(), **options)
         return output.last_hidden_state[mask]
 
@@ -161,7 +157,7 @@ def new_backbone(config: BackboneConfig) -> PreTrainedModel:
         )
     if config.attention is not None:
         own._attn_implementation = config.attention
-    backbone = AutoModel.from_config(own)
+    backbone = AutoModel.from_config(own, trust_remote_code=False)
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None  # of no use here
     check_embeddings(backbone, own.model_type)

@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from backpack_rank.files import hub_or_folder
+from backpack_rank.commands import program
+from backpack_rank.data.pretrained import from_pretrained
 
 log = logging.getLogger(__name__)
 _SPECIALISED = (".alike_words.", ".merged_embeddings.")
@@ -33,14 +34,23 @@ class StrictLoading:
     unused_parts: ClassVar[tuple[str, ...]] = ("lm_head.",)
 
     @classmethod
+    def is_custom_code(cls) -> bool:
+        """No: every network here fills its tensors in the ways of transformers.
+
+        Of custom code transformers passes over modules without tensors of their own. Some backbones (Falcon-H1) fill
+        buffers that no file holds from there, which would then have whatever stood in memory.
+        """
+        return False
+
+    @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
         """Load from a folder or a hub id, safetensors or ``.bin`` (read with ``weights_only``), no remote code.
 
         ``new_head=True`` gives random values to ``new_parts`` that the checkpoint lacks, to be trained.
 
         Raises:
-            ValueError: the checkpoint is damaged, or of another architecture or size; missing, unexpected and
-                mismatched keys are named.
+            ValueError: the checkpoint is damaged, names code, or is of another architecture or size; missing,
+                unexpected and mismatched keys are named.
             OSError: there is no such folder or hub id.
         """
         wants_info = options.pop("output_loading_info", False)
@@ -52,8 +62,9 @@ class StrictLoading:
         # Transformers prints the differences as a table and goes on; they are judged below.
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
         try:
-            model, info = super().from_pretrained(  # type: ignore[misc]
-                hub_or_folder(pretrained_model_name_or_path),
+            model, info = from_pretrained(
+                super(),
+                pretrained_model_name_or_path,
                 *args,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
@@ -65,6 +76,8 @@ class StrictLoading:
             weights = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
             files = ", ".join(map(str, weights)) or str(folder)
             why = str(error).partition("\n")[0]
+            if isinstance(error, UnpicklingError):  # torch advises to run what is in the file
+                why = "they are damaged, or hold more than numbers"
             raise ValueError(f"the weights of {files} cannot be read ({why}); copy or save them again") from error
         finally:
             transformers_logging.set_verbosity(level)
@@ -105,7 +118,7 @@ def _judge(cls: type[StrictLoading], source: str, info: dict, untied: list[str],
                 "again, with model.ranker.attribute_senses"
             )
         if missing and all(key.startswith(cls.new_parts or ("\0",)) for key in missing) and len(problems) == 1:
-            hint = "; a head to be trained is made by train.py model.ranker.name=FOLDER, or new_head=True"
+            hint = f"; a head to be trained is made by {program('train')} model.ranker.name=FOLDER, or new_head=True"
         raise ValueError(f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}{hint}")
     new = sorted(info["missing_keys"])
     if new:

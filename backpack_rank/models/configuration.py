@@ -92,6 +92,12 @@ class BackboneConfig(PreTrainedConfig):
             return positions - padding - 1
         return positions
 
+    @property
+    def padding_id(self) -> int:
+        """Token that stands at padding; 0 where the backbone names none (CodeGen, CPM-Ant and RWKV know no padding)."""
+        own = getattr(self.text_config, "pad_token_id", None)
+        return 0 if own is None else own
+
 
 class BackpackConfig(BackboneConfig):
     """A backbone and what a Backpack adds (Afzali et al., section 2; Hewitt et al. 2023).

@@ -11,9 +11,11 @@ import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.commands import called, program
+from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
-from backpack_rank.files import RANKER, atomic_path, hub_or_folder, read_text
+from backpack_rank.files import LATEST, RANKER, atomic_path, read_text
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
@@ -99,7 +101,7 @@ def pretrained_backpack(
     In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
     Attribute senses as of :func:`new_backpack`; those that the folder has stay.
     """
-    ranker = BackpackForRanking.from_pretrained(name, new_head=True)
+    ranker = from_pretrained(BackpackForRanking, name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
     _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
     return ranker.train()
@@ -107,7 +109,7 @@ def pretrained_backpack(
 
 def pretrained_gpt2(tokenizer: PreTrainedTokenizerBase, *, name: str) -> GPT2ForRanking:
     """A GPT-2 ranker from a hub id or folder, with a new head if it has none; in training mode."""
-    ranker = GPT2ForRanking.from_pretrained(name, new_head=True)
+    ranker = from_pretrained(GPT2ForRanking, name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
     return ranker.train()
 
@@ -212,6 +214,7 @@ def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenize
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         ranker.config.max_pair_length = pair_tokenizer.max_length
+        ranker.config.pair_token_ids = _pair_token_ids(pair_tokenizer)
         ranker.save_pretrained(temporary)
         save_cross_encoder_files(temporary, ranker, pair_tokenizer)
         write_checksums(temporary, pair_tokenizer.tokenizer)
@@ -247,18 +250,28 @@ def find_ranker(checkpoint: str | None, output: str) -> Path:
     """
     if checkpoint is not None:
         return ranker_folder(checkpoint, "checkpoint")
-    saved = list(Path(output, "train").glob(f"**/{RANKER}/config.json"))
-    found = [path for path in saved if not is_listwise(path.parent)]
+    saved = [path.parent for path in Path(output, "train").glob(f"**/{RANKER}/config.json")]
+    found = [folder for folder in saved if not is_listwise(folder)]
     if saved and not found:
         raise FileNotFoundError(
             f"all rankers below {Path(output, 'train')} are listwise: add listwise=trained, or train another one"
         )
     if not found:
         raise FileNotFoundError(
-            f"no trained ranker below {Path(output, 'train')}: run `python train.py` first, "
+            f"no trained ranker below {Path(output, 'train')}: run `{called('train')}` first, "
             "or give checkpoint=FOLDER, or measure a run with run=FILE"
         )
-    return max(found, key=lambda path: path.stat().st_mtime).parent
+    return last_trained(found, output)
+
+
+def last_trained(rankers: Sequence[Path], output: str | Path) -> Path:
+    """The ranker that was finished last: that of the run which ``latest/train`` leads to, or else the newest.
+
+    The link comes first: times do not say what was last where the clock was moved, or the folders were copied.
+    """
+    latest = Path(output, LATEST, "train").resolve()
+    newest_first = sorted(rankers, key=lambda folder: folder.stat().st_mtime, reverse=True)
+    return next((folder for folder in newest_first if latest in folder.resolve().parents), newest_first[0])
 
 
 def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
@@ -294,15 +307,23 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
     if names[0] not in classes:
         raise ValueError(
             f"{config_file}: architecture {names[0]} is not a ranker; known are {', '.join(classes)}, and classifiers "
-            "of transformers with one label. To start from such weights, give the folder to train.py as "
+            f"of transformers with one label. To start from such weights, give the folder to {program('train')} as "
             "model.ranker.name"
         )
-    ranker = classes[names[0]].from_pretrained(str(folder))
+    ranker = from_pretrained(classes[names[0]], str(folder))
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin):
         network.reads_one_by_one()  # now, in fp32, where a difference is told from rounding
     tokenizer = load_tokenizer(folder)
-    return ranker, make_pair_tokenizer(tokenizer, ranker, config.get("max_pair_length", ranker.config.n_positions))
+    max_length = config.get("max_pair_length", ranker.config.n_positions)
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, max_length)
+    found = _pair_token_ids(pair_tokenizer)
+    if (saved := config.get("pair_token_ids", found)) != found:
+        raise ValueError(
+            f"{folder}: its tokenizer puts tokens {found} before, between and behind two texts, and the ranker was "
+            f"saved with {saved} (pair_token_ids): put back the tokenizer's special tokens"
+        )
+    return ranker, pair_tokenizer
 
 
 def _gpt2_options(
@@ -338,8 +359,7 @@ def _backbone(
     tokenizer: PreTrainedTokenizerBase, name: str, dropout: float, pooling: str | None, attention: str | None
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The pretrained backbone in fp32, and the options of a configuration over it."""
-    source = hub_or_folder(name)
-    own = AutoConfig.from_pretrained(source)
+    own = from_pretrained(AutoConfig, name)
     for option in _ATTENTION_DROPOUT:
         if hasattr(own, option):
             setattr(own, option, 0.0)  # it would rule out torch's fast kernels
@@ -353,7 +373,7 @@ def _backbone(
     _check_vocabulary(tokenizer, own.get_text_config().vocab_size, name)
     if CrossEncoderConfig(**options).pooling == "first" and tokenizer.cls_token_id is None:
         raise ValueError(f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at")
-    backbone = AutoModel.from_pretrained(source, config=own, dtype=torch.float32)
+    backbone = from_pretrained(AutoModel, name, config=own, dtype=torch.float32)
     own.dtype = None
     return backbone, options
 
@@ -396,6 +416,11 @@ def _take_weights(network: BackboneMixin, pretrained: PreTrainedModel) -> None:
     weights = {key: value for key, value in pretrained.state_dict().items() if not key.startswith("pooler.")}
     network.backbone.load_state_dict(weights)
     network.reads_one_by_one()  # now, so that a backbone that cannot be read is refused before it is trained
+
+
+def _pair_token_ids(pair_tokenizer: PairTokenizer) -> list[int | None]:
+    """Tokens before, between and behind two texts."""
+    return [pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id]
 
 
 def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:

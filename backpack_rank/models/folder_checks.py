@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import read_text
 from backpack_rank.models.utils import input_embeddings
 
@@ -25,6 +28,23 @@ FORMAT = "backpack_rank checksums 1"
 _CHANGED = f"put back what was saved, or delete {CHECKSUMS} beside it if the change is meant"
 _OF_SENTENCE_TRANSFORMERS = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json")
 _NOT_COVERED = (CHECKSUMS, "README.md", ".gitattributes", "listwise.json", *_OF_SENTENCE_TRANSFORMERS)
+# What is read of a model's folder ends like this, or lies in one of these folders. Pictures, ONNX graphs and the like
+# may be added to it.
+_READ_SUFFIXES = (
+    ".json",
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".model",
+    ".txt",
+    ".jinja",
+    ".tiktoken",
+    ".spm",
+    ".py",
+    ".gguf",
+)
+_READ_FOLDERS = ("additional_chat_templates", "custom_generate")
+_FOR_PEOPLE = re.compile(r"(readme|licen[sc]e|notice|changelog|requirements)\b.*", re.IGNORECASE)
 _READ = 2**20
 _SHARE = 0.9
 """Of the rows of an embedding table that must have a token; tables are padded to round numbers."""
@@ -52,10 +72,12 @@ def check_files(folder: str | Path) -> None:
     """Compare a folder with its checksums; one without them (of version 0.1, or of others) is taken as it is.
 
     Raises:
-        ValueError: a file is missing, cut or changed; weights are integers, or cannot be read. The file is named.
+        ValueError: a file is missing, cut, changed or added; weights are integers, or cannot be read. The file is
+            named.
     """
     folder = Path(folder)
-    for name, saved in _saved(folder / CHECKSUMS).items():
+    known = _saved(folder / CHECKSUMS)
+    for name, saved in known.items():
         file = folder / name
         if not file.is_file():
             raise ValueError(f"{file} is missing: {_CHANGED}")
@@ -63,6 +85,8 @@ def check_files(folder: str | Path) -> None:
             raise ValueError(f"{file} has {size} bytes and was saved with {saved['bytes']}: {_CHANGED}")
         if _sha256(file) != saved["sha256"]:
             raise ValueError(f"{file} is not what was saved (another checksum): {_CHANGED}")
+    if known:
+        _check_added(folder, known)
     for file in sorted(folder.glob("*.safetensors")):
         _check_formats(file)
 
@@ -72,7 +96,7 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
 
     Raises:
         ValueError: weights that are not finite, word embeddings or a head of zeros, another number of tokens than rows
-            of embeddings, or a BPE without merges.
+            of embeddings, a token without a row, no end token where the model has one, or a BPE without merges.
     """
     for name, values in model.named_parameters():
         if not bool(torch.isfinite(values).all()):
@@ -89,6 +113,12 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
                 f"{folder}: the tokenizer has {tokens} tokens and the weights have embeddings for "
                 f"{len(table)}: it is not the tokenizer of this ranker, or a part of it is missing"
             )
+        if (largest := max(tokenizer.get_vocab().values(), default=0)) >= len(table):
+            raise ValueError(
+                f"{folder}: the tokenizer has a token of number {largest} and the weights have embeddings for numbers "
+                f"below {len(table)}: it is not the tokenizer of this ranker, or was changed"
+            )
+    _check_end(folder, model.config, tokenizer)
     _check_merges(folder, tokenizer)
 
 
@@ -96,7 +126,8 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
 def readable(folder: str | Path) -> Iterator[None]:
     """What other libraries say of a damaged folder becomes a ``ValueError`` that names it."""
     try:
-        yield
+        with no_panic(folder):
+            yield
     except (MemoryError, FileNotFoundError):
         raise
     except Exception as error:  # the tokenizers library raises the bare type
@@ -121,6 +152,19 @@ def _saved(file: Path) -> dict[str, dict[str, Any]]:
     return known
 
 
+def _check_added(folder: Path, known: Collection[str]) -> None:
+    """Refuse what was not saved and could be read: an adapter beside the weights would change every score."""
+    files = [file for file in folder.iterdir() if file.suffix.lower() in _READ_SUFFIXES]
+    for name in _READ_FOLDERS:
+        files += (folder / name).rglob("*")
+    for file in sorted(files):
+        listed = file.relative_to(folder).as_posix() in known or file.name in _NOT_COVERED
+        if not listed and not file.is_dir() and not _FOR_PEOPLE.fullmatch(file.name):
+            raise ValueError(
+                f"{file} was not saved with this ranker: take it away, or delete {CHECKSUMS} beside it if it is meant"
+            )
+
+
 def _check_formats(file: Path) -> None:
     try:
         with safe_open(file, framework="pt") as tensors:
@@ -133,6 +177,21 @@ def _check_formats(file: Path) -> None:
         raise ValueError(
             f"{file}: {wrong[0]} is of integers ({formats[wrong[0]]}); quantised weights are not read, save them in "
             "float32, bfloat16 or float16"
+        )
+
+
+def _check_end(folder: str | Path, config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Where a decoder's end token is missing another one would take its place, and every score be another."""
+    own = (getattr(config, "backbone_config", None) or config).get_text_config()
+    if own.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return  # encoders end with their separator, and their configurations may name an end token by default
+    # Configurations of rankers over words have no such number; that of a kind of model may be beyond a vocabulary.
+    known = [getattr(one, "eos_token_id", None) for one in (own, config)]
+    wanted = next((number for number in known if isinstance(number, int) and number < len(tokenizer)), None)
+    if wanted is not None and tokenizer.eos_token_id is None and tokenizer.sep_token_id != wanted:
+        raise ValueError(
+            f"{folder}: the model was trained with an end token (eos_token_id={wanted}) and the tokenizer has none: "
+            "put back eos_token in tokenizer_config.json"
         )
 
 

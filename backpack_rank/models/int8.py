@@ -1,7 +1,9 @@
 """Linear layers with int8 weights and activations, for inference on CPUs.
 
 A weight matrix has one scale per output. What enters a layer has one scale and one lowest value per token, found as the
-tokens come, so the score of a text does not depend on what else is in its batch.
+tokens come, so the score of a text does not depend on what else is in its batch, but for jumps of one step: floats
+before and between these layers differ by rounding from batch to batch, and an entry that this takes across the middle
+of two steps is rounded to the other one. Scores differed by up to .034 of their standard deviation.
 """
 
 from __future__ import annotations

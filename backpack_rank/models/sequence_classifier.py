@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backbone import depends_on_others
 from backpack_rank.models.rankers import Ranker, RankerOutput
@@ -32,11 +33,14 @@ class TemplatePairTokenizer(PairTokenizer):
 
     Attributes:
         prefix, middle, suffix: token ids before the query, between the texts and behind the document.
+        spelled: a query that spells the first token of ``middle`` ("[SEP]") has this id in its place, which is beyond
+            the vocabulary: so the first separator of a joined text is always the template's.
     """
 
     prefix: tuple[int, ...] = ()
     middle: tuple[int, ...] = ()
     suffix: tuple[int, ...] = ()
+    spelled: int | None = None
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TemplatePairTokenizer:
@@ -48,8 +52,10 @@ class TemplatePairTokenizer(PairTokenizer):
             behind = start + len(first)
             for place in range(behind, len(ids)):
                 if ids[place : place + len(second)] == second:
-                    parts = ids[:start], ids[behind:place], ids[place + len(second) :]
-                    return cls(tokenizer, max_length, None, *map(tuple, parts))
+                    prefix, middle, suffix = ids[:start], ids[behind:place], ids[place + len(second) :]
+                    has_types = bool(middle) and "token_type_ids" in tokenizer.model_input_names
+                    spelled = max(tokenizer.get_vocab().values()) + 1 if has_types else None
+                    return cls(tokenizer, max_length, None, tuple(prefix), tuple(middle), tuple(suffix), spelled)
         raise ValueError(f"{type(tokenizer).__name__} joins two texts in a way that is not known here: {ids}")
 
     @property
@@ -66,12 +72,13 @@ class TemplatePairTokenizer(PairTokenizer):
         """Token ids of each text, nothing added and nothing cut."""
         if not texts:
             return []
-        encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        with no_panic(self.tokenizer.name_or_path):
+            encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query. Raises ``ValueError`` when it is empty."""
-        (ids,) = self.encode([text])
+        """Token ids of a query, not all of one that is far too long. Raises ``ValueError`` when it is empty."""
+        ids, _ = self._encoded_query(text)
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
         return ids
@@ -90,6 +97,8 @@ class TemplatePairTokenizer(PairTokenizer):
                 query, document = query[:shorter], document[: free - shorter]
             else:
                 query, document = query[: free - shorter], document[:shorter]
+        if self.spelled is not None:
+            query = np.where(query == self.middle[0], np.int32(self.spelled), query)
         template = (np.array(part, dtype=np.int32) for part in (self.prefix, self.middle, self.suffix))
         before, between, behind = template
         return np.concatenate([before, query, between, document, behind])
@@ -115,8 +124,8 @@ class SequenceClassifierForRanking(Ranker):
         """
         super().__init__(classifier.config)
         self.classifier = classifier
-        names = pair_tokenizer.tokenizer.model_input_names
-        self._separator = pair_tokenizer.middle[0] if "token_type_ids" in names and pair_tokenizer.middle else None
+        self._spelled = pair_tokenizer.spelled
+        self._separator = None if self._spelled is None else pair_tokenizer.middle[0]
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
         self.one_by_one = False
 
@@ -130,7 +139,10 @@ class SequenceClassifierForRanking(Ranker):
         return self.classifier.get_input_embeddings()
 
     def token_types(self, ids: Tensor) -> Tensor:
-        """1 behind the first separator, where a model tells its two texts apart by types; else 0. [B, n] -> [B, n]"""
+        """1 behind the template's separator, where a model tells its two texts apart by types; else 0. [B, n] -> [B, n]
+
+        It is the first: one that a query spells has another id, see :class:`TemplatePairTokenizer`.
+        """
         if self._separator is None:
             return torch.zeros_like(ids)
         separators = (ids == self._separator).long()
@@ -152,6 +164,8 @@ class SequenceClassifierForRanking(Ranker):
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if self._separator is not None:
             inputs["token_type_ids"] = self.token_types(ids) * mask
+            spelled: Any = ids == self._spelled
+            inputs["input_ids"] = ids.masked_fill(spelled, self._separator)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return RankerOutput(self.classifier(**inputs).logits[:, 0])
 
@@ -164,8 +178,8 @@ def load_classifier(
     Raises:
         ValueError: it has several labels, weights are missing, or the tokenizer's template is not understood.
     """
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
+    model, info = from_pretrained(
+        AutoModelForSequenceClassification, folder, dtype=torch.float32, output_loading_info=True
     )
     if model.config.num_labels != 1:
         raise ValueError(

@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 
 # What vocabularies begin the pieces of a new word with, or go on with a word by, or end a word with. Slow tokenizers
 # cannot be asked which of them they use.
-_SPACES = ("Ġ", "▁")
+_BYTE_SPACE = "Ġ"
+_SPACES = (_BYTE_SPACE, "▁")
 _CONTINUED = "##"
 _END = "</w>"
 
@@ -22,7 +23,7 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """The text of every token id as it stands behind a word, "" of special tokens.
 
     " she" begins a new word, "ets" goes on with the one before it, "she " (of vocabularies that mark the ends of words)
-    goes on with it and ends it.
+    goes on with it and ends it. So may pieces of tokenizers that do not split texts at spaces (" said ", " said he").
     """
     pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
     space, continued, end = _marks(tokenizer, pieces)
@@ -32,6 +33,9 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
         if continued and piece.startswith(continued):
             texts.append(piece.removeprefix(continued))
         elif space:
+            # A decoder drops spaces of a text's first piece ("▁said▁" is "said"), so where the sign stands for itself
+            # it is read here. In byte-level pieces it is one of many signs, and spaces are kept.
+            text = piece.replace(space, " ") if space in piece and space != _BYTE_SPACE else text
             texts.append(" " + text.removeprefix(space).lstrip(" ") if piece.startswith(space) else text)
         elif end:
             texts.append(text.removesuffix(end).rstrip(" ") + " " * piece.endswith(end))

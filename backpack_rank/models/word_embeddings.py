@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModel
 
+from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import fail, numbered_bytes
-from backpack_rank.files import hub_or_folder
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def pretrained_vectors(name: str, words: Sequence[str]) -> tuple[np.ndarray, np.
         OSError: there is no such model.
     """
     tokenizer = load_tokenizer(name)
-    table = AutoModel.from_pretrained(hub_or_folder(name), dtype=torch.float32).get_input_embeddings().weight.detach()
+    table = from_pretrained(AutoModel, name, dtype=torch.float32).get_input_embeddings().weight.detach()
     pieces = PairTokenizer(tokenizer, 0).encode(words)
     unknown = tokenizer.unk_token_id
     # GPT-2's unknown token is its end of text, which a word is never spelled with.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 
 from hydra.errors import InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from backpack_rank.commands import program
+from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import DiskFullError, no_space
 from backpack_rank.progress import printable
 
@@ -25,7 +29,8 @@ _UNKNOWN = re.compile(r"(\w+)(?:\.__init__|\.of)?\(\) got an unexpected keyword 
 def friendly_errors() -> Iterator[None]:
     """Log a mistake as one sentence and exit with status 2; ``HYDRA_FULL_ERROR=1`` shows the traceback."""
     try:
-        yield
+        with no_panic("the tokenizer's folder"):
+            yield
     except MISTAKES as error:
         if _wants_traceback() or not _is_mistake(error):
             raise
@@ -46,15 +51,38 @@ def run_safely(job: Callable[[], object]) -> bool:
     return True
 
 
+class LogFile(logging.FileHandler):
+    """The log of a run: a link in the place of its file is an error, since its lines would land elsewhere."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        handle = os.open(self.baseFilename, flags, 0o666)
+        return TextIOWrapper(open(handle, "ab"), encoding=self.encoding or "utf-8", errors=self.errors)
+
+
 class PrintableLines(logging.Formatter):
-    """Lines of another formatter, with what documents, ids and names of files have of escape sequences written out."""
+    """Lines of another formatter, with what documents, ids and names of files have of escape sequences written out.
+
+    Line breaks in them are written out too, so that no text of a file begins a line of the log.
+    """
 
     def __init__(self, formatter: logging.Formatter | None) -> None:
         super().__init__()
         self._formatter = formatter or logging.Formatter()
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(self._formatter.format(record))
+        shown = copy.copy(record)
+        if isinstance(record.args, Mapping):
+            shown.args = {name: _on_one_line(value) for name, value in record.args.items()}
+        elif record.args:
+            shown.args = tuple(map(_on_one_line, record.args))
+        return printable(self._formatter.format(shown))
+
+
+def _on_one_line(value: object) -> object:
+    """A value of a line of the log, with its line breaks written out."""
+    text = str(value)
+    return value if len(text.splitlines()) < 2 and not text.endswith("\n") else text.replace("\n", "\\n")
 
 
 def printable_log() -> None:
@@ -83,7 +111,7 @@ def composition_sentence(error: BaseException, script: str = "") -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else type(error).__name__
     if found := re.match(r"Could not (?:override|append to config|delete from config)[^']*'([^']+)'", said):
-        return f"{found[1]}: {script}.py has no such option, or not with this value; see --help"
+        return f"{found[1]}: {program(script)} has no such option, or not with this value; see --help"
     if said.startswith("Ambiguous value"):
         return f"{said}: key=[a,b] is a list, -m sweeps over the values, and \"key='a,b'\" is one text"
     return f"{said.rstrip('.')}; see --help"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from omegaconf import DictConfig
 from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rank_llm import read_requests, reordered, write_requests
-from backpack_rank.data.trec import write_run
+from backpack_rank.data.trec import run_tag, write_run
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
 from backpack_rank.listwise.rewritten import RewrittenLists
@@ -424,8 +423,3 @@ def _write_submission(folder: Path, settings: EvaluationSettings, found: _Evalua
         description=f"{what}, over the candidates of {stage}.",
         stages=[{"name": stage, "method": "first stage"}, {"name": last.label, "method": "reranker", "params": params}],
     )
-
-
-def run_tag(label: str) -> str:
-    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to run=FILE."""
-    return re.sub(r"[\s/=]+", "-", label)

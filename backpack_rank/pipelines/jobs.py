@@ -12,9 +12,10 @@ from omegaconf import DictConfig
 from backpack_rank._gc import without_gc
 from backpack_rank.files import RANKER, UNFINISHED
 from backpack_rank.pipelines import unfinished
+from backpack_rank.pipelines.begun import check_begun, remember
 from backpack_rank.pipelines.errors import friendly_errors, run_safely
 from backpack_rank.pipelines.output_folder import Command, link_latest
-from backpack_rank.pipelines.run_folder import OVERRIDES
+from backpack_rank.pipelines.run_folder import OVERRIDES, saved_overrides
 from backpack_rank.progress import is_first_process
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ logging.raiseExceptions = False  # on a full disk every line of the log would be
 def alone(script: str, config: DictConfig, folder: Path, options: Sequence[str]) -> Any:
     """Train, which gives the best nDCG@10 on dev (for a Hydra sweeper), or evaluate, in a folder that stays marked as
     unfinished when that fails."""
+    remember(options)
     with friendly_errors():
         found = _work(script, config, folder, options)
     if unfinished.finish(folder) and is_first_process():  # of a distributed run
@@ -41,7 +43,10 @@ def one_of_several(script: str, config: DictConfig, folder: Path, options: Seque
         log.info("%s has its results and is kept", folder)
         return True
     with friendly_errors():
+        if script == "train" and (folder / OVERRIDES).is_file():
+            check_begun(folder, saved_overrides(folder), options)
         unfinished.claim(folder, options)
+    remember(options)
     if script == "train":
         if (folder / OVERRIDES).is_file():
             config.resume, options = str(folder), ()

@@ -12,11 +12,12 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from backpack_rank.commands import called
 from backpack_rank.files import RANKER
 from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.causal_lm import CausalLmRanker
 from backpack_rank.listwise.windows import SlidingWindows
-from backpack_rank.models.factory import is_listwise
+from backpack_rank.models.factory import is_listwise, last_trained
 from backpack_rank.reranking.listwise import RANKINGS_FILE, ListwiseReranker, check_shown
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,9 @@ class ListwiseSettings:
                         "listwise=openai, or leave it out"
                     )
             return None
+        if missing := OmegaConf.missing_keys(config.listwise):
+            option = f"listwise.{min(missing)}"
+            raise ValueError(f"{option} has no value: give {option}=...")
         nodes = {part: config.get(part) for part in ("listwise", *REMEDIES)}
         options = {
             part: None if node is None else OmegaConf.to_container(node, resolve=True) for part, node in nodes.items()
@@ -107,10 +111,10 @@ class ListwiseSettings:
         found = [path for path in Path(self.output, "train").glob(f"**/{RANKER}") if is_listwise(path)]
         if not found:
             raise FileNotFoundError(
-                f"no trained listwise ranker below {Path(self.output, 'train')}: run `python train.py task=listwise` "
+                f"no trained listwise ranker below {Path(self.output, 'train')}: run `{called('train')} task=listwise` "
                 "first, or give checkpoint=FOLDER, or take listwise=hugging_face or listwise=openai"
             )
-        return max(found, key=lambda path: path.stat().st_mtime)
+        return last_trained(found, self.output)
 
     def reranker(self, ranker: ListwiseRanker, folder: Path) -> ListwiseReranker:
         """The ranker over candidates; its rankings are saved to ``rankings.jsonl`` as they come."""

@@ -10,6 +10,7 @@ from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.evaluation.ranked_documents import shown
 from backpack_rank.evaluation.result_table import (
     BIAS,
     CHANGED,
@@ -97,7 +98,7 @@ class MetricSuite:
         context = self.fairness.context(magnitudes, background, data.bias.queries)
         rows = tuple(SystemMetrics(one.label, one.alpha, self._values(one, data, context)) for one in systems)
         measured = max((len(row.values[BIAS].query_ids) for row in rows if BIAS in row.values), default=0)
-        info = RunInfo(effectiveness_set=data.test.name, bias_set=data.bias_set_of(measured))
+        info = RunInfo(data.test.name, data.bias_set_of(measured), notes=_without_background(systems, background, data))
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(rows, self.fairness.describe(info, data.stage), names)
 
@@ -132,6 +133,18 @@ class MetricSuite:
             eps = _EPS if spread else 0.0
             values[VARIANTS] = score_gaps(runs.variants, data.variants.variants, spread, eps=eps, groups=self.groups)
         return values
+
+
+def _without_background(systems: Sequence[SystemRuns], background: Run | None, data: EvaluationData) -> tuple[str, ...]:
+    """A note on queries that a system ranks and NFaiRR leaves out, because the first stage has no document of them."""
+    if background is None:
+        return ()
+    ranked = [query_id for query_id in data.bias.queries if any(system.bias.get(query_id) for system in systems)]
+    absent = [query_id for query_id in ranked if not background.get(query_id)]
+    if not absent:
+        return ()
+    queries = f"{len(absent)} of {len(ranked)} queries"
+    return (f"NFaiRR leaves out {queries}, of which {data.stage} has no document: {shown(absent)}",)
 
 
 def check_known(run: Run, data: EvaluationData, name: str) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from backpack_rank.checks import UsageError
-from backpack_rank.files import UNFINISHED
-from backpack_rank.pipelines import unfinished
+from backpack_rank.files import LATEST, UNFINISHED
+from backpack_rank.pipelines import begun, unfinished
 from backpack_rank.pipelines.errors import composition_sentence, friendly_errors
-from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options
+from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options, saved_overrides
 from backpack_rank.pipelines.unfinished import Unfinished
 
 _NO = ("false", "no", "off", "null", "0", "")
@@ -37,8 +37,18 @@ class Command:
     resumed: Path | None = None
 
 
+_command = Command(())
+
+
+def resumed_folder() -> Path | None:
+    """The folder that the command of this process goes on in; None where it begins one."""
+    return _command.resumed
+
+
 def register_resolvers(command: Command | None = None) -> None:
     """Make ``${new_folder:path}`` known, in every process that composes; call it before ``@hydra.main`` does."""
+    global _command
+    _command = command or Command(())
     resolver = partial(new_folder, command=command or Command(()))
     OmegaConf.register_new_resolver("new_folder", resolver, use_cache=True, replace=True)
 
@@ -83,27 +93,35 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
 
     Raises:
         FileNotFoundError: there is nothing to resume.
-        ValueError: a process is at work on it, or it was begun with other options.
+        ValueError: a process is at work on it, it was begun with other options or by somebody else, or holds a link.
     """
     multirun = any(argument in ("-m", "--multirun") for argument in arguments)
     options = [argument for argument in arguments if argument not in ("-m", "--multirun")]
     given = _values("resume", options)
     if not given or given[-1].lower() in _NO or int(os.environ.get("LOCAL_RANK") or 0) > 0:
         # Further processes of a distributed run have their folder.
+        begun.remember(options)
         return Command(tuple(options), multirun)
     options = [option for option in options if not option.startswith("resume=")]
+    begun.remember(options)
     output = [output, *_values("output", options)][-1]
     found = _found(script, given[-1], Path(output), options, multirun)
     if found.options is None:  # killed while it was marked: it is begun with the options given now
         if not comparable(options):
             raise ValueError(f"resume: {found.folder / UNFINISHED} cannot be read; give the options again")
         found = Unfinished(found.folder, tuple(options), multirun)
+    unfinished.refuse_links(found.folder)
+    alone = script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file()
+    begun_with: list[str] = []
+    if alone:
+        begun_with = saved_overrides(found.folder)
+    elif not comparable(options):
+        begun_with = _begun_with(found, options)
+    begun.check_begun(found.folder, begun_with, options)
     unfinished.claim(found.folder, found.options or options, found.multirun)
-    if script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file():
+    if alone:
         return Command((*options, f"resume='{found.folder}'"), False, found.folder)
-    if not comparable(options):
-        options += _begun_with(found, options)
-    return Command(tuple(options), found.multirun, found.folder)
+    return Command((*options, *begun_with), found.multirun, found.folder)
 
 
 def _values(name: str, options: Sequence[str]) -> list[str]:
@@ -132,7 +150,7 @@ def _begun_with(found: Unfinished, options: Sequence[str]) -> list[str]:
 
 def link_latest(output: str | Path, kind: str, folder: str | Path) -> None:
     """Let ``OUTPUT/latest/KIND`` point to a folder, where the system has such links."""
-    link = Path(output) / "latest" / kind
+    link = Path(output) / LATEST / kind
     temporary = link.with_name(f".{kind}.{os.getpid()}")
     with suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from backpack_rank.pipelines.evaluate import run_tag
+from backpack_rank.data.trec import run_tag
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.rerank_datatrove import score_by_datatrove
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.pipelines.rerank_workers import score_by_processes, score_here
+from backpack_rank.pipelines.unfinished import refuse_links
 from backpack_rank.progress import printable
 from backpack_rank.reporting.run_metadata import write_metadata
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
@@ -34,6 +35,7 @@ def rerank(config: DictConfig) -> Path:
     """
     quiet_libraries()
     settings = RerankSettings.of(config)
+    refuse_links(settings.folder)
     if settings.action in ("plan", "score", "all"):
         sweep = settings.sweep()
         plan = _score(settings, sweep) if settings.action == "score" else _plan(settings, sweep)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from backpack_rank.commands import install
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.shard_plan import Plan
@@ -27,7 +28,7 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
     try:
         from datatrove import executor as executors
     except ModuleNotFoundError as error:
-        raise ValueError("engine=datatrove needs datatrove: pip install 'backpack-rank[scale]'") from error
+        raise ValueError(f"engine=datatrove needs datatrove: {install('scale')}") from error
     kind = {"local": "LocalPipelineExecutor", "slurm": "SlurmPipelineExecutor", "ray": "RayPipelineExecutor"}
     task = ShardTask(OmegaConf.to_yaml(settings.config, resolve=True))
     options: dict[str, Any] = {

@@ -25,6 +25,8 @@ from backpack_rank.files import read_yaml, resource_folder, write_text
 CONFIG = "config.yaml"
 OVERRIDES = "overrides.yaml"
 _KEY = re.compile(r"[A-Za-z][\w-]*(?:[./][A-Za-z][\w-]*)*")
+_LONGEST, _BRACKETS = 10_000, 200
+"""Characters and opening brackets of an option."""
 _CHOICE = re.compile(r"\w[\w-]*(?:/\w[\w-]*)*")
 
 
@@ -112,6 +114,9 @@ def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> 
     Raises:
         ValueError: one of them does more, or is no option.
     """
+    for text in given:
+        if len(text) > _LONGEST or sum(map(text.count, "[{(")) > _BRACKETS:  # which would cost the parser its stack
+            raise ValueError(f"{where}: {text[:40]}... is too long or has too many brackets for an option")
     try:
         parsed = OverridesParser.create().parse_overrides(list(given))
     except HydraException as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from backpack_rank.commands import called
 from backpack_rank.files import LAST, UNFINISHED
 from backpack_rank.progress import is_first_process, printable
 
@@ -39,7 +40,7 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
         yield  # signals are the main thread's
         return
     owner = os.getpid()
-    program = f"python {script}.py" if sys.argv[0].endswith(".py") else f"backpack-rank {script}"
+    program = called(script)
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         for each in _NAMES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from backpack_rank.evaluation.results import PerQuery, Summary
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
-from backpack_rank.pipelines.output_folder import link_latest
+from backpack_rank.pipelines.output_folder import link_latest, resumed_folder
 from backpack_rank.pipelines.sweep_page import write_sweep_page
 from backpack_rank.progress import printable
 from backpack_rank.reporting.measure_files import read_per_query
@@ -36,24 +36,44 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self._jobs = self._failed = 0
+        self._folders: set[Path] = set()
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **options: Any) -> None:
         """Called by Hydra after each job, which returns whether it went well."""
         self._jobs += 1
-        self._failed += job_return.return_value is not True
+        if job_return.return_value is True:
+            self._folders.add(Path(config.hydra.runtime.output_dir).resolve())
+        else:
+            self._failed += 1
 
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
         """Called by Hydra when every job has ended. Ends the script with status 2 when a job failed."""
         folder = Path(config.hydra.sweep.dir)
         with friendly_errors():
             if next(folder.rglob(MEASURES_FILE), None) is not None:
-                sweep = with_tests(collect_sweep(folder), folder)
+                collected = collect_sweep(folder)
+                if resumed_folder() is not None and self._folders:
+                    check_jobs(collected, folder, self._folders)
+                sweep = with_tests(collected, folder)
                 write_sweep_report(folder, sweep=sweep)
                 print(printable(f"Report: {write_sweep_page(folder, sweep)}"))
         if self._failed:
             log.error("%d of %d jobs failed; what they said is above and in their folders", self._failed, self._jobs)
             raise SystemExit(2)
         link_latest(config.output, "sweep", folder)
+
+
+def check_jobs(sweep: Sweep, folder: Path, own: Collection[Path]) -> None:
+    """Refuse results in a resumed multirun that are of none of its jobs: they would be measured by what they name.
+
+    Raises:
+        ValueError: names the first of them.
+    """
+    for entry in sweep.entries:
+        if (folder / entry.job).resolve() not in own:
+            raise ValueError(
+                f"{folder / entry.job} is of no job of this multirun, but holds results: take it out of {folder}"
+            )
 
 
 def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:

@@ -13,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.trec import read_run
+from backpack_rank.data.trec import read_run, run_tag
 from backpack_rank.evaluation.results import Estimate, Report, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.pipelines.evaluate import run_tag
+from backpack_rank.files import read_yaml
 from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.report import RankingPair, write_with_texts
@@ -61,7 +61,7 @@ class Jobs:
         return read_json(self._folder / entry.job / MEASURES_FILE).about.policy
 
     def _settings(self, job: str) -> EvaluationSettings:
-        config = OmegaConf.load(self._folder / job / CONFIG)
+        config = OmegaConf.create(read_yaml(self._folder / job / CONFIG))
         assert isinstance(config, DictConfig)
         return EvaluationSettings.of(config)
 

@@ -17,7 +17,7 @@ from typing import IO
 
 import yaml
 
-from backpack_rank.files import LAST, RANKER, UNFINISHED, remove_leftovers
+from backpack_rank.files import LAST, RANKER, UNFINISHED, read_yaml, remove_leftovers
 from backpack_rank.pipelines.run_folder import comparable
 
 try:
@@ -51,14 +51,14 @@ class Unfinished:
     def read(cls, folder: Path) -> Unfinished | None:
         """What a folder's mark says; None without one."""
         try:
-            found = yaml.safe_load((folder / UNFINISHED).read_text(encoding="utf-8"))
+            found = read_yaml(folder / UNFINISHED)
             options = tuple(map(str, found["options"]))
             return cls(folder, options, bool(found["multirun"]), int(found["process"]), str(found["host"]))
         except FileNotFoundError:
             # Runs of version 0.1 have no mark, and a checkpoint in place of it.
             old = (folder / LAST).is_file() and not (folder / RANKER).is_dir()
             return cls(folder) if old else None
-        except (ValueError, TypeError, KeyError, yaml.YAMLError):
+        except (ValueError, TypeError, KeyError):
             return cls(folder, None)
 
     @property
@@ -98,6 +98,28 @@ def claim(folder: str | Path, options: Sequence[str] = (), multirun: bool = Fals
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=10_000)
     # In place: a kill leaves a mark that cannot be read rather than none.
     (folder / UNFINISHED).write_text(_ABOUT.format(folder) + text, encoding="utf-8")
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder in which something is a link: what is written there could land anywhere.
+
+    The folder itself may be one, and the links that wandb makes within its own folder stay.
+
+    Raises:
+        ValueError: names the first link.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in sorted([*folders, *files]):
+            path = Path(parent, name)
+            if path.is_symlink() and not _stays_in_wandb(path):
+                raise ValueError(
+                    f"{path} is a link to {os.readlink(path)!r}, where everything would land that is written to it: "
+                    f"remove it, or put what it points to in its place; nothing was written to {folder}"
+                )
+
+
+def _stays_in_wandb(path: Path) -> bool:
+    return path.parent.name == "wandb" and path.resolve().is_relative_to(path.parent.resolve())
 
 
 def finish(folder: str | Path) -> bool:

@@ -22,6 +22,7 @@ from backpack_rank.reporting.writers import csv_text, print_table, to_latex, to_
 SIGNIFICANCE_COLUMNS = ("where", *(field.name for field in fields(PairedTest)), "significant")
 WIDTH = 6  # measures side by side on a page
 _TIE = 1e-12
+_BEST = "Best figures are bold."
 _GOALS: Mapping[Direction, str] = {
     "higher": "Higher is better",
     "lower": "Lower is better",
@@ -37,8 +38,11 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
         comparisons: one for each set of queries, such as effectiveness and bias.
         console: where to, default the terminal.
     """
+    console = console or Console()
     for table in comparison_tables(comparisons):
-        print_table(table, console)
+        # A pipe or a file shows nothing in bold.
+        notes = [note for note in table.notes if console.is_terminal or note != _BEST]
+        print_table(replace(table, notes=notes), console)
 
 
 def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> list[Path]:
@@ -77,7 +81,8 @@ def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> 
     tables: list[Table] = []
     for comparison in comparisons:
         cells = {compared.measure: _cells(comparison, compared, letters) for compared in comparison.measures}
-        title = f"{comparison.where or 'Comparison'} ({queries_in_words(comparison.queries)})"
+        every = " that every system has" if comparison.lacking else ""
+        title = f"{comparison.where or 'Comparison'} ({queries_in_words(comparison.queries)}{every})"
         for measures in _parts(list(cells), width):
             rows = [Row((letters[of], of), [cells[measure][of] for measure in measures]) for of in comparison.systems]
             groups, sections = [Group("", tuple(measures))], [Section("", rows)]
@@ -104,7 +109,7 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
             meaning = "; a letter says that the systems differ" if direction == "none" and several else ""
             lines.append(f"{words}: {', '.join(names[direction])}{meaning}.")
     if several and set(names) - {"none"}:
-        lines.append("Best figures are bold.")
+        lines.append(_BEST)
     for comparison in comparisons:
         for label, queries in comparison.lacking.items():
             shown = ", ".join(queries[:5]) + (", ..." if len(queries) > 5 else "")

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from backpack_rank.files import resource_folder
+from backpack_rank.files import read_yaml, resource_folder
 from backpack_rank.reporting.table import Group, Row, Section, Table
 
 FOLDER = "published"
@@ -103,9 +101,10 @@ def published(name: str) -> PublishedTable:
     if not path.is_file():
         known = sorted(file.stem for file in (resource_folder("conf") / FOLDER).glob("*.yaml"))
         raise ValueError(f"{name}: there is no such published table; use one of {', '.join(known)}, or a file of yours")
+    content = read_yaml(path)
     try:
-        return _read(path.stem, yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, yaml.YAMLError) as error:
+        return _read(path.stem, content)
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

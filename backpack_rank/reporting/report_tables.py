@@ -134,7 +134,9 @@ def _heading(name: str) -> str:
 def _title(what: str, where: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     counts = {summary.queries for _, summary in summaries}
     number = queries_in_words(min(counts)) if len(counts) == 1 else f"{min(counts)} to {queries_in_words(max(counts))}"
-    if re.search(r": \d+ [\w-]*\s?quer(y|ies)$", where):
+    if len(counts) > 1:
+        return f"{what} on {where} (every system on its own {number})" if where else f"{what} ({number})"
+    if re.search(r": (\d+ of )?\d+ [\w-]*\s?quer(y|ies)$", where):
         return f"{what} on {where}"  # the number is said already
     return f"{what} on {where} ({number})" if where else f"{what} ({number})"
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE, PairedTest
-from backpack_rank.files import UNFINISHED, write_text
+from backpack_rank.files import UNFINISHED, read_yaml, write_text
 from backpack_rank.reporting.measure_files import MEASURE_COLUMNS, measure_lines, read_json, system_payload
 from backpack_rank.reporting.report_tables import describe
 from backpack_rank.reporting.setting import Setting
@@ -283,7 +282,7 @@ def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
     overrides: dict[Path, list[str]] = {}
     for job in jobs:
         file = job / ".hydra" / "overrides.yaml"
-        given = map(str, yaml.safe_load(file.read_text("utf-8")) or ()) if file.is_file() else ()
+        given = map(str, read_yaml(file) or ()) if file.is_file() else ()
         overrides[job] = [override for override in given if override.lstrip("+").partition("=")[0] != "alpha"]
     common = set.intersection(*(set(given) for given in overrides.values()))
     return {job: ",".join(word for word in given if word not in common) for job, given in overrides.items()}

@@ -22,7 +22,8 @@ from backpack_rank.files import write_text
 from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 
-_FORMULA = re.compile(r"['\t\r ]*[=+\-@].", re.DOTALL)
+# "=" and what programs take for it: full-width signs, and the separators ";" and "|", behind which a cell begins anew.
+_FORMULA = re.compile(r"['\t\r\n ]*[=+\-@\uff1d\uff0b\uff0d\uff20;|].", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -123,7 +124,10 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
 
 
 def safe_cell(text: str) -> str:
-    """The text, behind an apostrophe where a spreadsheet would run it: ``=``, ``+``, ``-`` or ``@`` begins it.
+    """The text, behind an apostrophe where a spreadsheet would run it.
+
+    So does one that begins with ``=``, ``+``, ``-`` or ``@``, also full-width, and with ``;`` or ``|``, which some take
+    for the end of a cell.
 
     Numbers, such as the id ``-5``, and a single sign stay as they are.
     """

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.collection import Collection, DocumentStore, Run
 from backpack_rank.data.first_stage import checked_depth
-from backpack_rank.files import cache_dir
+from backpack_rank.files import cache_dir, kept_or_rebuilt
 from backpack_rank.models.factory import load_ranker, ranker_folder
 from backpack_rank.reranking.dense_search import top_k
 from backpack_rank.reranking.dense_vectors import DocumentVectors, Encoding
@@ -69,7 +70,7 @@ class Dense:
         except ValueError as error:
             raise ValueError(f"first_stage.checkpoint={self.checkpoint}: {error}") from error
         queries = torch.from_numpy(encoding.queries(collection.queries))
-        known = DocumentVectors.of(collection.documents, encoding, self.folder)
+        known = self._vectors(collection.documents, encoding)
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
@@ -81,3 +82,14 @@ class Dense:
             }
             for query_id, places, values in zip(collection.queries, found, scores, strict=True)
         }
+
+    def _vectors(self, documents: DocumentStore, encoding: Encoding) -> DocumentVectors:
+        def kept() -> DocumentVectors:
+            return DocumentVectors.of(documents, encoding, self.folder)
+
+        def made_anew() -> DocumentVectors:
+            # Mapped files stay readable after they are removed, where the system removes them.
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                return DocumentVectors.of(documents, encoding, Path(folder))
+
+        return kept_or_rebuilt(kept, made_anew, "vectors of documents")

@@ -37,7 +37,7 @@ def load(
     """A ranker, ready to rank: one that ``train.py`` saved, or one that was trained elsewhere.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
-    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
     Of rankers trained elsewhere, any classifier of transformers with one label is taken (``CrossEncoder`` models of
     sentence-transformers), and any HTTP rerank endpoint. No code is loaded, and from the hub no weights but

@@ -15,7 +15,7 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
+from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents, once
 from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs, sums_of_scores, sums_of_views
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
@@ -30,7 +30,7 @@ class PointwiseReranker(Reranker):
     """Scores of one ranker; :func:`backpack_rank.load` makes it.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
-    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+    >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
     Attributes:
         scorer: the ranker with its tokenizer.
@@ -78,7 +78,7 @@ class PointwiseReranker(Reranker):
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
         """The same ranker under a policy at an alpha; weights, sensitivities and the cache are shared.
 
-        >>> fair = reranker.with_policy("paired_tokens", alpha=0.0)  # doctest: +SKIP
+        >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
 
         Args:
             policy: a policy, or the name of one (:data:`backpack_rank.senses.policy_names.POLICIES`).
@@ -163,7 +163,7 @@ class PointwiseReranker(Reranker):
     ) -> list[dict[str, Any]]:
         """Documents from best to worst, in the form of sentence-transformers: ``[{"corpus_id": 3, "score": 2.4}]``.
 
-        >>> reranker.rank("who can rewire a house?", documents, alpha=0.0, policy="paired_tokens")  # doctest: +SKIP
+        >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
         [{'corpus_id': 3, 'score': 2.41}, {'corpus_id': 0, 'score': -0.73}]
 
         Args:
@@ -290,22 +290,27 @@ class PointwiseReranker(Reranker):
         def score(texts: Sequence[tuple[str, str]], view: View) -> np.ndarray:
             return self.scorer.score_texts(texts, view, long_documents)
 
-        return sums_of_views(policies, lambda: pairs, lambda view: score(pairs, view), score)
+        cutting = self.scorer if long_documents == "cut" else None
+        return sums_of_views(policies, lambda: pairs, lambda view: score(pairs, view), score, cutting)
 
 
 class SweepScores:
-    """Scores of the same joined texts under many views, from as few passes as the views allow."""
+    """Scores of the same joined texts under many views, from as few passes as the views allow.
+
+    Equal texts are read once and have one score.
+    """
 
     def __init__(self, scorer: Scorer, sequences: list[np.ndarray]) -> None:
-        self.scorer, self.sequences = scorer, sequences
+        first_rows, self._places = once(ids.tobytes() for ids in sequences)
+        self.scorer, self.sequences = scorer, [sequences[row] for row in first_rows]
         self._senses: dict[str, np.ndarray] = {}
 
     def under(self, policies: Sequence[Sequence[View]]) -> np.ndarray:
         """Raw logits under the views of policies that rewrite no text. [A, N] float32"""
-        return sums_of_scores(policies, self.scores)
+        return sums_of_scores(policies, self._scores)[:, self._places]
 
-    def scores(self, view: View) -> np.ndarray:
-        """Raw logits under a view that rewrites no text. [N] float32"""
+    def _scores(self, view: View) -> np.ndarray:
+        """Raw logits of the different texts under a view that rewrites none. [n] float32"""
         shift = view.token_shift
         if not self.scorer.ranker.has_senses:
             return self._where_moved(view) if shift is not None else self._plain
@@ -329,7 +334,7 @@ class SweepScores:
         assert view.token_shift is not None
         moved = [row for row, ids in enumerate(self.sequences) if view.token_shift.moves(ids)]
         rest = replace(view, token_shift=None)
-        scores = (self.scores(rest) if self.scorer.ranker.has_senses else self._plain).copy()
+        scores = (self._scores(rest) if self.scorer.ranker.has_senses else self._plain).copy()
         if moved:
             scores[moved] = self.scorer.score_tokens([self.sequences[row] for row in moved], view)
         return scores

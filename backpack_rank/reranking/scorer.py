@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -91,11 +91,19 @@ class TextScorer(ABC):
         """In which scores are computed, as far as that is known here."""
         return "a format that is not known here"
 
+    def cut(self, text: str) -> str:
+        """A text without what lies behind all that is ever read of it, as far as that is known here."""
+        return text
+
+    def reading(self, text: str) -> Hashable:
+        """Equal for two texts that are read alike."""
+        return text
+
     @abstractmethod
     def score_texts(
         self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
     ) -> np.ndarray:
-        """Raw logits of (query, document) texts. [N] float32"""
+        """Raw logits of (query, document) texts; those of equal texts are equal. [N] float32"""
 
     @abstractmethod
     def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
@@ -124,6 +132,14 @@ class Scorer(TextScorer):
         """In which scores are really computed, such as ``float32 on cpu``."""
         return f"{format_of(self.ranker)} on {self.device.type}"
 
+    def cut(self, text: str) -> str:
+        """The beginning of a text, with more than the ranker reads."""
+        return self.pair_tokenizer.cut(text)
+
+    def reading(self, text: str) -> Hashable:
+        """Equal for two texts whose first ``max_length`` tokens are equal."""
+        return self.pair_tokenizer.reading(text)
+
     def score(self, query: str, documents: Sequence[str], view: View = PLAIN) -> np.ndarray:
         """Raw logits of one query's documents. [m] float32
 
@@ -135,7 +151,7 @@ class Scorer(TextScorer):
     def score_texts(
         self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
     ) -> np.ndarray:
-        """Raw logits of (query, document) texts. [N] float32
+        """Raw logits of (query, document) texts; equal ones are read once and have one score. [N] float32
 
         Args:
             pairs: the texts.
@@ -148,19 +164,21 @@ class Scorer(TextScorer):
         """
         if long_documents not in LONG_DOCUMENTS:
             raise ValueError(f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}")
-        scores = np.empty(len(pairs), dtype=np.float32)
-        cut = 0
-        with Progress(total=len(pairs), desc="scoring", unit="pair", delay=delay(len(pairs))) as bar:
-            for start in range(0, len(pairs), ROWS):
-                part = pairs[start : start + ROWS]
-                names = [f"pair {number}" for number in range(start, start + len(part))]
-                chunks = long_documents == "chunks"
-                joined = join_pairs(self.pair_tokenizer, part, chunks=chunks, names=names)
+        first_rows, places = once(pairs)
+        each = np.empty(len(first_rows), dtype=np.float32)
+        is_cut = np.empty(len(first_rows), dtype=bool)
+        chunks = long_documents == "chunks"
+        with Progress(total=len(each), desc="scoring", unit="pair", delay=delay(len(each))) as bar:
+            for start in range(0, len(each), ROWS):
+                rows = first_rows[start : start + ROWS]
+                names = [f"pair {row}" for row in rows]
+                joined = join_pairs(self.pair_tokenizer, [pairs[row] for row in rows], chunks=chunks, names=names)
                 parts = self.score_tokens(joined.sequences, view, None if chunks else bar)
-                scores[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
-                cut += joined.cut
+                each[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
+                is_cut[start : start + ROWS] = joined.is_cut
                 bar.update(len(joined.starts) if chunks else 0)
-        self._warn(cut, len(pairs))
+        scores = each[places]
+        self._warn(int(is_cut[places].sum()), len(pairs))
         if (bad := np.flatnonzero(~np.isfinite(scores))).size:
             query, document = pairs[int(bad[0])]
             raise ValueError(
@@ -342,6 +360,23 @@ class Scorer(TextScorer):
 def delay(pairs: int) -> float:
     """Seconds until progress is shown: of few pairs only when they take long."""
     return 0 if pairs >= SHOWN else INTERVAL
+
+
+def once(items: Iterable[Hashable]) -> tuple[list[int], np.ndarray]:
+    """The first row of each different item, in order, and for every row which of them it has. [n], int64 [N]
+
+    >>> once("abac")
+    ([0, 1, 3], array([0, 1, 0, 2]))
+    """
+    numbers: dict[Hashable, int] = {}
+    first_rows: list[int] = []
+    places: list[int] = []
+    for row, item in enumerate(items):
+        if item not in numbers:
+            numbers[item] = len(numbers)
+            first_rows.append(row)
+        places.append(numbers[item])
+    return first_rows, np.array(places, dtype=np.int64)
 
 
 def checked_documents(documents: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from filelock import FileLock
 from backpack_rank.checks import located, whole
 from backpack_rank.data.collection import Collection, missing_message
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.trec import run_tag
 from backpack_rank.files import atomic_path, no_space
 from backpack_rank.progress import Progress
 
@@ -90,8 +91,14 @@ class Plan:
             version = content.pop("format")
             shards = tuple(Shard(**shard) for shard in content.pop("shards"))
             plan = cls(Path(folder).expanduser(), shards=shards, **{**content, "labels": tuple(content["labels"])})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged ({error}): give another folder=, or remove this one") from error
+        for label in plan.labels:
+            # It names a folder of a run: nothing else may, as what wrote the plan may be anybody.
+            if not isinstance(label, str) or label != run_tag(label) or label in ("", ".", "..") or "\0" in label:
+                raise ValueError(f"{path}: {str(label)[:80]!r} is no label of a run: plan again in another folder=")
+        if len(set(plan.labels)) < len(plan.labels):
+            raise ValueError(f"{path}: two runs have the same label: plan again in another folder=")
         if version != FORMAT:
             raise ValueError(f"{path} is of format {version}, this version of backpack-rank reads {FORMAT}")
         return plan

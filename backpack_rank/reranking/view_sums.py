@@ -38,7 +38,7 @@ def scores_of_pairs(
         rewritten = Collection(f"{pairs.collection.name} (rewritten)", documents, queries, {})
         return scorer.scores(Pairs(rewritten, ids, ids), view, cache)
 
-    return sums_of_views(policies, pairs.texts, lambda view: scorer.scores(pairs, view, cache), score_texts)
+    return sums_of_views(policies, pairs.texts, lambda view: scorer.scores(pairs, view, cache), score_texts, scorer)
 
 
 def sums_of_views(
@@ -46,6 +46,7 @@ def sums_of_views(
     texts: Callable[[], Iterable[TextPair]],
     score: Callable[[View], np.ndarray],
     score_texts: Callable[[list[TextPair], View], np.ndarray],
+    cutting: TextScorer | None = None,
 ) -> np.ndarray:
     """Sums of coefficient times score over the views of A policies. [A, N] float32
 
@@ -57,10 +58,11 @@ def sums_of_views(
         texts: gives the N pairs, each time it is asked; asked where a view rewrites them.
         score: scores of the N pairs under a view that rewrites nothing. [N]
         score_texts: scores of other pairs under such a view. [n]
+        cutting: says what of a long text is read, so that no more is rewritten; None: all of it is.
     """
     if not rewrites(policies):
         return sums_of_scores(policies, score)
-    rewritten = _Rewritten(policies, texts)
+    rewritten = _Rewritten(policies, texts, cutting)
     plain: dict[Hashable, np.ndarray] = {}
     read: dict[Hashable, np.ndarray] = {}
     sums = np.zeros((len(policies), rewritten.count), dtype=np.float32)
@@ -100,30 +102,44 @@ class _Rewritten:
         reads_rows: whether the score of a row is read as that of a rewritten one.
     """
 
-    def __init__(self, policies: Sequence[Sequence[View]], texts: Callable[[], Iterable[TextPair]]) -> None:
+    def __init__(
+        self,
+        policies: Sequence[Sequence[View]],
+        texts: Callable[[], Iterable[TextPair]],
+        cutting: TextScorer | None = None,
+    ) -> None:
         weighty = [view for views in policies for view in views if view.coefficient]
         rewritings = list(dict.fromkeys(view.rewrite for view in weighty if view.rewrite is not None))
-        index: dict[TextPair, int] = {}
-        rows: dict[TextPair, int] = {}
+        # Cut texts of two wordings end at different words; those that are read alike share a number all the same.
+        numbers: dict[Hashable, int] = {}
+        self._texts: list[TextPair] = []
+        self._rows: dict[int, int] = {}
         touched, read = list[int](), list[list[int]]()
         self.count = 0
-        for pair in texts():
+
+        def number_of(pair: TextPair) -> int:
+            number = numbers.setdefault(_reading(pair, cutting), len(numbers))
+            if number == len(self._texts):
+                self._texts.append(pair)
+            return number
+
+        for pair in _cut(texts(), cutting):
             own = [rewrite(*pair) for rewrite in rewritings]
             if any(one != pair for one in own):
                 touched.append(self.count)
-                read.append([index.setdefault(one, len(index)) for one in own])
+                read.append([number_of(one) for one in own])
             self.count += 1
         changed = set(touched)
-        for row, pair in enumerate(texts() if index else ()):
-            if pair in index:
-                rows.setdefault(pair, row)
+        for row, pair in enumerate(_cut(texts(), cutting) if numbers else ()):
+            number = numbers.get(_reading(pair, cutting))
+            if number is not None:
+                self._rows.setdefault(number, row)
                 if row not in changed:
                     touched.append(row)
-                    read.append([index[pair]] * len(rewritings))
+                    read.append([number] * len(rewritings))
         self.touched = np.array(touched, dtype=np.int64)
-        self.reads_rows = bool(rows)
+        self.reads_rows = bool(self._rows)
         self._read = dict(zip(rewritings, np.array(read, dtype=np.int64).reshape(-1, len(rewritings)).T, strict=True))
-        self._texts, self._rows = list(index), rows
 
     def weights_of_rows(self, views: Sequence[View]) -> np.ndarray:
         """Weight of the scores of the N pairs themselves: all of it where no view changes the pair. float64 [N]"""
@@ -136,16 +152,27 @@ class _Rewritten:
     ) -> np.ndarray:
         """Scores of all that is read in place of a pair; ``plain`` are those of the pairs themselves. [n]"""
         values = np.empty(len(self._texts), dtype=np.float32)
-        new = [number for number, text in enumerate(self._texts) if text not in self._rows]
+        new = [number for number in range(len(self._texts)) if number not in self._rows]
         if new:
             values[new] = score_texts([self._texts[number] for number in new], rest)
-        for number, text in enumerate(self._texts):
-            if text in self._rows:
-                assert plain is not None
-                values[number] = plain[self._rows[text]]
+        for number, row in self._rows.items():
+            assert plain is not None
+            values[number] = plain[row]
         return values
 
     def scores(self, view: View, values: np.ndarray) -> np.ndarray:
         """What a view reads for the touched rows. [T]"""
         assert view.rewrite is not None
         return values[self._read[view.rewrite]]
+
+
+def _cut(pairs: Iterable[TextPair], cutting: TextScorer | None) -> Iterable[TextPair]:
+    if cutting is None:
+        return pairs
+    return ((cutting.cut(query), cutting.cut(document)) for query, document in pairs)
+
+
+def _reading(pair: TextPair, cutting: TextScorer | None) -> Hashable:
+    if cutting is None:
+        return pair
+    return cutting.reading(pair[0]), cutting.reading(pair[1])

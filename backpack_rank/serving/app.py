@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backpack_rank import __version__
-from backpack_rank.serving.admission import Admission
+from backpack_rank.serving.admission import SMALL, Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, answer, error_body, read_body
 from backpack_rank.serving.demo import add_demo
@@ -47,7 +47,7 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
     settings = settings or ServerSettings()
     metrics = Metrics()
     batcher = Batcher(loaders, settings.max_queue_tokens, metrics)
-    admission = Admission(batcher, settings.max_requests)
+    admission = Admission(batcher, settings.max_requests, max(settings.max_bytes, settings.max_body))
     service = _Service(settings, batcher, admission, metrics)
 
     @asynccontextmanager
@@ -76,7 +76,7 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
     add_demo(app, batcher, settings, admission, guarded, service._read)
     app.add_exception_handler(RequestError, _error_response)
     app.add_exception_handler(HTTPException, _http_error_response)
-    app.add_middleware(_Envelope, settings=settings, metrics=metrics)
+    app.add_middleware(_Envelope, settings=settings, metrics=metrics, admission=admission)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -94,9 +94,12 @@ class _Service:
     def __init__(self, settings: ServerSettings, batcher: Batcher, admission: Admission, metrics: Metrics) -> None:
         self._settings, self._batcher, self._admission, self._metrics = settings, batcher, admission, metrics
         self._readers = ThreadPoolExecutor(settings.tokenizer_threads, thread_name_prefix="tokenizer")
+        # Long bodies have a thread of their own, so that others never stand behind them.
+        self._long_readers = ThreadPoolExecutor(1, thread_name_prefix="long tokenizer")
 
     def close(self) -> None:
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for readers in (self._readers, self._long_readers):
+            readers.shutdown(wait=False, cancel_futures=True)
         self._batcher.stop()
 
     async def health(self) -> Response:
@@ -141,11 +144,12 @@ class _Service:
     async def _rerank(self, request: Request, started: float) -> Response:
         deadline = started + self._settings.timeout
         raw = await self._read(request)
+        readers = self._long_readers if len(raw) > SMALL else self._readers
         gone = asyncio.create_task(_disconnected(request))
         as_list = False
         try:
             loop = asyncio.get_running_loop()
-            body, job = await _before(loop.run_in_executor(self._readers, self._admit, raw), gone, deadline)
+            body, job = await _before(loop.run_in_executor(readers, self._admit, raw, deadline), gone, deadline)
             del raw
             as_list = body.as_list
             job.deadline = deadline if body.timeout is None else min(deadline, started + body.timeout)
@@ -164,18 +168,24 @@ class _Service:
         finally:
             gone.cancel()
         self._metrics.documents.labels(job.served.name).inc(len(job.documents))
-        found = answer(
-            body,
-            scores,
-            path=request.url.path,
-            model=job.served.name,
-            request_id=request.scope["state"]["request_id"],
-            tokens=job.tokens,
-            truncated=job.truncated,
-        )
-        return JSONResponse(found)
 
-    def _admit(self, raw: bytes) -> tuple[RerankBody, Job]:
+        def response() -> Response:
+            return JSONResponse(
+                answer(
+                    body,
+                    scores,
+                    path=request.url.path,
+                    model=job.served.name,
+                    request_id=request.scope["state"]["request_id"],
+                    tokens=job.tokens,
+                    truncated=job.truncated,
+                )
+            )
+
+        # Megabytes of JSON are written beside the event loop, too.
+        return await loop.run_in_executor(readers, response) if readers is self._long_readers else response()
+
+    def _admit(self, raw: bytes, deadline: float) -> tuple[RerankBody, Job]:
         """Everything that can be wrong with a request is found here, before it waits in the queue."""
         body = read_body(raw, self._settings)
         rankers = self._batcher.rankers
@@ -187,7 +197,8 @@ class _Service:
             dial = [field for field in ("alpha", "alphas", "policy") if getattr(body, field) is not None]
             if dial and not rankers[name].policies:
                 raise RequestError(400, f"model {name} has no dial: leave out {' and '.join(dial)}")
-            job = rankers[name].job(body.query, body.passages, alphas, body.policy, body.max_tokens_per_doc)
+            passages, most = body.passages, body.max_tokens_per_doc
+            job = rankers[name].job(body.query, passages, alphas, body.policy, most, deadline)
             self._batcher.check_size(job)
         except RequestError as error:
             error.as_text = body.as_list
@@ -203,6 +214,10 @@ class _Service:
         length = request.headers.get("content-length", "0")
         if length.isdigit() and int(length) > most:
             raise too_long
+        told = int(length) if length.isdigit() and "content-length" in request.headers else None
+        deadline = time.monotonic() + self._settings.timeout
+        if told is not None and told > SMALL:
+            await self._take(request, told, deadline)
 
         async def read() -> bytes:
             found = bytearray()
@@ -210,12 +225,18 @@ class _Service:
                 found += chunk
                 if len(found) > most:
                     raise too_long
+                if told is None and len(found) > SMALL and "bytes" not in request.scope["state"]:
+                    await self._take(request, most, deadline)  # it does not say how long it will be
             return bytes(found)
 
         try:
-            return await asyncio.wait_for(read(), self._settings.timeout)
+            return await asyncio.wait_for(read(), max(0.0, deadline - time.monotonic()))
         except asyncio.TimeoutError:
             raise RequestError(408, "the body did not arrive in time", Connection="close") from None
+
+    async def _take(self, request: Request, number: int, deadline: float) -> None:
+        await self._admission.take(number, deadline)
+        request.scope["state"]["bytes"] = number
 
 
 async def _before(awaitable: Awaitable[T], gone: asyncio.Task[None], deadline: float) -> T:
@@ -256,8 +277,8 @@ def _key_check(key: str | None) -> Callable[[Request], Awaitable[None]]:
 class _Envelope:
     """Around every request: its id, the Host check, a log line, metrics, and an answer when something breaks."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, admission: Admission) -> None:
+        self._app, self._settings, self._metrics, self._admission = app, settings, metrics, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -279,7 +300,11 @@ class _Envelope:
             await send(message)
 
         try:
-            if self._settings.answers_host(headers.get("host", "")):
+            if {"content-length", "transfer-encoding"} <= headers.keys():
+                # Programs in front of a server may take the one and the server the other: two requests for one.
+                error = RequestError(400, "send Content-Length or Transfer-Encoding, not both", Connection="close")
+                await _response(error)(scope, receive, tracked)
+            elif self._settings.answers_host(headers.get("host", "")):
                 await self._app(scope, receive, tracked)
             else:
                 name = headers.get("host", "")[:80]
@@ -292,6 +317,8 @@ class _Envelope:
                 with suppress(Exception):
                     await _response(RequestError(500, "the server has made a mistake"))(scope, receive, tracked)
         finally:
+            if "bytes" in scope["state"]:
+                self._admission.give_back(scope["state"]["bytes"])
             self._report(scope, request_id, status or 500, time.monotonic() - started, notes)
 
     def _report(self, scope: Scope, request_id: str, status: int, seconds: float, notes: dict[str, Any]) -> None:

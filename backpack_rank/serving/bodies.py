@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import expit
 
+from backpack_rank.data.trec import unique_keys
 from backpack_rank.serving.settings import MAX_ALPHAS, ServerSettings
 
 _TYPES = {
@@ -84,9 +85,10 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
         RequestError: 400, 413 or 422.
     """
     try:
-        content = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise RequestError(400, "the body is not JSON") from None
+        content = json.loads(raw, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        twice = f": {error}" if "stands twice" in str(error) else ""
+        raise RequestError(400, f"the body is not JSON{twice}") from None
     as_text = isinstance(content, dict) and "texts" in content
     try:
         if not isinstance(content, dict):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -37,8 +42,44 @@ class JsonLines(logging.Formatter):
         return json.dumps({**line, **getattr(record, "fields", {})})
 
 
+class Unread:
+    """A stream that goes on when nobody reads it any more, as behind ``| head -1``: the rest goes nowhere."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As of a file."""
+        try:
+            return int(self._stream.write(text))
+        except BrokenPipeError:
+            self._leave()
+            return len(text)
+
+    def flush(self) -> None:
+        """As of a file."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._leave()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _leave(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
 class Server(uvicorn.Server):
-    """Stops when the rankers cannot be loaded."""
+    """Stops when the rankers cannot be loaded, and with a line when a signal asks for it.
+
+    Attributes:
+        stopped_by: number of the signal, or None.
+    """
+
+    stopped_by: int | None = None
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(
@@ -53,6 +94,29 @@ class Server(uvicorn.Server):
         )
         self._batcher = app.state.batcher
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and SIGHUP let requests on their way end; under nohup a SIGHUP stays ignored."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal asks for the end, a second one is it."""
+        name = signal.Signals(sig).name
+        if self.stopped_by is not None:
+            logging.info("%s again: ended at once", name)
+            os._exit(128 + sig)  # threads that tokenise would be waited for
+        self.stopped_by = sig
+        self.should_exit = True
+        logging.info("%s: no further requests; those on their way have %d seconds", name, DRAIN)
+
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._batcher.failure is not None
 
@@ -63,6 +127,11 @@ def run(options: Namespace) -> None:
     Raises:
         UsageError: an option that is wrong, or a ranker that cannot be loaded.
     """
+    with redirect_stdout(Unread(sys.stdout)), redirect_stderr(Unread(sys.stderr)):
+        _run(options)
+
+
+def _run(options: Namespace) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -79,9 +148,12 @@ def run(options: Namespace) -> None:
     except (OSError, OverflowError) as error:
         raise UsageError(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}") from error
     logging.info("http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1])
-    Server(app).run([listening])
+    server = Server(app)
+    server.run([listening])
     if (failure := app.state.batcher.failure) is not None:
         raise UsageError(f"backpack-rank serve: {failure}")
+    if server.stopped_by is not None:
+        raise SystemExit(128 + server.stopped_by)
 
 
 def settings_of(options: Namespace) -> ServerSettings:

@@ -32,7 +32,7 @@ from backpack_rank.senses.attribution import Explanation
 from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
-from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
+from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice, Term
 from backpack_rank.serving.settings import Example, ServerSettings
 
 FINE, COARSE = 21, 11
@@ -40,6 +40,8 @@ FINE, COARSE = 21, 11
 EXAMPLES, RUN_EXAMPLES, EXAMPLE_DOCUMENTS = 8, 50, 20
 _LONGEST = 100_000
 """Characters of a document that is explained."""
+_TOGETHER = 1_000_000
+"""Characters of the documents whose words are marked."""
 
 
 def add_demo(
@@ -130,12 +132,19 @@ class _Explainer(Served):
         self.name, self._ranker = ranker.name, ranker
 
     def job(
-        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+        self,
+        query: str,
+        documents: list[str],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        deadline: float = float("inf"),
     ) -> _ExplainJob:
         """One document at one alpha; counted in the queue by its characters, as tokens are not known yet."""
         ((document,), (alpha,)) = documents, alphas
         nothing = np.zeros((1, 1), dtype=np.float32)
-        job = _ExplainJob(self, query, documents, [[(1.0, 0)]], nothing, alpha=alpha, policy=policy)
+        terms = [[Term(1.0, 0, np.arange(1))]]
+        job = _ExplainJob(self, query, documents, terms, nothing, alpha=alpha, policy=policy)
         tokens = min(self._ranker.max_length or 512, len(query) + len(document))
         job.slices.append(Slice(job, None, np.arange(1), tokens, None))
         job.seal()
@@ -186,6 +195,8 @@ class _Demo:
     async def words(self, request: Request) -> Response:
         """The words of the groups in every document: counts as the measures take them, and the text in pieces."""
         async with self._body(request) as body:
+            if sum(map(len, body.passages)) > _TOGETHER:
+                raise RequestError(400, f"send documents of {_TOGETHER:,} characters at most, all together")
             return JSONResponse(await asyncio.to_thread(lambda: _words(self._ranker(body), body.passages)))
 
     async def explain(self, request: Request) -> Response:
@@ -222,12 +233,12 @@ class _Demo:
 
 def _about(ranker: Served) -> dict[str, Any]:
     if not isinstance(ranker, ServedPointwise):
-        return {"id": ranker.name, "policies": [], "explains": False}
+        return {"id": ranker.name, "policies": [], "default": "", "explains": False}
     policies = [
         {"name": name, "points": FINE if ranker.reads_once(name) else COARSE, "about": _description(name)}
         for name in ranker.policies
     ]
-    return {"id": ranker.name, "policies": policies, "explains": ranker.explains}
+    return {"id": ranker.name, "policies": policies, "default": ranker.default_policy, "explains": ranker.explains}
 
 
 def _description(policy: str) -> str:
@@ -237,11 +248,14 @@ def _description(policy: str) -> str:
 
 
 def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
-    """Counts per document in the order of ``groups``, and pieces (text, group)."""
+    """Counts per document in the order of ``groups``, pieces (text, group), and swapped wordings (null: the same)."""
     attribute = ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")
     lexicon = attribute.lexicon()
+    swap = attribute.swap()
+    swapped = [swap(text).text for text in documents]
     return {
         "attribute": attribute.name,
+        "swapped": [None if new == old else new for new, old in zip(swapped, documents, strict=True)],
         "groups": lexicon.group_names,
         "sign": attribute.sign,
         "counts": count_groups(documents, lexicon).tolist(),

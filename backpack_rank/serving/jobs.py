@@ -32,6 +32,9 @@ from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
 
+_AT_A_TIME = 32
+"""Texts that are tokenised between two looks at the clock."""
+
 
 class NotFiniteError(ValueError):
     """A score is not a number."""
@@ -44,7 +47,7 @@ class Pass:
     Attributes:
         shift: tokens that are moved.
         sequences: token ids of the texts. [n]
-        rows: which documents of the request they are. [n]
+        rows: numbers of the texts in the request. [n]
         weights: weights per sense under which each text is scored, or None. [W, k]
         columns: for each of the W, where its scores belong. [W]
     """
@@ -75,6 +78,21 @@ class Slice:
     key: tuple[str, str | None] | None
 
 
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A summand of scores: a coefficient times the scores of one column.
+
+    Attributes:
+        coefficient: of all documents.
+        column: of the job.
+        places: for each document the text whose score it takes. [m]
+    """
+
+    coefficient: float
+    column: int
+    places: np.ndarray
+
+
 @dataclass(eq=False)
 class Job:
     """A request on its way through the model.
@@ -82,8 +100,8 @@ class Job:
     Attributes:
         served: the ranker.
         query, documents: texts.
-        terms: for each alpha the (coefficient, column) that its score is the sum of. [A]
-        columns: [C, m], filled slice by slice.
+        terms: for each alpha what its scores are the sum of. [A]
+        columns: scores of the T different texts that are read, filled slice by slice. [C, T]
         truncated: documents that were cut.
         deadline: in ``time.monotonic()``.
         slices: that are still to do.
@@ -93,7 +111,7 @@ class Job:
     served: Served
     query: str
     documents: list[str]
-    terms: list[list[tuple[float, int]]]
+    terms: list[list[Term]]
     columns: np.ndarray
     truncated: int = 0
     deadline: float = float("inf")
@@ -117,14 +135,23 @@ class Job:
 
     def finish(self) -> None:
         """Add up the views, once all slices are done."""
-        bad = np.flatnonzero(~np.isfinite(self.columns).all(axis=0))
+        scores = np.stack([self._sum(terms) for terms in self.terms])
+        bad = np.flatnonzero(~np.isfinite(scores).all(axis=0))
         if bad.size:
             self.fail(NotFiniteError(f"the score of document {int(bad[0])} is not finite"))
             return
-        scores = np.empty((len(self.terms), self.columns.shape[1]), dtype=np.float32)
-        for row, terms in enumerate(self.terms):
-            scores[row] = weighted_sum([(factor, self.columns[column]) for factor, column in terms])
         self._settle(lambda: self.future.set_result(scores))
+
+    def _sum(self, terms: list[Term]) -> np.ndarray:
+        """Scores of the documents at one alpha. float32 [m]"""
+        total = weighted_sum([(term.coefficient, self.columns[term.column][term.places]) for term in terms])
+        first = terms[0]
+        # Coefficients of one score are added before they meet it: .3 s + .35 s + .35 s is not s in float32.
+        if len(terms) > 1 and all(term.column == first.column for term in terms):
+            alike = np.all([term.places == first.places for term in terms], axis=0)
+            factor = sum(term.coefficient for term in terms)
+            total[alike] = weighted_sum([(factor, self.columns[first.column][first.places[alike]])])
+        return total
 
     def fail(self, error: Exception) -> None:
         self._settle(lambda: self.future.set_exception(error))
@@ -153,7 +180,13 @@ class Served(ABC):
 
     @abstractmethod
     def job(
-        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+        self,
+        query: str,
+        documents: list[str],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        deadline: float = float("inf"),
     ) -> Job:
         """A request as work; called in several threads.
 
@@ -162,9 +195,10 @@ class Served(ABC):
             alphas: positions of the dial.
             policy: what they act by; None: the paper's rule.
             max_tokens: that a document is cut to.
+            deadline: in ``time.monotonic()``, looked at between documents.
 
         Raises:
-            RequestError: 400, what cannot be done with this ranker.
+            RequestError: 400, what cannot be done with this ranker, or 504.
         """
 
     @abstractmethod
@@ -187,15 +221,23 @@ class ServedPointwise(Served):
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
         self.policies = reranker.policies
+        # What alpha turns where a request names no policy.
+        self.default_policy = "lowest_senses" if self._scorer.ranker.has_senses else "renditions"
 
     def job(
-        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+        self,
+        query: str,
+        documents: list[str],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        deadline: float = float("inf"),
     ) -> Job:
         """The passes that the views of all alphas need, each text tokenised once."""
         try:
             with self._lock:  # policies ask the ranker's own tokenizer, which is not for several threads
                 views = [self._cached_views(policy, alpha) for alpha in alphas]
-            return _Reading(self, self._tokenizer(), query, documents, views, max_tokens).job()
+            return _Reading(self, self._tokenizer(), query, documents, views, max_tokens, deadline).job()
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
@@ -293,12 +335,19 @@ class ServedListwise(Served):
         self._reranker = reranker
 
     def job(
-        self, query: str, documents: list[str], alphas: Sequence[float], policy: str | None, max_tokens: int | None
+        self,
+        query: str,
+        documents: list[str],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        deadline: float = float("inf"),
     ) -> Job:
         """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
         if max_tokens is not None:
             raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
-        job = Job(self, query, documents, [[(1.0, 0)]], np.full((1, len(documents)), np.nan, dtype=np.float32))
+        terms = [[Term(1.0, 0, np.arange(len(documents)))]]
+        job = Job(self, query, documents, terms, np.full((1, len(documents)), np.nan, dtype=np.float32))
         about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
         job.slices.append(Slice(job, None, np.arange(len(documents)), about, None))
         job.seal()
@@ -317,8 +366,26 @@ def served(name: str, reranker: PointwiseReranker | ListwiseReranker) -> Served:
     return ServedPointwise(name, reranker)
 
 
+@dataclass(eq=False)
+class _Column:
+    """Scores of texts under one shift and one weighting of senses.
+
+    Attributes:
+        number: of the column.
+        view: one that asks for it.
+        needed: numbers of texts whose scores some alpha needs.
+    """
+
+    number: int
+    view: View
+    needed: set[int] = field(default_factory=set)
+
+
 class _Reading:
-    """The passes of one request: those of all alphas and views, each text once per way of reading it."""
+    """The passes of one request: those of all alphas and views, each text once per way of reading it.
+
+    Texts are known by numbers; equal ones, in the request or written by a policy, have one number and one score.
+    """
 
     def __init__(
         self,
@@ -328,75 +395,112 @@ class _Reading:
         documents: list[str],
         views: Sequence[tuple[View, ...]],
         max_tokens: int | None,
+        deadline: float,
     ) -> None:
         self._ranker, self._tokenizer, self._max_tokens = ranker, tokenizer, max_tokens
-        self._texts = [(query, document) for document in documents]
-        joined = join_pairs(tokenizer, self._texts, max_document=max_tokens)
-        self._sequences, self._cut, self._views = joined.sequences, joined.cut, views
+        self._query, self._documents, self._views, self._deadline = query, documents, views, deadline
+        self._sequences: list[np.ndarray] = []
+        self._numbers: dict[bytes, int] = {}
+        self._cut = 0
+        self._own = np.array(self._numbers_of([(query, document) for document in documents], count=True))
 
     def job(self) -> Job:
         """The request as slices, ready for the queue."""
-        terms: list[list[tuple[float, int]]] = []
-        groups: dict[tuple[str | None, Any], list[tuple[View, int]]] = {}
-        columns = 0
+        columns: dict[Any, _Column] = {}
+        rewritten: dict[Any, np.ndarray] = {}
+        terms: list[list[Term]] = []
         for views in self._views:
             terms.append([])
             for view in views:
                 if not view.coefficient:  # the pair itself, at alpha = 0 of renditions
                     continue
-                terms[-1].append((view.coefficient, columns))
-                key = (None if view.token_shift is None else view.token_shift.key, view.rewrite)
-                groups.setdefault(key, []).append((view, columns))
-                columns += 1
-        query, documents = self._texts[0][0], [document for _, document in self._texts]
-        scores = np.full((columns, len(documents)), np.nan, dtype=np.float32)
-        job = Job(self._ranker, query, documents, terms, scores, self._cut)
-        for part in self._passes(list(groups.values())):
+                if view.rewrite is None:
+                    places = self._own
+                else:
+                    if view.rewrite not in rewritten:
+                        rewritten[view.rewrite] = self._rewritten(view)
+                    places = rewritten[view.rewrite]
+                key = (None if view.token_shift is None else view.token_shift.key, id(view.sense_weights))
+                column = columns.setdefault(key, _Column(len(columns), view))
+                column.needed.update(places.tolist())
+                terms[-1].append(Term(view.coefficient, column.number, places))
+        scores = np.full((len(columns), len(self._sequences)), np.nan, dtype=np.float32)
+        job = Job(self._ranker, self._query, self._documents, terms, scores, self._cut)
+        for part in self._passes(list(columns.values())):
             job.slices += self._slices(job, part)
         job.seal()
         return job
 
-    def _passes(self, groups: list[list[tuple[View, int]]]) -> list[Pass]:
-        """A pass for each group; a text without a word that a policy moves is read once for all of its alphas."""
-        every = np.arange(len(self._sequences))
-        touched = self._touched([view for group in groups for view, _ in group])
-        if len(groups) == 1 or touched.all():
-            return [self._pass(group, every) for group in groups]
-        passes = [self._pass(group, every[touched]) for group in groups] if touched.any() else []
-        still = [(View(), column) for group in groups for _, column in group]
-        return [*passes, self._pass(still, every[~touched])]
+    def _numbers_of(self, pairs: list[tuple[str, str]], count: bool = False) -> list[int]:
+        """Numbers of texts; new ones are tokenised a few at a time, with a look at the clock between them."""
+        numbers: list[int] = []
+        for start in range(0, len(pairs), _AT_A_TIME):
+            self._check_time()
+            joined = join_pairs(self._tokenizer, pairs[start : start + _AT_A_TIME], max_document=self._max_tokens)
+            self._cut += joined.cut if count else 0
+            for sequence in joined.sequences:
+                numbers.append(self._numbers.setdefault(sequence.tobytes(), len(self._sequences)))
+                if numbers[-1] == len(self._sequences):
+                    self._sequences.append(sequence)
+        return numbers
 
-    def _touched(self, views: Sequence[View]) -> np.ndarray:
-        """Texts that some view reads differently than others do. bool [m]"""
-        if any(view.sense_weights is not None for view in views):
-            return np.ones(len(self._texts), dtype=bool)
-        shift = next((view.token_shift for view in views if view.token_shift is not None), None)
-        rewrites = {view.rewrite for view in views if view.rewrite is not None}
-        return np.array(
-            [
-                (shift is not None and shift.moves(sequence)) or any(one(*pair) != pair for one in rewrites)
-                for sequence, pair in zip(self._sequences, self._texts, strict=True)
-            ]
-        )
-
-    def _pass(self, group: list[tuple[View, int]], rows: np.ndarray) -> Pass:
-        view = group[0][0]
-        sequences = [self._sequences[row] for row in rows]
-        if view.rewrite is not None:
-            sequences = [self._rewritten(row, view) for row in rows]
-        if all(one.sense_weights is None for one, _ in group):
-            return Pass(view.token_shift, sequences, rows, None, [[column for _, column in group]])
-        size = next(len(one.sense_weights) for one, _ in group if one.sense_weights is not None)
-        weights = [torch.ones(size) if one.sense_weights is None else one.sense_weights for one, _ in group]
-        return Pass(view.token_shift, sequences, rows, torch.stack(weights).cpu(), [[column] for _, column in group])
-
-    def _rewritten(self, row: int, view: View) -> np.ndarray:
+    def _rewritten(self, view: View) -> np.ndarray:
+        """For each document the number of what a view reads in its place. [m]"""
         assert view.rewrite is not None
-        query, document = view.rewrite(*self._texts[row])
-        if (query, document) == self._texts[row]:
-            return self._sequences[row]
-        (own,) = join_pairs(self._tokenizer, [(query, document)], max_document=self._max_tokens).sequences
-        return own
+        query = self._tokenizer.cut(self._query)
+        places = self._own.copy()
+        changed: list[int] = []
+        pairs: list[tuple[str, str]] = []
+        for row, document in enumerate(self._documents):
+            self._check_time()
+            pair = (query, self._tokenizer.cut(document))
+            written = view.rewrite(*pair)
+            if written != pair:
+                changed.append(row)
+                pairs.append(written)
+        places[changed] = self._numbers_of(pairs)
+        return places
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise RequestError(504, "the deadline passed before the request was read")
+
+    def _passes(self, columns: list[_Column]) -> list[Pass]:
+        """A pass for each shift; a text without a word that a policy moves is read once for all of its alphas."""
+        by_shift: dict[str | None, list[_Column]] = {}
+        for column in columns:
+            shift = column.view.token_shift
+            by_shift.setdefault(None if shift is None else shift.key, []).append(column)
+        moved = self._moved([own[0].view for own in by_shift.values()])
+        passes: list[Pass] = []
+        still: set[int] = set()
+        share = len(by_shift) > 1 and all(column.view.sense_weights is None for column in columns)
+        for own in by_shift.values():
+            needed = sorted(set[int]().union(*(column.needed for column in own)))
+            if share:
+                still.update(number for number in needed if not moved[number])
+                needed = [number for number in needed if moved[number]]
+            if needed:
+                passes.append(self._pass(own, needed))
+        if still:
+            unmoved = [_Column(column.number, View()) for column in columns]
+            passes.append(self._pass(unmoved, sorted(still)))
+        return passes
+
+    def _moved(self, views: Sequence[View]) -> list[bool]:
+        """Whether a text has a token that some of the shifts move; they differ in how far, not in which."""
+        shift = next((view.token_shift for view in views if view.token_shift is not None), None)
+        return [shift is not None and bool(shift.moves(sequence)) for sequence in self._sequences]
+
+    def _pass(self, columns: list[_Column], numbers: list[int]) -> Pass:
+        sequences = [self._sequences[number] for number in numbers]
+        given = [column.view.sense_weights for column in columns]
+        sizes = [len(weights) for weights in given if weights is not None]
+        shift, rows = columns[0].view.token_shift, np.array(numbers)
+        if not sizes:
+            return Pass(shift, sequences, rows, None, [[column.number for column in columns]])
+        each = [torch.ones(sizes[0]) if weights is None else weights for weights in given]
+        return Pass(shift, sequences, rows, torch.stack(each).cpu(), [[column.number] for column in columns])
 
     def _slices(self, job: Job, part: Pass) -> list[Slice]:
         """The batches that a reranker would make of these texts, so that a request alone gets its very scores."""

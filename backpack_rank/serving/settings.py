@@ -36,6 +36,7 @@ class ServerSettings:
         max_documents: of a request.
         max_queue_tokens: tokens that wait or are scored at a time; a request with more is never accepted.
         max_requests: requests that are read, wait or are scored at a time.
+        max_bytes: of the bodies of all these together, those below 64 kB aside; further ones wait for their turn.
         timeout: seconds after which a request is given up; a request may ask for less.
         tokenizer_threads: threads that read and tokenise requests.
         examples: queries with documents that the page at ``/`` offers; none: some of the synthetic collection.
@@ -54,12 +55,21 @@ class ServerSettings:
     max_documents: int = 1_000
     max_queue_tokens: int = 1_000_000
     max_requests: int = 256
+    max_bytes: int = 32_000_000
     timeout: float = 60.0
     tokenizer_threads: int = 2
     examples: tuple[Example, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_documents", "max_queue_tokens", "max_requests", "timeout", "tokenizer_threads"):
+        for name in (
+            "max_body",
+            "max_documents",
+            "max_queue_tokens",
+            "max_requests",
+            "max_bytes",
+            "timeout",
+            "tokenizer_threads",
+        ):
             above(name, getattr(self, name), 0)
 
     @property

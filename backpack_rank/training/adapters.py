@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.checks import above, fraction, whole
+from backpack_rank.commands import install
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.freezing import backbone_of
 
@@ -162,7 +163,7 @@ def _peft() -> ModuleType:
     try:
         return importlib.import_module("peft")
     except ImportError as error:
-        raise ImportError("adapter=lora needs peft: pip install 'backpack-rank[lora]'") from error
+        raise ImportError(f"adapter=lora needs peft: {install('lora')}") from error
 
 
 def _ends(name: str, ending: str) -> bool:

@@ -153,10 +153,11 @@ class ListwiseModule(L.LightningModule):
         ranking = rank_loss(scores, batch.ranks, batch.mask, batch.levels, inverse)
         language = lm_loss(logits, batch.targets, batch.known) if self.objective.language_model else None
         loss = joint_loss(ranking, language, self.objective.weight)
-        self.log("train/rank_loss", ranking, batch_size=count)
+        # Of several processes the mean: each has a part of the batch.
+        self.log("train/rank_loss", ranking, batch_size=count, sync_dist=True)
         if language is not None:
-            self.log("train/lm_loss", language, batch_size=count)
-        self.log("train/loss", loss, prog_bar=True, batch_size=count)
+            self.log("train/lm_loss", language, batch_size=count, sync_dist=True)
+        self.log("train/loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
         return loss
 
     def answer_logits(self, batch: ListwiseBatch) -> Tensor:

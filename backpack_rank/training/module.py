@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import lightning as L
 import numpy as np
@@ -150,11 +151,13 @@ class RankingModule(L.LightningModule):
         loss, skipped = self.ranking_loss(scores, batch.labels, batch.mask)
         loss = self.ranking_loss.weight * loss
         self.skipped_lists += skipped
+        # Of several processes the mean: each has a part of the batch.
+        logged: dict[str, Any] = {"batch_size": len(batch.labels), "sync_dist": True}
         for term in self.terms:
             value = term.loss(self.ranker, batch, output, scores)
-            self.log(f"train/{term.name}", value, batch_size=len(batch.labels))
+            self.log(f"train/{term.name}", value, **logged)
             loss = loss + term.weight * value
-        self.log("train/loss", loss, prog_bar=True, batch_size=len(batch.labels))
+        self.log("train/loss", loss, prog_bar=True, **logged)
         return loss
 
     def on_validation_epoch_start(self) -> None:

@@ -94,7 +94,7 @@ class LanguageModelModule(L.LightningModule):
             )
         logits: Tensor = self.ranker.lm_logits(rows[:, :-1])  # type: ignore[operator]
         loss = F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
-        self.log("warmup/loss", loss, prog_bar=True, batch_size=len(rows))
+        self.log("warmup/loss", loss, prog_bar=True, batch_size=len(rows), sync_dist=True)
         return loss
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:

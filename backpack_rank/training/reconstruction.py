@@ -152,7 +152,7 @@ class ReconstructionModule(L.LightningModule):
         target = pooled - self.before.mean
         unexplained = (mix - target).square().sum(dim=-1).mean() / self.before.variance
         loss = unexplained + 1 - torch.cosine_similarity(mix, target, dim=-1).mean()
-        self.log("reconstruct/loss", loss, prog_bar=True, batch_size=len(batch))
+        self.log("reconstruct/loss", loss, prog_bar=True, batch_size=len(batch), sync_dist=True)
         return loss
 
     def on_train_end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,21 @@ def test_pronouns_follow_the_next_word(text: str, expected: str) -> None:
 )
 def test_case_possessives_compounds_and_titles(text: str, expected: str) -> None:
     assert swap(text).text == expected
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKD"])
+def test_accents_as_characters_of_their_own_make_no_difference(form: str) -> None:
+    text = unicodedata.normalize(form, "Her FIANCÉ, the naïve fiancée's and José's wife")
+    assert swap(text) == Swapped("His FIANCÉE, the naïve fiancé's and José's husband", 4, 0)
+    assert swap(swap(text).text).text == unicodedata.normalize("NFC", text)
+
+
+def test_a_decomposed_text_without_words_of_the_lists_stays_as_it_is() -> None:
+    text = unicodedata.normalize("NFD", "José, naïve \u212b")
+    assert swap(text) == Swapped(text, 0, 0)
+    with_names = LexiconSwap(PAIRS, Lexicon("names", {"f": ("renée",), "m": ("rené",)}))
+    renée = unicodedata.normalize("NFD", "Renée naïve")
+    assert with_names(renée) == Swapped(renée, 0, 1)
 
 
 def test_words_are_counted() -> None:

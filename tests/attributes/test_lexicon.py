@@ -4,6 +4,7 @@ import os
 import pickle
 import random
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,24 @@ def test_a_file_that_a_spreadsheet_saved_with_a_byte_order_mark_is_read(tmp_path
         "m": ("he",),
     }
     assert load_pairs(write(tmp_path, "\ufefff,m\nshe,he\n"), None).sides == ("f", "m")
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_may_be_characters_of_their_own_in_lists_and_texts(tmp_path, form):
+    pairs, groups = (
+        unicodedata.normalize(form, text) for text in ("f,m\nfiancée,fiancé\n", "word,group\nrené,m\nva,f\n")
+    )
+    assert load_pairs(write(tmp_path, pairs), None).pairs == (("fiancée", "fiancé"),)
+    lexicon = load_lexicon(write(tmp_path, groups))
+    assert lexicon.groups["m"] == ("rené",)
+    text = unicodedata.normalize(form, "va René et rené va")
+    for tokenizer in (word_tokens, whitespace_tokens):
+        assert count_groups([text], lexicon, tokenizer).tolist() == [[2, 2]]
+
+
+def test_a_decomposed_word_of_a_list_in_memory_is_refused():
+    with pytest.raises(ValueError, match=r"accents as characters of their own \(NFD\)"):
+        WordPairs("p", ("f", "m"), (("fiancée", unicodedata.normalize("NFD", "fiancé")),))
 
 
 def test_a_lexicon_survives_pickling(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,21 @@ texts = st.lists(st.sampled_from(WORDS), max_size=14).flatmap(
 )
 def test_who_is_who_is_kept(text: str, as_female: str, as_male: str) -> None:
     assert (KEEP(text, FEMALE), KEEP(text, MALE)) == (as_female, as_male)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([*WORDS, "fiancé", "Fiancée", "José", "Å"]), max_size=8).map(" ".join))
+def test_decomposed_texts_have_the_renditions_and_swaps_of_composed_ones(text: str) -> None:
+    one, other = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    forms = KEEP.canonical(one), KEEP.canonical(other)
+    assert forms[0].moved == forms[1].moved
+    if forms[0].moved:
+        assert forms[0] == forms[1]
+        assert [KEEP(one, group) for group in (FEMALE, MALE)] == [KEEP(other, group) for group in (FEMALE, MALE)]
+    else:
+        assert (KEEP(other, FEMALE), KEEP(other, MALE)) == (other, other)
+    assert SWAP(one).swaps == SWAP(other).swaps
+    assert not SWAP(one).swaps or SWAP(one) == SWAP(other)
 
 
 def test_merged_texts_name_one_group() -> None:

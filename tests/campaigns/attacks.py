@@ -80,8 +80,7 @@ def code_named_by_the_configuration(folder: Path) -> bool:
         f"from pathlib import Path\nPath({str(folder / TRACE)!r}).touch()\nclass Evil: ...\n"
     )
     _changed(ranker / "config.json", auto_map={"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"})
-    load_ranker(ranker)
-    return True  # read without the code, which the trace tells
+    return _refused(lambda: load_ranker(ranker))
 
 
 def code_named_by_the_tokenizer(folder: Path) -> bool:
@@ -90,8 +89,7 @@ def code_named_by_the_tokenizer(folder: Path) -> bool:
         f"from pathlib import Path\nPath({str(folder / TRACE)!r}).touch()\nclass Evil: ...\n"
     )
     _changed(ranker / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]})
-    _refused(lambda: load_ranker(ranker))
-    return True
+    return _refused(lambda: load_ranker(ranker))
 
 
 def target_in_a_run_s_configuration(folder: Path) -> bool:

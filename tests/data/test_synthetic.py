@@ -380,7 +380,7 @@ READERS = {
         ("sentences", "[sons] are still", "[sons are still", "private, entry 4: .*square bracket"),
         ("sentences", "Always get a written offer", "Read the small print twice", "hiring_tips, entry 1: .*twice"),
         ("sentences", "\nduties:\n", "\nduties: none\nother:\n", "duties: give a list .* not 'none'"),
-        ("sentences", "\nduties:\n", "\nduties: {\n", "is no YAML"),
+        ("sentences", "\nduties:\n", "\nduties: {\n", "is not YAML"),
         ("words", "Novak", "no", "surnames, entry 19: False is no text"),
         ("words", "[spring, summer", "['{name}', summer", "seasons, entry 1"),
         ("occupations", "mix mortar, prepare", "prepare", "building, bricklayer, skill 2"),

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backpack_rank.data.trec import (
+    json_record,
     ranking,
     read_qrels,
     read_queries,
@@ -172,6 +173,41 @@ def test_a_process_killed_while_writing_a_run_leaves_the_old_run(tmp_path: Path)
 def test_trec_qrels(tmp_path: Path) -> None:
     path = _write(tmp_path / "qrels.txt", "q1 0 d1 2\nq1\tQ0\td2\t0\n\nq2 0 d1 -1\n")
     assert read_qrels(path) == {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": -1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no judgement$"),
+        ("\n  \n", "holds no judgement$"),
+        ("query-id\tcorpus-id\tscore\n", "holds no judgement, only a header$"),
+    ],
+)
+def test_qrels_without_a_judgement_are_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "qrels.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"qrels\.txt {said}"):
+        read_qrels(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"_id": "a", "_id": "b", "text": "x"}',
+        # As many quotes before a colon as keys, but for the space before one.
+        '{"_id":"a","_id":"b","text" :"x"}',
+        '{"_id":"a","text":"x","more":{"k":1,"k":2}}',
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_key_that_stands_twice_is_refused(line: str, encoded: bool) -> None:
+    with pytest.raises(ValueError, match="stands twice in one object"):
+        json_record(line.encode() if encoded else line)
+
+
+def test_colons_of_a_text_are_no_keys() -> None:
+    text = 'she said "yes": twice'
+    assert json_record(json.dumps({"_id": "a", "text": text}))["text"] == text
 
 
 @pytest.mark.parametrize("name", ["test.tsv", "test.tsv.gz"])

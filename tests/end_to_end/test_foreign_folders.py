@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from in_process import evaluated, trained_in
+from in_process import TEST_SPLIT, evaluated, trained_in
 from safetensors.torch import load_file, save_file
-from workplace import Workplace
+from workplace import ROOT, Workplace
 
 TRACE = "touched"
 
@@ -68,6 +71,30 @@ def test_a_ranker_without_its_head_is_not_evaluated(trained: Workplace, tmp_path
     said = trained.fails("evaluate.py", f"checkpoint={folder}", "data=synthetic")
     assert f"the weights of {file} cannot be read" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_that_a_folder_names_is_not_run(trained: Workplace, tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "ranker"
+    shutil.copytree(min(trained.output.glob("train/*/ranker")), folder)
+    (folder / "checksums.json").unlink()
+    (folder / "evil.py").write_text(f"open({str(tmp_path / TRACE)!r}, 'w')\nclass Evil: ...\n")
+    content = json.loads((folder / file).read_text())
+    names = {"AutoConfig": "evil.Evil", "AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+    (folder / file).write_text(json.dumps(content | {"auto_map": names, "tokenizer_class": "Evil"}))
+    command = [
+        sys.executable,
+        str(ROOT / "evaluate.py"),
+        f"checkpoint={folder}",
+        f"output={trained.output}",
+        *TEST_SPLIT,
+    ]
+    pipes = {"input": "yes\n" * 99, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, cwd=ROOT, env=trained.environment(), **pipes)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"{folder / file} names code (auto_map), and no code of a model is run" in done.stderr
+    assert not (tmp_path / TRACE).exists()
 
 
 @pytest.mark.processes

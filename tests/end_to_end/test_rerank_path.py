@@ -153,5 +153,5 @@ def test_other_options_than_those_of_the_plan_are_refused(trained: Workplace, wh
 
 @pytest.mark.skipif(importlib.util.find_spec("datatrove") is not None, reason="datatrove is installed")
 def test_datatrove_is_asked_for_by_name(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"pip install 'backpack-rank\[scale\]'"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[scale\]'"):
         reranked(trained, f"folder={tmp_path}", "engine=datatrove")

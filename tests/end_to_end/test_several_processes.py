@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import time
@@ -34,6 +35,9 @@ def test_two_processes_train_the_ranker_that_one_trains_on_the_same_global_batch
     same = [*SMALL, "pretraining.epochs=0", *EXACT, *options]
     one.run("train.py", *same, "training.lists_per_batch=4", "trainer.devices=1")
     two.run("train.py", *same, *TWO, f"trainer={trainer}", *ON_CPU)
+    losses = [losses_of(place.newest("train")) for place in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5), "the losses that are logged are those of the global batches"
+    assert losses[0]
     scores = [scores_of(place.newest("train")) for place in (one, two)]
     # What is added to every score has no gradient under a loss over lists but rounding, which Adam makes as large.
     centred = [one - one.mean() for one in scores]
@@ -85,6 +89,13 @@ def test_fsdp_trains_on_two_gpus(tmp_path: Path, precision: str) -> None:
     ranker, _ = load_ranker(place.newest("train") / "ranker")
     assert all(bool(torch.isfinite(tensor).all()) for tensor in ranker.state_dict().values())
     assert np.std(scores_of(place.newest("train"))) > 0
+
+
+def losses_of(run: Path) -> list[float]:
+    """``train/loss`` of every step that was logged."""
+    (file,) = run.rglob("metrics.csv")
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [float(row["train/loss"]) for row in csv.DictReader(lines) if row["train/loss"]]
 
 
 def scores_of(run: Path) -> np.ndarray:

@@ -136,9 +136,17 @@ def test_averages_worked_by_hand():
     assert PerQuery({"m": {"q1": -0.5}}).absolute_mean("m") == 0.5
 
 
-def test_measures_of_different_queries_do_not_fit_together():
-    with pytest.raises(ValueError, match="b has values for other queries than a"):
-        PerQuery({"a": {"q1": 1.0}, "b": {"q2": 1.0}})
+def test_a_measure_that_is_not_defined_for_a_query_is_averaged_over_its_own():
+    result = PerQuery({"a": {"q1": 1.0, "q2": -3.0, "q3": 5.0}, "b": {"q1": -0.5, "q3": 0.25}})
+    assert result.query_ids == ("q1", "q2", "q3")
+    figures = result.summary().figures
+    assert list(figures) == ["a", "b"]
+    assert (figures["a"].mean, figures["a"].mean_absolute) == (1.0, 3.0)
+    assert (figures["b"].mean, figures["b"].mean_absolute) == (-0.125, 0.375)
+    # The intervals are those of the measure alone.
+    assert figures["b"] == PerQuery({"b": {"q1": -0.5, "q3": 0.25}}).summary().figures["b"]
+    part = result.select_queries(["q2", "q3"])
+    assert part.values == {"a": {"q2": -3.0, "q3": 5.0}, "b": {"q3": 0.25}}
 
 
 def test_an_unknown_measure_of_a_result_names_those_that_there_are():

@@ -254,6 +254,22 @@ def test_further_runs_over_the_same_background_give_the_same_values():
         assert shared.measure(run, measures) == alone
 
 
+@pytest.mark.parametrize("names", [["RaB@2", "NFaiRR@2"], ["NFaiRR@2", "RaB@2", "FaiRR@1"]])
+def test_a_query_without_background_has_every_value_but_nfairr(names):
+    magnitudes = magnitudes_of({"a": "he he", "b": ""})
+    run = {"q": {"a": 2.0, "b": 1.0}, "p": {"a": 1.0}, "r": {"b": 1.0}}
+    context = FairnessContext(magnitudes, background={"q": {"a": 1.0, "b": 2.0}, "p": {}, "r": {"b": 1.0}})
+    found = context.measure(run, parse_measures(names))
+    assert list(found.values["NFaiRR@2"]) == ["q", "r"]
+    assert list(found.values["RaB@2"]) == ["q", "p", "r"]
+    assert set(found.query_ids) == {"q", "p", "r"}
+    whole = {query_id: {"a": 1.0, "b": 2.0} if query_id == "p" else own for query_id, own in context.background.items()}
+    other = FairnessContext(magnitudes, background=whole).measure(run, parse_measures(names))
+    assert found.values["NFaiRR@2"]["q"] == other.values["NFaiRR@2"]["q"]
+    # The same context goes on to another run.
+    assert context.measure({"p": {"b": 1.0}, "q": {"b": 1.0}}, parse_measures(names)).values["NFaiRR@2"].keys() == {"q"}
+
+
 def test_bad_input_is_named():
     magnitudes = magnitudes_of({"a": "he"})
     run = {"q": {"a": 1.0}}
@@ -261,6 +277,8 @@ def test_bad_input_is_named():
         values_of(run, magnitudes, ["NFaiRR@5"])
     with pytest.raises(KeyError, match="no documents for 1 queries: 'q'"):
         values_of(run, magnitudes, ["NFaiRR@5"], {"p": {"a": 1.0}, "q": {}})
+    with pytest.raises(KeyError, match="no documents for 2 queries: 'q', 'p'"):
+        FairnessContext(magnitudes, background={"q": {}}).sorted_background(["q", "p"])
     with pytest.raises(KeyError, match="1 documents of the background run have no magnitude: 'b'"):
         values_of(run, magnitudes, ["NFaiRR@5"], {"q": {"b": 1.0}})
     with pytest.raises(KeyError, match=r"7 documents of the run .*'x0', 'x1', 'x2', 'x3', 'x4' and 2 more"):

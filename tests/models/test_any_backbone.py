@@ -49,6 +49,11 @@ DECODERS = {
     "gemma3_text": {**GROUPED, "head_dim": 8, "sliding_window": 4},
     "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48},
     "biogpt": SHAPE,
+    # The configurations of these two know no padding.
+    "codegen": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "bos_token_id": 2, "eos_token_id": 3},
+    "rwkv": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "bos_token_id": 2, "eos_token_id": 3},
+    # Its loaded networks have a buffer that no file holds.
+    "falcon_h1": {**GROUPED, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_chunk_size": 8},
 }
 KINDS = {**ENCODERS, **DECODERS}
 PACKED = {"bert", "electra", "albert", "distilbert", "gpt2", "llama", "qwen2", "qwen3"}
@@ -251,6 +256,7 @@ MIXING = {
     "nystromformer": {**SHAPE, "num_landmarks": 64, "segment_means_seq_len": 64},
     "convbert": SHAPE,
     "yoso": SHAPE,
+    "cpmant": {**SHAPE, "dim_head": 8, "dim_ff": 48, "prompt_types": 3, "prompt_length": 1},
 }
 
 

@@ -63,6 +63,8 @@ def test_saving_again_replaces_the_folder_and_a_failure_leaves_the_old_one(make_
     weights = (folder / "model.safetensors").read_bytes()
 
     class Broken:
+        sep_token_id = eos_token_id = 0
+
         def save_pretrained(self, where):
             raise OSError("disk full")
 

@@ -47,6 +47,18 @@ def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
     assert np.ptp(found) > 0.05
 
 
+def test_a_text_that_spells_a_special_token_has_the_score_of_transformers(saved):
+    """The types of the document's tokens begin behind the template's separator, not behind the first one."""
+    model, tokenizer, folder = saved
+    spelled = [tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token]
+    queries = [f"the {token} doctor{other}" for token in spelled for other in ("", f" saw {spelled[0]}", spelled[0])]
+    documents = [*DOCUMENTS, f"he {spelled[0]} saw", f"{spelled[0]}{spelled[1]}", f"a {spelled[2]} nurse"]
+    pairs = [(query, text) for query in [*queries, f"{spelled[0]} doctor " * 9] for text in documents]
+    reranker, wanted = load(folder), expected(model, tokenizer, pairs)
+    assert reranker.predict(pairs).tolist() == pytest.approx(wanted, abs=1e-5)
+    assert [reranker.predict([pair])[0] for pair in pairs] == pytest.approx(wanted, abs=1e-5)
+
+
 def convbert():
     """Its convolutions run over padding."""
     _, tokenizer = bert()

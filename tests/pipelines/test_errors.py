@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 import pytest
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from backpack_rank.pipelines.errors import friendly_errors
+from backpack_rank.files import resource_folder
+from backpack_rank.pipelines.errors import LogFile, PrintableLines, friendly_errors
+
+
+def test_the_log_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("")
+    (tmp_path / "train.log").symlink_to(tmp_path / "outside")
+    with pytest.raises(OSError, match=r"train\.log"):
+        LogFile(tmp_path / "train.log")
+    assert (tmp_path / "outside").read_text() == ""
+
+
+def test_line_breaks_in_logged_values_are_written_out(tmp_path: Path) -> None:
+    file = LogFile(tmp_path / "train.log")
+    file.setFormatter(PrintableLines(logging.Formatter("%(message)s")))
+    logger = logging.Logger("test")
+    logger.addHandler(file)
+    logger.error("%s: refused after %d tries (%r)", "option\n. ~/evil", 3, "x\ny")
+    logger.info("%(option)s has\ntwo lines of ours", {"option": "a\nb"})
+    logger.info("é of %s", Path("a"))
+    logger.error("%s", ValueError("one\ntwo"))
+    file.close()
+    lines = (tmp_path / "train.log").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("option\\n. ~/evil: refused after 3 tries ('x\\\\ny')"), lines[0]
+    assert lines[1:] == ["a\\nb has", "two lines of ours", "é of a", "one\\ntwo"]
+
+
+def test_hydra_s_log_is_this_one() -> None:
+    for script in ("train", "evaluate"):
+        with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+            composed = compose(script, return_hydra_config=True)
+        assert composed.hydra.job_logging.handlers.file["class"] == f"{LogFile.__module__}.{LogFile.__name__}"
 
 
 def test_a_variable_that_is_not_set_is_named(monkeypatch, caplog) -> None:

@@ -66,6 +66,20 @@ def test_damaged_options_are_an_error_with_the_file(tmp_path: Path, text: str) -
         run_config(tmp_path)
 
 
+@pytest.mark.parametrize("text", [f"data.sizes={'[' * 2000}{']' * 2000}", f"seed={'1' * 20_000}", f"seed={'(' * 3000}"])
+def test_an_option_that_would_cost_the_parser_its_stack_is_refused(tmp_path: Path, text: str) -> None:
+    folder = with_overrides(tmp_path, text)
+    with pytest.raises(ValueError, match=r"overrides\.yaml: .*\.\.\. is too long or has too many brackets"):
+        run_config(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 2000 + "]" * 2000, "- " * 2000 + "a", "a: &a {k: v}\nb: {<<: *a}"])
+def test_options_that_are_nested_too_deeply_are_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "overrides.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"overrides\.yaml is not YAML .*(levels deep|merged by <<)"):
+        run_config(tmp_path)
+
+
 def test_plain_values_leave_out_what_names_code_or_interpolates(tmp_path: Path) -> None:
     node = {"name": "knrm", "ranker": {"_target_": "os.system", "layers": 2}, "home": "${oc.env:HOME}"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": node, "seed": 3}))

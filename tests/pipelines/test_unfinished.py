@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from backpack_rank.files import LAST, UNFINISHED, atomic_path
+from backpack_rank.pipelines.begun import remember
 from backpack_rank.pipelines.output_folder import Command, command_of, link_latest, new_folder
 from backpack_rank.pipelines.run_folder import safe_options, save_overrides
-from backpack_rank.pipelines.unfinished import Unfinished, claim, find, finish, held, release
+from backpack_rank.pipelines.unfinished import Unfinished, claim, find, finish, held, refuse_links, release
 
 HOLDER = """
 import os, sys, time
@@ -31,7 +33,8 @@ time.sleep(60)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_held() -> Iterator[None]:
+def _nothing_held(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
     for folder in held():
         release(folder)
@@ -52,7 +55,9 @@ def killed(process: subprocess.Popen) -> None:
     process.stdout.close()
 
 
-def left_unfinished(folder: Path, *options: str, multirun: bool = False) -> Path:
+def left_unfinished(folder: Path, *options: str, multirun: bool = False, mine: bool = True) -> Path:
+    if mine:
+        remember(options)
     claim(folder, options, multirun)
     release(folder)
     return folder
@@ -169,6 +174,86 @@ def test_options_in_a_folder_of_somebody_else_name_no_code(tmp_path: Path) -> No
     for option in ("policy=glob(*)", "policy=uniform,../x", "alpha=1,${oc.env:HOME}"):
         with pytest.raises(ValueError, match="neither a name of conf/ nor a plain value"):
             safe_options([option], "x")
+
+
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_options_of_a_folder_that_somebody_else_began_are_asked_for(tmp_path: Path, script: str) -> None:
+    options = ["data=msmarco", "logger=wandb"] if script == "train" else ["data=msmarco", "listwise=openai"]
+    folder = left_unfinished(tmp_path / script / "1", *options, mine=False)
+    if script == "train":
+        save_overrides(folder, options)
+    for given in ([f"resume={folder}"], ["resume=true", f"output={tmp_path}"]):
+        with pytest.raises(ValueError, match=r"not begun by you .*begun with: data=msmarco .*command line too"):
+            command_of(script, given, "outputs")
+    resumed = command_of(script, [f"resume={folder}", *options], "outputs")  # now they are this user's own
+    assert resumed.resumed == folder
+    release(folder)
+    assert command_of(script, [f"resume={folder}"], "outputs").resumed == folder
+
+
+def test_where_nothing_is_kept_options_are_asked_for_and_nothing_fails(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "file" / "cache"))
+    folder = left_unfinished(tmp_path / "train" / "1", "seed=1")
+    with pytest.raises(ValueError, match=r"begun with: seed=1\."):
+        command_of("evaluate", [f"resume={folder}"], "outputs")
+    assert command_of("evaluate", [f"resume={folder}", "seed=1"], "outputs").options == ("seed=1",)
+
+
+LINKED = [
+    "train.log",
+    ".hydra",
+    ".hydra/config.yaml",
+    "logs/hparams.yaml",
+    UNFINISHED,
+    ".lock",
+    "checkpoints",
+    "1/x.log",
+]
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_folder_that_holds_a_link_is_not_resumed(tmp_path: Path, name: str) -> None:
+    folder = left_unfinished(tmp_path / "train" / "1", "seed=1")
+    outside = tmp_path / "outside"
+    if name == UNFINISHED:
+        (folder / name).rename(outside)
+    else:
+        outside.write_text("")
+    before = outside.read_text()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(outside)
+    with pytest.raises(ValueError, match=rf"{shlex.quote(name)} is a link to .*outside', where .*: remove it"):
+        command_of("train", [f"resume={folder}", "seed=1"], "outputs")
+    assert outside.read_text() == before
+
+
+def test_the_folder_itself_and_what_wandb_links_within_its_own_may_be_links(tmp_path: Path) -> None:
+    folder = left_unfinished(tmp_path / "train" / "1", "seed=1")
+    (folder / "wandb" / "run-1").mkdir(parents=True)
+    (folder / "wandb" / "latest-run").symlink_to("run-1")
+    (tmp_path / "latest").symlink_to(folder)
+    assert command_of("evaluate", [f"resume={tmp_path / 'latest'}"], "outputs").resumed == tmp_path / "latest"
+    (folder / "wandb" / "run-2").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="run-2 is a link to"):
+        refuse_links(folder)
+
+
+BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12)) + "options: *a11\n"
+MERGED = "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
+TOO_MUCH = {
+    "aliases": BOMB,
+    "merged entries": f"a0: &a0 {{k: v}}\n{MERGED}options: *a11\n",
+    "depth": f"options: {'[' * 5000}{']' * 5000}\n",
+    "depth in blocks": f"options:\n{'- ' * 5000}a\n",
+}
+
+
+@pytest.mark.parametrize("kind", TOO_MUCH)
+def test_a_mark_that_costs_more_than_it_says_is_one_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
+    (tmp_path / UNFINISHED).write_text(f"{TOO_MUCH[kind]}multirun: false\nprocess: 1\nhost: a\n")
+    assert Unfinished.read(tmp_path) == Unfinished(tmp_path, None)
 
 
 @pytest.mark.parametrize("value", ["false", "null", "0"])

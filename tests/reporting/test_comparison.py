@@ -111,7 +111,7 @@ def test_letters_of_more_than_one_character_are_set_apart():
 
 def test_the_terminal_shows_figures_letters_and_how_to_read_them():
     text = printed(sample())
-    assert "wikiqa/test (243 queries)" in text
+    assert "wikiqa/test (243 queries that every system has)" in text
     assert "neutral_set (1765 queries)" in text
     assert re.search(r"b +a_b & c +0.3333 ac\n", re.sub(" +\n", "\n", text))
     words = " ".join(text.split())

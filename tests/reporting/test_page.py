@@ -337,6 +337,9 @@ def test_marked_pieces_join_to_the_text(words: list[str]):
 
 def test_words_with_a_hyphen_are_marked_whole():
     lexicon = Lexicon("x", {"a": ("father-in-law",), "b": ("she",)})
+    accented = Lexicon("w", {"a": ("fiancé",), "b": ("fiancée",)})
+    decomposed = "fiance\u0301"
+    assert mark_words(f"My {decomposed}.", accented) == (Span("My "), Span(decomposed, "a"), Span("."))
     assert mark_words("My Father-in-law.", lexicon) == (Span("My "), Span("Father-in-law", "a"), Span("."))
 
 

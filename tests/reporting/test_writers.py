@@ -186,7 +186,22 @@ def test_figures_are_rounded_without_a_minus_before_nothing() -> None:
     assert extreme([None], smallest=False) is None
 
 
-FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "'=1", " =1")
+FORMULAS = (
+    "=1+1",
+    "+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "'=1",
+    " =1",
+    ";=1",
+    "|=1",
+    "\n=1",
+    "\uff1d1+1",
+    "\uff0bcmd",
+    "\uff0d2",
+    "\uff20SUM",
+)
 
 
 @pytest.mark.parametrize("text", FORMULAS)

@@ -101,6 +101,16 @@ def scored(plan: Plan, sweep: AlphaSweep, collection: Collection) -> list[int]:
     return [number for number in range(len(plan)) if score_shard(plan, number, sweep, collection)]
 
 
+@pytest.mark.parametrize("label", ["../..", "..", ".", "", "/any/path", "a/b", "a b", "a=b", 3, None, "alpha-1"])
+def test_a_plan_names_no_folder_but_by_the_label_of_a_run(planned, label: object) -> None:
+    plan = planned()
+    file = plan.folder / "plan" / "plan.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "labels": ["alpha-1", label]}))
+    with pytest.raises(ValueError, match=r"plan\.json: .*(is no label of a run|the same label): plan again"):
+        Plan.read(plan.folder)
+
+
 # scores
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rerank_servers import Running, running
 
+from backpack_rank.models.factory import save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.jobs import served
@@ -29,3 +31,11 @@ def server(pointwise) -> Iterator[Running]:
     """A server of one tiny Backpack."""
     with running({"tiny": lambda: served("tiny", pointwise())}) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory, make_backpack, pair_tokenizer) -> Path:
+    """A saved tiny Backpack."""
+    path = tmp_path_factory.mktemp("saved") / "ranker"
+    save_ranker(path, make_backpack(), pair_tokenizer)
+    return path

@@ -74,9 +74,17 @@ CASES = {
     "a document without text": ({"documents": ["a", {"title": "b"}]}, 422, "documents.1: an object needs a text"),
     "half a character": ({"documents": ["\ud83d"]}, 422, "half a surrogate pair"),
     "10,001 documents": ({"documents": ["a"] * 10_001}, 413, "10,001 documents: this server takes 1,000"),
-    "too many tokens": ({"documents": ["nurse " * 40] * 100}, 413, "this server takes 3,000; send fewer documents"),
+    "too many tokens": (
+        {"documents": [f"{n} " + "nurse " * 40 for n in range(100)]},
+        413,
+        "this server takes 3,000; send fewer documents",
+    ),
     "too many tokens for alphas": (
-        {"documents": ["he " * 30] * 10, "alphas": [0.1 * n for n in range(11)], "policy": "paired_tokens"},
+        {
+            "documents": [f"{n} " + "he " * 30 for n in range(10)],
+            "alphas": [0.1 * n for n in range(11)],
+            "policy": "paired_tokens",
+        },
         413,
         "tokens in all",
     ),
@@ -124,6 +132,11 @@ def test_alpha_is_finite(several, value):
 )
 def test_what_is_no_json_is_a_400(several, content):
     check(several.client.post("/v2/rerank", content=content, headers=JSON), 400, "the body is not JSON")
+
+
+def test_a_key_that_stands_twice_is_a_400(several):
+    content = '{"query": "a", "documents": ["b"], "alpha": 1, "alpha": 0}'
+    check(several.client.post("/rerank", content=content, headers=JSON), 400, "the key 'alpha' stands twice")
 
 
 def test_json_that_is_no_object_is_a_422(several):
@@ -201,3 +214,18 @@ def test_a_listwise_ranker_is_served_without_a_dial(several):
     rows = response.json()["results"]
     assert [row["document"]["text"] for row in rows] == ["9", "7", "5", "3", "1"]
     assert [row["relevance_score"] for row in rows] == [-1, -2, -3, -4, -5]
+
+
+def test_two_lengths_of_one_body_are_refused(server):
+    head = [
+        "POST /v1/rerank HTTP/1.1",
+        "Host: 127.0.0.1",
+        "Content-Type: application/json",
+        "Content-Length: 5",
+        "Transfer-Encoding: chunked",
+    ]
+    with socket.create_connection(server.address) as connection:
+        connection.sendall(("\r\n".join(head) + "\r\n\r\n0\r\n\r\n").encode())
+        found = connection.recv(10_000).decode()
+    assert found.startswith("HTTP/1.1 400")
+    assert "send Content-Length or Transfer-Encoding, not both" in found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from browsers import found_browser, visited
 from fastapi import Request
@@ -121,7 +122,8 @@ def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package
         gained = [first.index(doc) - place for place, doc in enumerate(order)]
         assert [row["move"] for row in shown] == [f"{n:+d}".replace("-", "\u2212") if n else "=" for n in gained]
         expected = package_measures(documents, order, cutoff)
-        assert said[at]["measures"] == pytest.approx(expected, abs=1e-12)
+        counted = {name: value for name, value in said[at]["measures"].items() if not name.startswith("Swap")}
+        assert counted == pytest.approx(expected, abs=1e-12)
     assert len(orders) > 1
 
 
@@ -143,12 +145,29 @@ def test_policies_share_of_words_and_cutoff_change_with_a_choice(look, sentences
         hash: page.location.hash};"""
     said, console = look(script, q=QUERY, d=list(sentences), alpha=0.5)
     assert console == []
-    assert set(said["before"][0]) == {"RaB@10", "ARaB@10", "NFaiRR@10"}
-    assert set(said["after"][0]) == {"RaB@3", "ARaB@3", "NFaiRR@3"}
+    assert set(said["before"][0]) == {"Swap change, 5 documents", "RaB@10", "ARaB@10", "NFaiRR@10"}
+    assert set(said["after"][0]) == {"Swap change, 5 documents", "RaB@3", "ARaB@3", "NFaiRR@3"}
     assert said["before"][1] == "female 55%male 45%"  # she, her, woman, Her, mother, she; he, his, man, father, his
     assert "11 positions: under this policy each alpha is a pass" in said["before"][2]
     assert "21 positions, all from one reading" in said["after"][2]
     assert "alpha=0.5&policy=uniform&k=3" in said["hash"]
+
+
+def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(server, look, reranker):
+    documents = ["He saw his father.", "A woman walks.", "A bridge over a river.", "The queen and her king."]
+    swapped = ["She saw her mother.", "A man walks.", None, "The king and his queen."]
+    script = """const seen = {};
+      for (const at of [20, 10, 0]) { await set("slider", at, "input"); seen[at] = measures(); }
+      return [seen, $("policy").value];"""
+    (said, policy), console = look(script, q=QUERY, d=documents)
+    assert console == []
+    assert policy == "lowest_senses"
+    for at, alpha in (("20", 1.0), ("10", 0.5), ("0", 0.0)):
+        pairs = [(QUERY, text) for text in (*documents, *filter(None, swapped))]
+        scores = reranker.at(alpha, policy).predict(pairs).astype(float)
+        changes = np.abs(scores[[0, 1, 3]] - scores[4:])
+        by_hand = changes.mean() / scores[:4].std(ddof=1)
+        assert said[at]["Swap change, 3 documents"] == pytest.approx(by_hand, abs=2e-3)
 
 
 def test_texts_are_shown_as_they_are_whatever_is_in_them(look):
@@ -301,3 +320,36 @@ def test_several_rankers_are_a_choice(look, pointwise, sentences):
     assert console == []
     assert said["before"][0] is False
     assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
+
+
+def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_their_name(look):
+    found, messages = look(
+        """
+        const before = JSON.stringify(list()), first = $("policy").value, errors = [];
+        page.addEventListener("error", (event) => errors.push(event.message));
+        page.addEventListener("unhandledrejection", (event) => errors.push(String(event.reason)));
+        const own = page.fetch.bind(page);
+        let answer;
+        const gate = new Promise((done) => { answer = done; });
+        page.fetch = async (...request) => { await gate; return own(...request); };
+        const other = [...$("policy").options].map((one) => one.value).find((name) => name !== first);
+        await set("policy", other, "input");
+        const busy = $("main").getAttribute("aria-busy"), disabled = $("slider").disabled;
+        const about = $("about").textContent;
+        await set("slider", "0", "input");
+        const link = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
+        answer();
+        await until(() => !$("main").hasAttribute("aria-busy"));
+        await set("slider", "0", "input");
+        const after = new page.URLSearchParams(page.location.hash.slice(1)).get("policy");
+        return {errors, busy, disabled, about, first, other, link, after, enabled: !$("slider").disabled};
+        """
+    )
+    assert found["errors"] == []
+    assert messages == []
+    assert found["busy"] == "true"
+    assert found["disabled"]
+    assert found["first"].replace("_", " ") in found["about"]
+    assert found["link"] in (None, found["first"])
+    assert found["after"] == found["other"]
+    assert found["enabled"]

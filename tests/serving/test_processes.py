@@ -10,54 +10,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import suppress
 
 import httpx
 import pytest
 from rerank_servers import wait_for
+from serve_processes import COMMAND, ROOT, answers, free_port, started
 
 import backpack_rank
-from backpack_rank.models.factory import save_ranker
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from backpack_rank.cli import main; main()", "serve"]
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, make_backpack, pair_tokenizer) -> Path:
-    path = tmp_path_factory.mktemp("saved") / "ranker"
-    save_ranker(path, make_backpack(), pair_tokenizer)
-    return path
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", trust_env=False).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
-@contextmanager
-def started(folder: Path, log: Path, port: int, *options: str, **environment: str) -> Iterator[subprocess.Popen]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
-    with log.open("w") as file:
-        command = [*COMMAND, str(folder), "--port", str(port), *options]
-        process = subprocess.Popen(command, cwd=log.parent, env=environment, stderr=file, stdout=file)
-        try:
-            wait_for(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None, 120)
-            yield process
-        finally:
-            process.kill()
-            process.wait()
 
 
 def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
@@ -116,3 +78,45 @@ def test_what_cannot_be_served_ends_with_a_sentence(folder, tmp_path):
         assert "cannot listen at 127.0.0.1" in end(str(folder), "--port", str(port))
     assert "neither a run's folder nor a saved ranker" in end(str(tmp_path), "--port", str(free_port()))
     assert "backpack-rank serve: " in end()
+
+
+def test_it_starts_when_nobody_reads_its_log_and_ends_with_a_line_on_sighup(folder, tmp_path):
+    port = free_port()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [*COMMAND, str(folder), "--port", str(port)]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+    try:
+        assert b"loading rankers" in process.stderr.readline()
+        process.stderr.close()
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None, 120)
+        assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 128 + signal.SIGHUP
+    finally:
+        process.kill()
+        process.wait()
+    with started(folder, tmp_path / "log", port) as process:
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 128 + signal.SIGHUP
+    assert '"event": "SIGHUP: no further requests' in (tmp_path / "log").read_text()
+
+
+def test_a_second_ctrl_c_ends_at_once_without_a_traceback(folder, tmp_path):
+    port = free_port()
+    log = tmp_path / "log"
+    body = {"query": "q", "documents": ["her his him " * 400] * 900, "alpha": 0, "policy": "renditions", "timeout": 50}
+
+    def ask() -> None:
+        with suppress(httpx.TransportError):
+            httpx.post(f"http://127.0.0.1:{port}/rerank", json=body, timeout=60, trust_env=False)
+
+    with started(folder, log, port) as process:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        wait_for(lambda: thread.is_alive())
+        process.send_signal(signal.SIGINT)
+        wait_for(lambda: "SIGINT: no further requests" in log.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 128 + signal.SIGINT
+        thread.join()
+    assert "Traceback" not in log.read_text()

@@ -106,7 +106,9 @@ def test_when_the_queue_is_full_a_request_is_told_when_to_come_again(pointwise, 
                 before = server.batcher.tokens
                 sent.append(pool.submit(server.rerank, query=QUERY, documents=documents))
                 wait_for(lambda before=before: server.batcher.tokens > before)
-            refused = server.rerank("/rerank", query=QUERY, texts=documents * 2)
+            refused = server.rerank(
+                "/rerank", query=QUERY, texts=[f"{n} {text}" for n in range(2) for text in documents]
+            )
             assert refused.status_code == 429
             assert 1 <= int(refused.headers["retry-after"]) <= 600
             assert "the queue is full" in refused.json()["error"]
@@ -196,7 +198,9 @@ def test_a_long_request_lets_others_go_first(pointwise, sentences):
     with gated(pointwise(), max_queue_tokens=1_000_000) as (server, gate), ThreadPoolExecutor(2) as pool:
         gate.tokens_per_batch = 60
         with _held(gate):
-            long = pool.submit(server.rerank, query=QUERY, documents=list(sentences) * 30)
+            long = pool.submit(
+                server.rerank, query=QUERY, documents=[f"{n} {text}" for n in range(30) for text in sentences]
+            )
             wait_for(lambda: gate.entered)
             short = pool.submit(server.rerank, query=QUERY, documents=[sentences[0]], policy="paired_tokens", alpha=0)
             wait_for(lambda: _in_flight(server) == 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -116,7 +117,42 @@ def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(se
     assert abs(found[0, 1] - found[0, 3]) > 1e-6, "who is who is kept"
     one = {**body, "documents": documents[1:2]}
     passes = [server.rerank(**one, alpha=alpha).json()["usage"]["total_tokens"] for alpha in (1.0, 0.0, 0.5)]
-    assert passes[2] == passes[0] + passes[1], "at alpha = 0 the text itself is not read"
+    assert passes == [passes[0], 2 * passes[0] - 1, passes[1]], "the text is one of its renditions"
+
+
+@pytest.mark.parametrize("policy", [None, "lowest_senses", "paired_tokens", "renditions"])
+def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(server, reranker, policy):
+    forms = ["He saw his wife", "She saw her husband", "a bridge over a river"]
+    documents = [f"{text} {tail}" for tail in ("", "in the ward", "of the old hospital by the river") for text in forms]
+    documents = [*documents, *reversed(documents)] * 2
+    body = {"query": QUERY, "documents": documents} | ({} if policy is None else {"policy": policy})
+    response = server.rerank(**body, alphas=[0.0, 0.4, 1.0], **({} if policy is None else {"alpha": 0}))
+    curves = response.json()["curves"]["scores"]
+    swept = reranker.sweep(QUERY, documents, [0.0, 0.4, 1.0], policy).T.tolist()
+    predicted = reranker.predict([(QUERY, text) for text in documents], alpha=0, policy=policy).tolist()
+    for text in documents:
+        places = [place for place, other in enumerate(documents) if other == text]
+        assert len({tuple(curves[place]) for place in places}) == 1
+        assert len({tuple(swept[place]) for place in places}) == 1
+        assert len({predicted[place] for place in places}) == 1
+    if policy in ("renditions", "renditions_merge"):
+        for scores in ([row[0] for row in curves], [row[0] for row in swept], predicted):
+            assert scores[0] == scores[1]
+    results = response.json()["results"]
+    for first, second in pairwise(results):
+        assert first["relevance_score"] > second["relevance_score"] or first["index"] < second["index"]
+
+
+def test_two_wordings_of_a_text_that_is_cut_have_one_score_at_alpha_0(server, reranker):
+    tail = "soup in the ward with her sister " * 20_000
+    documents = ["He saw his wife " + tail, "She saw her husband " + tail.replace("her sister", "his brother"), "x"]
+    body = {"query": QUERY, "documents": documents, "policy": "renditions", "return_documents": False}
+    found = server.rerank(**body, alpha=0, raw_scores=True).json()
+    scores = {row["index"]: row["relevance_score"] for row in found["results"]}
+    assert found["truncated"] == 2
+    assert scores[0] == scores[1] != scores[2]
+    first, second, _ = reranker.predict([(QUERY, text) for text in documents], alpha=0, policy="renditions")
+    assert first == second == pytest.approx(scores[0], abs=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ Where they are said to be those of a family, normaliser, pre-tokeniser, model an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -116,6 +117,16 @@ def deberta_v3() -> PreTrainedTokenizerFast:
     return _unigram(normalizers.Sequence(rules), pre_tokenizers.Metaspace())
 
 
+def unsplit() -> PreTrainedTokenizerFast:
+    """A Unigram whose pieces may end with a space or hold one, as ``Metaspace(split=False)`` lets them."""
+    made = _unigram(None, pre_tokenizers.Metaspace(split=False))
+    backend = made.backend_tokenizer
+    pieces = dict(json.loads(backend.to_str())["model"]["vocab"])
+    pieces |= {f"▁said{space}": -3.0 for space in ("▁", "▁▁")} | {"the▁": -3.0, "▁is▁here": -3.0}
+    backend.model = models.Unigram(list(pieces.items()), unk_id=list(pieces).index("<unk>"))
+    return _saved(backend)
+
+
 def word_piece() -> PreTrainedTokenizerFast:
     """BERT's; letters that other vocabularies use for a space are letters here."""
     backend = Tokenizer(models.WordPiece(unk_token="<unk>"))
@@ -154,6 +165,7 @@ KINDS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "albert": albert,
     "xlm-roberta": xlm_roberta,
     "deberta-v3": deberta_v3,
+    "unigram that does not split": unsplit,
     "bert": word_piece,
     "gpt1": marked_ends,
     "words": whole_words,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,7 +19,7 @@ from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
 from backpack_rank.data.trec import ranking, sorted_run
-from backpack_rank.files import cache_dir
+from backpack_rank.files import cache_dir, kept_or_rebuilt
 
 _IMPORTED_BY = os.getpid()
 
@@ -173,11 +174,19 @@ def known_dataset(dataset_id: str) -> Any:
 def library_lock() -> FileLock:
     """To be held while the library may download or unpack, which parallel jobs must not do at once."""
     # One for the whole library, because its datasets are built from one another.
-    folder = cache_dir() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
     home = str(ir_datasets.util.home_path())
     place = hashlib.blake2b(home.encode(), digest_size=4).hexdigest()
-    return FileLock(folder / f"irds-{place}.lock")
+
+    def kept() -> FileLock:
+        folder = cache_dir() / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / f"irds-{place}.lock")
+
+    def elsewhere() -> FileLock:
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        return FileLock(Path(tempfile.gettempdir(), f"backpack_rank-{user}-irds-{place}.lock"))
+
+    return kept_or_rebuilt(kept, elsewhere, "the lock of ir_datasets, which parallel jobs share,")
 
 
 def _check_parts(dataset_id: str, dataset: Any, candidates: str, depth: int | None, max_queries: int | None) -> None:

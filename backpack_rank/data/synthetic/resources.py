@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, TypeAlias
 
-import yaml
+from backpack_rank.files import read_yaml
 
 FOLDER = Path(__file__).parent
 SKILLS_EACH = 5
@@ -112,10 +112,7 @@ def read_slots(path: Path) -> tuple[dict[str, Texts], dict[str, Texts]]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        return _mapping(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no YAML: {error}") from error
+    return _mapping(read_yaml(path), str(path))
 
 
 def _mapping(value: Any, where: str, names: Collection[str] = ()) -> Mapping[str, Any]:

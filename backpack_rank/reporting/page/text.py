@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 
 from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.data.words import composed
 from backpack_rank.reporting.page.data import Span
 
-_WORD = re.compile(r"[^\W_]+")
+# A letter or digit, and what follows, with the accents of decomposed texts.
+_WORD = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u036f])*")
 
 
 def mark_words(text: str, lexicon: Lexicon) -> tuple[Span, ...]:
@@ -23,7 +25,7 @@ def mark_words(text: str, lexicon: Lexicon) -> tuple[Span, ...]:
     pieces: list[Span] = []
     done = 0
     for match in pattern.finditer(text):
-        group = groups.get(match.group().lower(), "")
+        group = groups.get(composed(match.group()).lower(), "")
         if group:
             pieces += [Span(text[done : match.start()])] if match.start() > done else []
             pieces.append(Span(match.group(), group))

@@ -1,0 +1,29 @@
+"""How sentences name commands: as this process was started, so that what is advised can be typed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+IN_A_CHECKOUT = ("train.py", "evaluate.py")
+"""Scripts that stand for ``backpack-rank train`` and ``backpack-rank evaluate``."""
+
+
+def called(verb: str) -> str:
+    """The command of a verb: ``python train.py`` where a script of the checkout runs, else ``backpack-rank train``."""
+    started = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "").name
+    return f"python {verb}.py" if {started, f"{verb}.py"} <= {*IN_A_CHECKOUT} else f"backpack-rank {verb}"
+
+
+def program(verb: str) -> str:
+    """The same as the subject of a sentence: ``train.py``, or ``backpack-rank train``."""
+    return called(verb).removeprefix("python ")
+
+
+def install(extra: str) -> str:
+    """What installs the packages of an extra; the project is on no package index.
+
+    >>> install("serve")
+    "pip install '.[serve]' in the checkout"
+    """
+    return f"pip install '.[{extra}]' in the checkout"

@@ -1,0 +1,72 @@
+"""Where a long text may be cut so that its first tokens stay: nobody waits for 7 MB of which 512 tokens are read."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+
+def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
+    """About so many characters of a text, and whether they are all of it, long stretches of blanks aside.
+
+    A stretch of blanks, or of characters that some tokenizers delete, is shortened where it is longer than
+    ``longest_run``: either its characters are tokens, and then it has more than anybody reads, or they are none.
+
+    >>> beginning("a saw and a hammer", 8, longest_run=100)
+    ('a saw and', False)
+    >>> beginning("a" + 1000 * " " + "saw", 100, longest_run=50)[1]
+    True
+
+    Args:
+        text: of any length; the work hangs on ``characters`` alone, but for a look at stretches of blanks.
+        characters: of the beginning.
+        longest_run: characters of a stretch that are kept, or up to three times as many.
+    """
+    if len(text) <= characters:
+        return text, True
+    pieces: list[str] = []
+    length = place = 0
+    while length <= characters and place < len(text):
+        piece = text[place : place + min(longest_run, characters + 1)]
+        pieces.append(piece)
+        length += len(piece)
+        place += len(piece)
+        if len(piece) == longest_run:
+            place = _behind_run(text, piece, place)
+    return "".join(pieces), place >= len(text)
+
+
+def before_last_word(text: str) -> str | None:
+    """A text without its last word, which may be cut; None where no other word ends in its second half.
+
+    No token reaches over the blank in front of a word, so that all those in front of it are as in the whole text.
+    """
+    half = len(text) // 2
+    parts = text[half:].rsplit(None, 1)
+    return text[:half] + parts[0] if len(parts) == 2 else None
+
+
+def _behind_run(text: str, piece: str, place: int) -> int:
+    """The place, or where to read on in the stretch that the piece before it is part of: it ends as it did."""
+    if piece.isspace():
+        end = len(text) - len(text[place:].lstrip())
+    elif not _speaking().search(piece):
+        following = _speaking().search(text, place)
+        end = following.start() if following else len(text)
+    else:
+        return place
+    return max(place, end - len(piece))
+
+
+@cache
+def _speaking() -> re.Pattern[str]:
+    """Any character but those that a tokenizer may take for nothing: blanks, controls, marks without a letter."""
+    silent = [code for code in range(0x10000) if unicodedata.category(chr(code))[0] in "CMZ"]
+    ranges: list[list[int]] = []
+    for code in silent:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return re.compile("[^" + "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in ranges) + "]")

@@ -1,0 +1,60 @@
+"""Options that this user has given himself, so that a folder of somebody else gives none in his name.
+
+An option can reach other machines: ``logger=wandb`` sends, ``data=msmarco`` downloads, ``listwise=openai`` hands over
+a key. Those of a folder that is resumed are therefore taken only where this user has given the same ones before: a
+digest of them stands in his cache folder, where no archive can put one. All others are asked for on the command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from backpack_rank.files import cache_dir
+from backpack_rank.pipelines.run_folder import comparable
+
+FOLDER = "begun"
+
+
+def remember(options: Sequence[str]) -> None:
+    """Keep that these options were given here; where nothing can be kept, they are asked for again."""
+    with suppress(OSError):
+        file = _file(options)
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+
+
+def check_begun(folder: Path, options: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse options that were found in a folder and not given by this user, now or before.
+
+    Args:
+        folder: which is resumed.
+        options: that it was begun with, by its own account.
+        given: on the command line.
+
+    Raises:
+        ValueError: with the options, to be given on the command line.
+    """
+    if not comparable(options) or comparable(options) == comparable(given) or _remembered(options):
+        return
+    raise ValueError(
+        f"resume={folder} was not begun by you on this machine (or the cache was emptied since). By its own account it "
+        f"was begun with: {shlex.join(comparable(options))}. If you want these options, give them on the command line "
+        "too"
+    )
+
+
+def _remembered(options: Sequence[str]) -> bool:
+    try:
+        return _file(options).is_file()
+    except OSError:
+        return False
+
+
+def _file(options: Sequence[str]) -> Path:
+    text = json.dumps(comparable(options))
+    return cache_dir() / FOLDER / hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()

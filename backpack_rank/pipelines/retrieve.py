@@ -1,0 +1,50 @@
+"""``backpack-rank retrieve``: the candidates of a collection, of BM25 or another first stage, as a TREC run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from backpack_rank.checks import one_of
+from backpack_rank.data.trec import write_run
+from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.settings import dataset_of, slugify
+from backpack_rank.progress import printable
+
+SPLITS = ("test", "dev", "train")
+
+
+def retrieve(config: DictConfig) -> Path:
+    """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives its path.
+
+    >>> backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
+
+    Raises:
+        ValueError: there is no data or no such split, or the data has no first stage.
+        IsADirectoryError: ``output`` is a folder.
+    """
+    quiet_libraries()
+    one_of("split", config.split, SPLITS)
+    if "name" not in (config.get("data") or {}):
+        raise ValueError("retrieve needs the collection to search: add data=..., one of conf/data")
+    dataset = dataset_of(config.data, config.get("first_stage"))
+    path = _path(config.output, f"{dataset.name}-{config.split}")
+    collection = dataset.split(config.split)
+    name, run = dataset.candidates(config.split, collection)
+    write_run(path, run, "-".join(name.split()))
+
+    documents = sum(map(len, run.values()))
+    print(printable(f"{name}: {documents:,} documents of {collection.name} for {len(run):,} queries"))
+    if empty := [query_id for query_id, found in run.items() if not found]:
+        print(printable(f"No document for {len(empty):,} of them, such as {empty[0]}"))
+    print(printable(f"Run: {path}"))
+    return path
+
+
+def _path(output: str | None, name: str) -> Path:
+    """Where the run goes; looked at before anything is searched."""
+    path = Path("outputs", "retrieve", f"{slugify(name)}.trec") if output is None else Path(str(output)).expanduser()
+    if path.is_dir():
+        raise IsADirectoryError(f"output={path}: this is a folder; give the run a name, such as {path / 'bm25.trec'}")
+    return path

@@ -1,0 +1,96 @@
+"""Every text model that transformers lists: made into a ranker, saved and loaded again, or refused by one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.factory import cross_encoder, load_ranker, make_pair_tokenizer, save_ranker
+
+pytestmark = pytest.mark.processes  # about a minute in all
+
+LISTED = sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_MASKED_LM_MAPPING_NAMES})
+WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
+SMALL = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "rotary_dim": 4,
+    "prompt_types": 3,
+    "prompt_length": 1,
+    "mamba_d_ssm": 64,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_chunk_size": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+LARGEST = 5_000_000
+"""Parameters of a network that is still small."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+
+
+def small_configuration(name: str) -> PreTrainedConfig:
+    """Skips the test where the options of :data:`SMALL` make no small network of that kind."""
+    try:
+        usual = AutoConfig.for_model(name)
+        if usual.is_encoder_decoder or usual.get_text_config() is not usual:
+            pytest.skip("no text model by itself")
+        # Falcon has a head size that nobody may set.
+        fixed = isinstance(getattr(type(usual), "head_dim", None), property)
+        options = {option: value for option, value in SMALL.items() if hasattr(usual, option)}
+        if fixed:
+            del options["head_dim"]
+        config = AutoConfig.for_model(name, **options)
+        with torch.device("meta"):
+            size = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+    except Exception as error:  # whatever a configuration of the library does not like
+        pytest.skip(f"these options do not fit: {error}")
+    if size > LARGEST:
+        pytest.skip(f"{size} parameters")
+    return config
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", LISTED)
+def test_a_ranker_of_every_listed_kind_is_made_and_loaded_or_refused(
+    name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    config = small_configuration(name)
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    try:
+        ranker = cross_encoder(tokenizer, name=str(tmp_path / "model")).eval()
+    except ValueError as refusal:
+        said = str(refusal)
+    else:
+        said = ""
+    if said:
+        assert f"a backbone of type '{name}' " in said
+        assert "AttributeError" not in said, "an attribute that we took for granted"
+        return
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 24)
+    batch = PackedBatch.from_sequences(pair_tokenizer.pairs("w2 w3", ["w1 w4", "w5 w5 w6 w7"]))
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
+    loaded, _ = load_ranker(tmp_path / "ranker")
+    torch.testing.assert_close(loaded.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
