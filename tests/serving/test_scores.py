@@ -135,7 +135,7 @@ def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(se
         assert len({tuple(curves[place]) for place in places}) == 1
         assert len({tuple(swept[place]) for place in places}) == 1
         assert len({predicted[place] for place in places}) == 1
-    if policy in ("renditions", "renditions_merge"):
+    if policy == "renditions":
         for scores in ([row[0] for row in curves], [row[0] for row in swept], predicted):
             assert scores[0] == scores[1]
     results = response.json()["results"]
