@@ -27,6 +27,7 @@ from backpack_rank.options import quoted
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.rerank import rerank
+from backpack_rank.pipelines.retrieve import retrieve
 from backpack_rank.pipelines.sweep import with_tests
 from backpack_rank.reporting.sweep import collect_sweep
 
@@ -67,7 +68,7 @@ class Command:
     def here(self) -> bool:
         """Whether the small ranker and the synthetic collection are all that it needs."""
         named = re.findall(r"(?<!\S)(?:data|checkpoint)=(\S+)", self.line)
-        if self.script == "rerank":
+        if self.script in ("rerank", "retrieve"):
             return True  # of these, only what runs here is in a block for bash
         real = any(option in self.line for option in _OF_REAL_DATA)
         own = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
@@ -136,13 +137,13 @@ def test_there_are_pages_and_commands() -> None:
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: str(getattr(value, "line", value)))
 def test_every_command_composes(page: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA, os.environ.get(DATA, "/nowhere"))
-    assert re.fullmatch(r"(python (train|evaluate)\.py|backpack-rank rerank)\b.*", command.line), (
+    assert re.fullmatch(r"(python (train|evaluate)\.py|backpack-rank (rerank|retrieve))\b.*", command.line), (
         f"not run by this test: {command.line}"
     )
     for overrides in command.jobs():
         config = composed(command.script, overrides)
         assert not unknown_arguments(OmegaConf.to_container(config, resolve=False))
-        if command.script != "train.py":
+        if command.script not in ("train.py", "retrieve"):
             hydra.utils.instantiate(config.policy, _convert_="all")
 
 
@@ -176,6 +177,11 @@ def test_commands_and_python_of_a_page_run(
 
 def run(command: Command, documented: Workplace, folder: Path) -> None:
     jobs = command.jobs()
+    if command.script == "retrieve":
+        (overrides,) = jobs
+        retrieve(composed("retrieve", [*overrides, *SMALL_TEST, f"output={folder / 'first.trec'}"]))
+        assert (folder / "first.trec").read_text()
+        return
     if command.script == "rerank":
         (overrides,) = jobs
         small = SMALL_TEST if "data=synthetic" in overrides else []
