@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from attribute_sense_examples import (
     EXAMPLES,
     GENDER,
-    RELIGION,
     Example,
     attribute,
     new_example,
@@ -22,8 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import split_attribute
-from backpack_rank.models.attribute_senses import add_attribute_senses, word_forms
 
 QUERY = "who is the queen"
 WORDS = ["the", "nurse", "said", "sheets", "manual", "soup", "bridge", "herself", "3", ",", '"', "(", ")", "-", "xyz"]
@@ -43,11 +38,6 @@ def parts(request):
 @pytest.fixture(scope="module")
 def gender(tmp_path_factory):
     return attribute(tmp_path_factory.mktemp("gender"), "gender", GENDER)
-
-
-@pytest.fixture(scope="module")
-def religion(tmp_path_factory):
-    return attribute(tmp_path_factory.mktemp("religion"), "religion", RELIGION)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +63,7 @@ def at_load(parts, gender) -> Example:
 
 cased = st.builds(lambda word, case: case(word), st.sampled_from(CLASS_WORDS), st.sampled_from(CASES))
 texts = st.lists(st.one_of(cased, st.sampled_from(WORDS)), max_size=7).map(" ".join)
-slow_machine = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False)
 
 
 def scores(example, batch, factors=None):
@@ -111,7 +101,7 @@ def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere
     torch.testing.assert_close(scores(example, batch), found.scores, atol=1e-4, rtol=1e-4)
 
 
-@slow_machine
+@few
 @given(document=texts)
 def test_any_document_is_read_as_by_the_slow_calculation(example, document):
     with torch.no_grad():
@@ -119,7 +109,7 @@ def test_any_document_is_read_as_by_the_slow_calculation(example, document):
     torch.testing.assert_close(found.double(), slow_senses(example, QUERY, document), atol=2e-4, rtol=2e-4)
 
 
-@slow_machine
+@few
 @given(documents=st.lists(texts, min_size=1, max_size=4))
 def test_splitting_at_load_changes_no_bit_at_alpha_1(plain, at_load, documents):
     ranker, pair_tokenizer = plain
@@ -156,18 +146,18 @@ def written(pieces, side: int) -> str:
     return " ".join(words)
 
 
-@slow_machine
+@few
 @given(templates=st.lists(template, min_size=1, max_size=3))
 def test_at_alpha_0_documents_that_differ_in_words_of_classes_have_one_score(example, templates):
     first, second = (example.batch(QUERY, [written(one, side) for one in templates]) for side in (0, 1))
     found = [scores(example, batch, at_zero(example)) for batch in (first, second)]
-    # Neighbours that begin alike are read once together; what is left out of the sums then is rounding.
-    if len(templates) == 1:
+    # Decoders read what neighbours begin with once; where a swap makes beginnings alike, sums differ by rounding.
+    if len(templates) == 1 or example.ranker.config.pooling == "first":
         assert torch.equal(*found)
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
-@slow_machine
+@few
 @given(question=template, templates=st.lists(template, min_size=1, max_size=2))
 def test_queries_too_where_all_words_are_read_as_one(everywhere, question, templates):
     question = ["who", *question]
