@@ -7,7 +7,6 @@ import torch
 from attribute_sense_examples import (
     EXAMPLES,
     GENDER,
-    RELIGION,
     Example,
     attribute,
     new_example,
@@ -42,11 +41,6 @@ def gender(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def religion(tmp_path_factory):
-    return attribute(tmp_path_factory.mktemp("religion"), "religion", RELIGION)
-
-
-@pytest.fixture(scope="module")
 def plain(parts):
     """The ranker of the examples without attribute senses."""
     return new_ranker(*parts)
@@ -69,7 +63,7 @@ def at_load(parts, gender) -> Example:
 
 cased = st.builds(lambda word, case: case(word), st.sampled_from(CLASS_WORDS), st.sampled_from(CASES))
 texts = st.lists(st.one_of(cased, st.sampled_from(WORDS)), max_size=7).map(" ".join)
-slow_machine = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False)
 
 
 def scores(example, batch, factors=None):
@@ -107,7 +101,7 @@ def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere
     torch.testing.assert_close(scores(example, batch), found.scores, atol=1e-4, rtol=1e-4)
 
 
-@slow_machine
+@few
 @given(document=texts)
 def test_any_document_is_read_as_by_the_slow_calculation(example, document):
     with torch.no_grad():
@@ -115,7 +109,7 @@ def test_any_document_is_read_as_by_the_slow_calculation(example, document):
     torch.testing.assert_close(found.double(), slow_senses(example, QUERY, document), atol=2e-4, rtol=2e-4)
 
 
-@slow_machine
+@few
 @given(documents=st.lists(texts, min_size=1, max_size=4))
 def test_splitting_at_load_changes_no_bit_at_alpha_1(plain, at_load, documents):
     ranker, pair_tokenizer = plain
@@ -152,18 +146,18 @@ def written(pieces, side: int) -> str:
     return " ".join(words)
 
 
-@slow_machine
+@few
 @given(templates=st.lists(template, min_size=1, max_size=3))
 def test_at_alpha_0_documents_that_differ_in_words_of_classes_have_one_score(example, templates):
     first, second = (example.batch(QUERY, [written(one, side) for one in templates]) for side in (0, 1))
     found = [scores(example, batch, at_zero(example)) for batch in (first, second)]
-    # Neighbours that begin alike are read once together; what is left out of the sums then is rounding.
-    if len(templates) == 1:
+    # Decoders read what neighbours begin with once; where a swap makes beginnings alike, sums differ by rounding.
+    if len(templates) == 1 or example.ranker.config.pooling == "first":
         assert torch.equal(*found)
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
-@slow_machine
+@few
 @given(question=template, templates=st.lists(template, min_size=1, max_size=2))
 def test_queries_too_where_all_words_are_read_as_one(everywhere, question, templates):
     question = ["who", *question]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import small_tokenizers
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 from transformers import BertConfig, GPT2Config, PreTrainedTokenizerFast, RobertaConfig
 
@@ -79,18 +79,26 @@ def word_piece_uncased() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
 
-def unigram_without_split() -> PreTrainedTokenizerFast:
-    """SentencePiece as T5 and Gemma 3 have it: the model sees a text as a whole."""
-    tokenizer = small_tokenizers.deberta_v3()
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
-    return tokenizer
+def unigram(split: bool) -> PreTrainedTokenizerFast:
+    """SentencePiece that cuts a text at spaces first, or sees it as a whole."""
+    special = ["<pad>", "<unk>", "<s>", "</s>", "<sep>"]
+    words = [case(word) for word in KNOWN.split() for case in (str.lower, str.capitalize)]
+    scores = dict.fromkeys(special, 0.0)
+    scores |= {space + word: -4.0 - len(space) for word in words if len(word) > 1 for space in ("▁", "")}
+    letters = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;:!?'\"()-"
+    scores |= dict.fromkeys(letters, -9.0)
+    backend = Tokenizer(models.Unigram(list(scores.items()), unk_id=1))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=split)
+    backend.decoder = decoders.Metaspace()
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
 
 def backbone(kind: str, vocabulary: int):
     """Configuration of a small backbone."""
     common = {"vocab_size": vocabulary, "initializer_range": 0.3}
     if kind == "gpt2":
-        shape = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 96}
+        shape = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 96, "bos_token_id": None, "eos_token_id": None}
         return GPT2Config(**common, **shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -99,7 +107,7 @@ def backbone(kind: str, vocabulary: int):
     return RobertaConfig(**common, **shape, **none, max_position_embeddings=98, pad_token_id=0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Example:
     """A ranker and what it was made of.
 
@@ -116,6 +124,9 @@ class Example:
     where: str
     read_as_one: bool
 
+    def __repr__(self) -> str:
+        return f"an example on {self.ranker.config.backbone_config.model_type}"
+
     @property
     def tokenizer(self):
         return self.pair_tokenizer.tokenizer
@@ -128,9 +139,8 @@ class Example:
 EXAMPLES: dict[str, tuple[Callable[[], PreTrainedTokenizerFast], str]] = {
     "word pieces, BERT": (word_piece_uncased, "bert"),
     "byte-level, GPT-2": (small_tokenizers.byte_level, "gpt2"),
-    "unigram split at spaces, RoBERTa read padded": (small_tokenizers.xlm_roberta, "roberta"),
-    "unigram without split, GPT-2": (unigram_without_split, "gpt2"),
-    "BPE without split, BERT": (small_tokenizers.llama_2, "bert"),
+    "unigram split at spaces, RoBERTa read padded": (lambda: unigram(split=True), "roberta"),
+    "unigram without split, GPT-2": (lambda: unigram(split=False), "gpt2"),
 }
 
 
@@ -220,8 +230,12 @@ def _class_of(example: Example, word: str) -> dict[str, str] | None:
 
 
 def _pieces(ids, offsets, text: str, span: tuple[int, int]) -> tuple[int, int] | None:
-    """First and last of the tokens of a word, with the space in front of it; None where they hold anything else."""
+    """Where the tokens of a word begin and end, with the space in front of it; None where they hold anything else."""
     inside = [place for place, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
+    # The space may be a token of its own ("Ġ", "q", "ueen"), which a class mate (" king") has not.
+    before = inside[0] - 1
+    if offsets[inside[0]][0] == span[0] and before >= 0 and offsets[before] == (span[0] - 1, span[0]):
+        inside = [before, *inside] if text[span[0] - 1] == " " else inside
     start, end = offsets[inside[0]][0], offsets[inside[-1]][1]
     if text[start : span[0]].strip() or text[span[1] : end].strip():
         return None
