@@ -286,6 +286,6 @@ def test_the_measures_of_a_preset_use_its_tokenizer_and_its_word_list():
 def test_a_preset_with_a_wrong_option_is_an_error_at_once(options):
     with pytest.raises(
         ValueError,
-        match="choose from|are of|unknown sign|no measure of fairness|use one of|is not empty|whole number",
+        match=r"choose from|are of|unknown sign|no measure of fairness|use one of|is not empty|whole number",
     ):
         FairnessMeasures(**options)
