@@ -139,6 +139,32 @@ class FormRow(NamedTuple):
     read_as_one: bool
 
 
+class FormIndex(NamedTuple):
+    """Forms by their first tokens.
+
+    Attributes:
+        forms: their numbers, those that begin alike one behind the other. [F]
+        begins, counts: by token id, where among these the forms that begin with it stand, and how many they are, also
+            of the id V of no token. [V + 1]
+        lengths: pieces of each form, by number. [F]
+        most: the largest of the counts, M.
+    """
+
+    forms: Tensor
+    begins: Tensor
+    counts: Tensor
+    lengths: Tensor
+    most: int
+
+    @classmethod
+    def of(cls, pieces: Tensor, vocabulary: int) -> FormIndex:
+        """From the tables of the forms [F, L]."""
+        first, forms = pieces[:, 0].long().sort(stable=True)
+        counts = first.bincount(minlength=vocabulary + 1)
+        begins = counts.cumsum(0) - counts
+        return cls(forms, begins, counts, (pieces >= 0).sum(dim=1), int(counts.max()))
+
+
 class SplitVectors(NamedTuple):
     """h of the distinct ids of a batch. [U, f]
 
@@ -180,6 +206,7 @@ class AttributeSenses(nn.Module):
         super().__init__()
         self.vocabulary, self.groups = vocabulary, len(sizes["groups"])
         self.where, self.separator_id = sizes["where"], sizes["separator_id"]
+        self._by_first: FormIndex | None = None
         forms, longest = sizes["forms"], sizes["pieces"]
         self.register_buffer("pieces", torch.full((forms, longest), -1, dtype=torch.int32))
         self.register_buffer("class_of", torch.zeros(forms, dtype=torch.int32))
@@ -190,6 +217,7 @@ class AttributeSenses(nn.Module):
 
     def set_forms(self, rows: Sequence[FormRow], boundaries: WordBoundaries) -> None:
         """Fill the tables, with the boundaries of the tokenizer."""
+        self._by_first = None
         for number, row in enumerate(rows):
             self.pieces[number, : len(row.pieces)] = torch.tensor(row.pieces, dtype=torch.int32)
             self.class_of[number] = row.word_class
@@ -207,7 +235,7 @@ class AttributeSenses(nn.Module):
         ids = batch.input_ids
         kept = torch.ones_like(ids, dtype=torch.bool)
         inside = kept if self.where == "all" else behind_separator(batch, self.separator_id)
-        starts, forms = self.find(ids, inside)
+        starts, forms = self.find(ids, inside, batch.text_ids)
         if len(starts) == 0:
             return batch, kept
         ids = ids.clone()
@@ -227,31 +255,57 @@ class AttributeSenses(nn.Module):
         classes = torch.where(self.read_as_one[forms], self.class_of[forms], len(self.class_of) + forms)
         return torch.where(read >= self.vocabulary, self.vocabulary + classes, read).cpu().numpy()
 
-    def find(self, ids: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-        """Where forms begin in a row of tokens, and which: whole words alone. [T] and bool [T] -> two [c]"""
-        first = torch.zeros(self.vocabulary + 1, dtype=torch.bool, device=ids.device)
-        first[self.pieces[:, 0].long()] = True
-        candidates = (first[ids.clamp(max=self.vocabulary)] & inside).nonzero().squeeze(-1)
+    def find(self, ids: Tensor, inside: Tensor, text_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Where forms begin in a row of tokens, and which: whole words alone. Three of [T] -> two [c]
+
+        Args:
+            ids: token ids, one text behind the other.
+            inside: where forms may begin. bool
+            text_ids: which text a token is of; no word goes on in the next one.
+        """
+        known = ids.clamp(max=self.vocabulary)
+        candidates = ((self.by_first.counts[known] > 0) & inside).nonzero().squeeze(-1)
         longest = self.pieces.shape[1]
-        # One token before a candidate and one behind its longest form: V, of no word, beyond the ends.
-        row = F.pad(ids.clamp(max=self.vocabulary), (1, longest), value=self.vocabulary)
-        windows = row[candidates[:, None] + torch.arange(longest + 2, device=ids.device)]  # [c, L + 2]
-        forms = self.forms_of(windows)
+        # One token before a candidate and one behind its longest form: V, of no word, beyond the ends of its text.
+        row = F.pad(known, (1, longest), value=self.vocabulary)
+        texts = F.pad(text_ids, (1, longest), value=-1)
+        places = candidates[:, None] + torch.arange(longest + 2, device=ids.device)
+        same_text = texts[places] == text_ids[candidates, None]
+        forms = self.forms_of(row[places].where(same_text, self.vocabulary))
         found = forms >= 0
         return candidates[found], forms[found]
 
     def forms_of(self, windows: Tensor) -> Tensor:
-        """The form that begins at the second token of each window, -1 for none. [..., L + 2] -> [...]"""
-        pieces = self.pieces.long()  # [F, L]
-        same = (windows[..., None, 1:-1] == pieces) | (pieces < 0)
+        """The longest form that begins at the second token of each window, -1 for none. [..., L + 2] -> [...]
+
+        Compared are the M forms at most that begin with that token.
+        """
+        index = self.by_first
+        first = windows[..., 1]
+        numbers = torch.arange(index.most, device=windows.device)
+        forms = index.forms[(index.begins[first][..., None] + numbers).clamp(max=len(index.forms) - 1)]  # [..., M]
+        pieces = self.pieces[forms].long()  # [..., M, L]
+        same = ((windows[..., None, 1:-1] == pieces) | (pieces < 0)).all(dim=-1)
         none = torch.zeros(1, dtype=torch.bool, device=windows.device)
         continues = torch.cat([self.continues, none])[windows]
         inside = torch.cat([self.ends_inside_word, none])[windows]
         joined = continues[..., 1:] & inside[..., :-1]  # a token of the window and the one before are of one word
-        lengths = (pieces >= 0).sum(dim=1)  # [F]
-        whole = ~joined[..., :1] & ~joined[..., lengths]
-        match = same.all(dim=-1) & whole  # [..., F]
-        return torch.where(match.any(dim=-1), match.long().argmax(dim=-1), -1)
+        lengths = index.lengths[forms]
+        goes_on = joined.gather(-1, lengths)
+        match = same & ~joined[..., :1] & ~goes_on & (numbers < index.counts[first][..., None])
+        longest, place = (lengths * match).max(dim=-1)
+        return torch.where(longest > 0, forms.gather(-1, place[..., None]).squeeze(-1), -1)
+
+    @property
+    def by_first(self) -> FormIndex:
+        """The forms by their first tokens; made where it is first asked for, and anew on another device."""
+        if self._by_first is None or self._by_first.forms.device != self.pieces.device:
+            self._by_first = FormIndex.of(self.pieces, self.vocabulary)
+        return self._by_first
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._by_first = None
 
     def form_of(self, pieces: Sequence[int]) -> int | None:
         """Number of the form with these token ids, None where there is none."""
@@ -275,21 +329,23 @@ class AttributeSenses(nn.Module):
     def embedded(self, embeddings: nn.Module) -> Iterator[None]:
         """A backbone that reads forms, for the length of a ``with`` block.
 
-        Hooks, because a backbone of transformers looks its embeddings up by itself: it is given a token that exists,
-        and its embedding is replaced.
+        Hooks, because a backbone of transformers looks its embeddings up by itself: it is given the first piece of a
+        form, whose embedding stays where the form is not read as one, as a shift of tokens has moved it.
         """
         places: list[Tensor] = []
 
         def before(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            places.append(inputs[0] - self.vocabulary)
-            return inputs[0].where(inputs[0] < self.vocabulary, 0), *inputs[1:]
+            forms = inputs[0] - self.vocabulary
+            places.append(forms)
+            return inputs[0].where(forms < 0, self.pieces[forms.clamp(min=0), 0].to(inputs[0].dtype)), *inputs[1:]
 
         def behind(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
             forms = places.pop()
-            if not bool((forms >= 0).any()):
+            replaced = (forms >= 0) & (self.read_as_one | (self.by_first.lengths > 1))[forms.clamp(min=0)]
+            if not bool(replaced.any()):
                 return output
             vectors = self.context_vectors(_lookup(embeddings, output.requires_grad)).to(output.dtype)
-            return torch.where((forms >= 0)[..., None], vectors[forms.clamp(min=0)], output)
+            return torch.where(replaced[..., None], vectors[forms.clamp(min=0)], output)
 
         handles = (embeddings.register_forward_pre_hook(before), embeddings.register_forward_hook(behind))
         try:

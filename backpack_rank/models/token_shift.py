@@ -244,12 +244,15 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
 def shifted_embeddings(embeddings: nn.Module, shift: TokenShift | None) -> Iterator[None]:
     """A backbone that reads shifted embeddings, for the length of a ``with`` block.
 
-    A forward hook, because a backbone of transformers looks its embeddings up by itself.
+    A forward hook, because a backbone of transformers looks its embeddings up by itself. It runs before that of words
+    that are read as one (:meth:`~backpack_rank.models.attribute_senses.AttributeSenses.embedded`), which stay so.
     """
     if shift is None or shift.embedding_means is None:
         yield
         return
-    handle = embeddings.register_forward_hook(lambda _, inputs, output: shift.embeddings(output, inputs[0]))
+    handle = embeddings.register_forward_hook(
+        lambda _, inputs, output: shift.embeddings(output, inputs[0]), prepend=True
+    )
     try:
         yield
     finally:

@@ -44,10 +44,13 @@ def sensitivity(
     each variant that is one token for both words is a pair of its own. Where there is none, the words' lower-case
     variants with a space are compared by the mean of their tokens' senses.
 
+    Of a Backpack with attribute senses, pairs of words of one class count alone, where there are any: of other words
+    nothing is split, so they would say that its senses tell words apart and that those of the groups do not.
+
     Raises:
         ValueError: no pair is left that the tokenizer knows.
     """
-    values, in_parts, unknown = [], [], []
+    cosines, of_one_class, in_parts, unknown = [], [], [], []
     for first, second in pairs:
         variants = list(_token_pairs(tokenizer, first, second))
         if not variants:
@@ -56,11 +59,13 @@ def sensitivity(
         if max(map(len, variants[0])) > 1:
             in_parts += [word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1]
         with eval_mode(backpack):
-            values += [_cosines(backpack, *variant) for variant in variants]
+            cosines += [_cosines(backpack, *variant) for variant in variants]
+        of_one_class += [_are_of_one_class(backpack, *variant) for variant in variants]
     if unknown:
         log.warning("the tokenizer does not know %s; these pairs are left out", unknown)
-    if not values:
+    if not cosines:
         raise ValueError(f"the tokenizer knows none of the {len(unknown)} word pairs, for example {unknown[:3]}")
+    values = [value for value, counts in zip(cosines, of_one_class, strict=True) if counts] or cosines
     return Sensitivity(torch.stack(values).mean(dim=0), len(values), tuple(in_parts), tuple(unknown))
 
 
@@ -82,6 +87,15 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     unknown = tokenizer.unk_token_id
     # Byte-level vocabularies know every text; GPT-2 still declares its end of text as the unknown token.
     return [] if unknown is not None and unknown in ids else list(ids)
+
+
+def _are_of_one_class(backpack: BackpackModel, first: list[int], second: list[int]) -> bool:
+    """Whether a Backpack's attribute senses set these two words apart."""
+    own = backpack.attribute_senses
+    if own is None:
+        return False
+    forms = own.form_of(first), own.form_of(second)
+    return None not in forms and own.class_of[forms[0]] == own.class_of[forms[1]]
 
 
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
