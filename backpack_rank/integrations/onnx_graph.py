@@ -49,6 +49,8 @@ class RankerGraph(nn.Module):
             self.separator_id = ranker.config.separator_id
         own = None if self.backpack is None else self.backpack.attribute_senses
         self.attribute_senses = own
+        if own is not None:
+            _ = own.by_first  # a table that is kept must not be made while torch traces
         with torch.no_grad():
             if self.backpack is not None:
                 self.projection, self.offsets = _projection(self.backpack.sense_network)

@@ -143,7 +143,7 @@ def test_policies_share_of_words_and_cutoff_change_with_a_choice(look, sentences
       await set("cutoff", "3", "input");
       return {before, after: [measures(), $("shares").textContent, $("about").textContent],
         hash: page.location.hash};"""
-    said, console = look(script, q=QUERY, d=list(sentences), alpha=0.5)
+    said, console = look(script, q=QUERY, d=list(sentences), alpha=0.5, policy="paired_tokens")
     assert console == []
     assert set(said["before"][0]) == {"Swap change, 5 documents", "RaB@10", "ARaB@10", "NFaiRR@10"}
     assert set(said["after"][0]) == {"Swap change, 5 documents", "RaB@3", "ARaB@3", "NFaiRR@3"}
