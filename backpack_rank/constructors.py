@@ -144,7 +144,7 @@ Dropout = Annotated[float, Range(least=0, below=1)]
 Name = Annotated[str, Length(1, LONGEST_NAME), Called(f"a name of 1 to {LONGEST_NAME} characters")]
 AllDocuments = Annotated[None, Note("for all documents")]
 AllQueries = Annotated[None, Note("for all queries")]
-_PATH = Called("a path (of a file with a number for a name: ./5 in place of 5)")
+_PATH = Called("a path (as a text: ./5 in place of 5)")
 PathText = Annotated[str, Length(1, LONGEST_PATH), _PATH]
 FilePath = Annotated[str | Path, Length(1, LONGEST_PATH), _PATH]
 
@@ -165,6 +165,12 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+def _name_of(call: Any) -> str:
+    """The class that makes an object, also where one of its class methods does."""
+    owner = getattr(call, "__self__", None)
+    return owner.__name__ if isinstance(owner, type) else call.__name__
 
 
 def checked(option: str, **called: str) -> Callable[[_Constructor], _Constructor]:
@@ -221,7 +227,7 @@ def check_arguments(call: Callable[..., Any], given: Mapping[str, Any], names: M
         if name not in parameters and not any_name:
             close = difflib.get_close_matches(name, list(parameters), n=1, cutoff=0.5)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise ValueError(f"{names[name]}: {call.__name__} has no such option{hint}")
+            raise ValueError(f"{names[name]}: {_name_of(call)} has no such option{hint}")
         if name in types_of:
             check_value(names[name], value, types_of[name])
 

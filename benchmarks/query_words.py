@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("rankers", nargs="+", type=Path, help="folders of rankers")
     parser.add_argument("--queries", type=int, default=300, help="of each kind")
     parser.add_argument("--depth", type=int, default=20, help="of BM25")
+    parser.add_argument("--cache", type=Path, default=Path("build/query_words"), help="folder for sense vectors")
     parser.add_argument("--json", type=Path, default=None, help="file for the values of each query")
     given = parser.parse_args()
     register_resolvers()
@@ -47,7 +48,8 @@ def main() -> None:
     collection = dataset.split("test")
     found: dict[str, dict[str, float]] = {}
     for folder in given.rankers:
-        reranker = load(folder)
+        # Sense vectors are computed once for both alphas.
+        reranker = load(folder, cache=given.cache)
         assert isinstance(reranker, PointwiseReranker)
         kinds = queries_by_kind(collection, reranker, given.queries)
         for kind, query_ids in kinds.items():

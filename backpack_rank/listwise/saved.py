@@ -99,6 +99,7 @@ def load_listwise(
     """
     if name is None:
         raise ValueError("listwise.ranker.name=null names no model: give a folder or a hub id")
+    one_of("dtype", dtype, (*FLOATS, "auto"))
     dtype = resolved_format(dtype, pick_device(device, "listwise ranker: device"), "listwise ranker: dtype")
     name = hub_or_folder(name)
     settings = _settings(Path(name))

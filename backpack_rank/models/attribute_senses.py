@@ -38,7 +38,7 @@ from backpack_rank.attributes.word_classes import WordClasses
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.models.backbone import supports_packing
-from backpack_rank.models.token_shift import CASES, Variant, class_variants, normal
+from backpack_rank.models.token_shift import CASES, TokenShift, Variant, class_variants, normal
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
@@ -361,23 +361,32 @@ class AttributeSenses(nn.Module):
         own = self._over_pieces(self.pieces, lookup)
         return torch.where(self.read_as_one[:, None], self._class_means(own, self.class_of), own)
 
-    def split(self, forms: Tensor, hidden: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def split(
+        self, forms: Tensor, hidden: Callable[[Tensor], Tensor], shift: TokenShift | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Mean over the class, and difference from it, of some forms [W]. Two [W, f]
 
         Args:
             forms: numbers of forms.
             hidden: h of token ids. All forms of the classes are asked for, and no others: so texts that differ in
                 forms of the same classes have the same vectors bit for bit.
+            shift: moves h of the forms that are one token; a piece of a word is no word.
         """
         chosen = torch.isin(self.class_of, self.class_of[forms])
-        own = self._over_pieces(self.pieces[chosen], hidden)
+        own = self._hidden(self.pieces[chosen], hidden, shift)
         means = self._class_means(own, self.class_of[chosen])
         rows = (chosen.cumsum(0) - 1)[forms]
         return means[rows], own[rows] - means[rows]
 
-    def own_hidden(self, forms: Tensor, hidden: Callable[[Tensor], Tensor]) -> Tensor:
-        """h of some forms [W], the mean over their pieces. [W, f]"""
-        return self._over_pieces(self.pieces[forms], hidden)
+    def own_hidden(self, forms: Tensor, hidden: Callable[[Tensor], Tensor], shift: TokenShift | None = None) -> Tensor:
+        """h of some forms [W], the mean over their pieces; arguments of :meth:`split`. [W, f]"""
+        return self._hidden(self.pieces[forms], hidden, shift)
+
+    def _hidden(self, pieces: Tensor, hidden: Callable[[Tensor], Tensor], shift: TokenShift | None) -> Tensor:
+        vectors = self._over_pieces(pieces, hidden)
+        if shift is None:
+            return vectors
+        return shift.hidden(vectors, pieces[:, 0].long(), (pieces >= 0).sum(dim=1) == 1)
 
     def asked_of(self, forms: Tensor, split: bool) -> Tensor:
         """Token ids that :meth:`split` or :meth:`own_hidden` will ask for."""

@@ -276,16 +276,15 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         known = compute(asked)
 
         def of_pieces(pieces: Tensor) -> Tensor:
-            found = known[torch.searchsorted(asked, pieces)]
-            return found if token_shift is None else token_shift.hidden(found, pieces, None)
+            return known[torch.searchsorted(asked, pieces)]
 
         hidden = known[torch.searchsorted(asked, ids[:tokens])]
         if token_shift is not None:
             hidden = token_shift.hidden(hidden, ids[:tokens], None if whole is None else whole[:tokens])
         if not split:
-            own = self.attribute_senses.own_hidden(forms, of_pieces)
+            own = self.attribute_senses.own_hidden(forms, of_pieces, token_shift)
             return SplitVectors(torch.cat([hidden, own]), None)
-        means, differences = self.attribute_senses.split(forms, of_pieces)
+        means, differences = self.attribute_senses.split(forms, of_pieces, token_shift)
         return SplitVectors(torch.cat([hidden, means]), differences)
 
     def _group_senses(self, weights: Tensor, batch: PackedBatch, inverse: Tensor, vectors: SplitVectors) -> Tensor:

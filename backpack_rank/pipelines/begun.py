@@ -24,7 +24,7 @@ def remember(options: Sequence[str]) -> None:
     """Keep that these options were given here; where nothing can be kept, they are asked for again."""
     with suppress(OSError):
         file = _file(options)
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
 
 

@@ -6,6 +6,7 @@ Charts are dictionaries in Vega-Lite. vl-convert is imported where it is needed,
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -14,9 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt, write_text
+from backpack_rank.files import atomic_path, cache_dir, intact, write_text
 from backpack_rank.reporting.writers import csv_text, dump_json
 
+log = logging.getLogger(__name__)
 Spec: TypeAlias = dict[str, Any]
 """A chart in Vega-Lite."""
 
@@ -147,18 +149,16 @@ def chart_script() -> str:
     import vl_convert
 
     kept = cache_dir() / f"vega-embed-{version('vl-convert-python')}.js"
-
-    def made() -> str:
-        script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
-        return script
-
-    def kept_or_made() -> str:
-        if not intact(kept):
-            with atomic_path(kept, sealed=True) as temporary:
-                temporary.write_text(made(), encoding="utf-8", newline="")
+    if intact(kept):
         return kept.read_text("utf-8")
-
-    return kept_or_rebuilt(kept_or_made, made, "the charts' script")
+    script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    # Whatever is wrong with the cache, also another process that writes the same file, the page has its script.
+    try:
+        with atomic_path(kept, sealed=True) as temporary:
+            temporary.write_text(script, encoding="utf-8", newline="")
+    except OSError as error:
+        log.warning("the charts' script is made anew each time: %s", error)
+    return script
 
 
 def stem_of(kind: str, what: str) -> str:

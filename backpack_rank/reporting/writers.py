@@ -23,6 +23,7 @@ from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 
 # "=" and what programs take for it: full-width signs, and the separators ";" and "|", behind which a cell begins anew.
+GAP = "|gap|/std"
 _FORMULA = re.compile(r"['\t\r\n ]*[=+\-@\uff1d\uff0b\uff0d\uff20;|].", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _LATEX = {
@@ -131,6 +132,8 @@ def safe_cell(text: str) -> str:
 
     Numbers, such as the id ``-5``, and a single sign stay as they are.
     """
+    if text == GAP:  # a measure of this project
+        return text
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 

@@ -95,7 +95,7 @@ def _are_of_one_class(backpack: BackpackModel, first: list[int], second: list[in
     if own is None:
         return False
     forms = own.form_of(first), own.form_of(second)
-    return None not in forms and own.class_of[forms[0]] == own.class_of[forms[1]]
+    return None not in forms and bool(own.class_of[forms[0]] == own.class_of[forms[1]])
 
 
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:

@@ -232,6 +232,7 @@ def test_queries_of_both_forms(tmp_path: Path) -> None:
 
 # malformed lines: (reader, good lines before, bad line, what the message must name)
 
+NEWLINE = "\n"
 _HEADER = "query-id\tcorpus-id\tscore\n"
 _BAD: list[tuple[Callable[[Path], object], str, str, list[str]]] = [
     (read_run, "q Q0 d 1 1 t\n", "q Q0 d2 2 0.5", ["expected 6 columns", "got 5", "q Q0 d2 2 0.5"]),
@@ -242,8 +243,8 @@ _BAD: list[tuple[Callable[[Path], object], str, str, list[str]]] = [
     (read_qrels, "q 0 d 1\n", "q 0 d2", ["expected 4 columns", "got 3"]),
     (read_qrels, "q 0 d 1\n", "q 0 d2 1.0", ["'q'", "'d2'", "integer", "'1.0'"]),
     (read_qrels, "q 0 d 1\n", "q 0 d 0", ["'q'", "'d'", "twice"]),
-    (read_qrels, _HEADER, "q d", ["expected 3 columns", "got 2"]),
-    (read_qrels, _HEADER, "q\td\tyes", ["'q'", "'d'", "integer", "'yes'"]),
+    (read_qrels, f"{_HEADER}q\td0\t1\n", "q d", ["expected 3 columns", "got 2"]),
+    (read_qrels, f"{_HEADER}q\td0\t1\n", "q\td\tyes", ["'q'", "'d'", "integer", "'yes'"]),
     (read_queries_tsv, "1\ta\n", "2 no tab", ["expected 2 columns (id<TAB>text)", "got 1"]),
     (read_queries_tsv, "1\ta\n", "1\tb", ["'1'", "twice"]),
     (read_queries_tsv, "1\ta\n", "2\t  ", ["'2'", "empty"]),
@@ -267,7 +268,7 @@ def test_a_malformed_line_is_refused_with_file_line_and_id(
     path.write_text(good)
     reader(path)
     path.write_text(f"{good}\n{bad}\n")  # the blank line counts
-    with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: ")) as caught:
+    with pytest.raises(ValueError, match=re.escape(f"{path}, line {good.count(NEWLINE) + 2}: ")) as caught:
         reader(path)
     for words in named:
         assert words in str(caught.value)

@@ -152,7 +152,7 @@ def test_what_cannot_be_aggregated_is_refused(place: Workplace, files: dict[str,
     assert several in said("aggregate=rrf")
     assert "is given twice" in said("aggregate=kemeny", given(one, one))
     assert "aggregate_depth=0" in said("aggregate=kemeny", given(one, two), "aggregate_depth=0")
-    assert "aggregate_depth='all'" in said("aggregate=kemeny", given(one, two), "aggregate_depth=all")
+    assert "aggregate_depth=all" in said("aggregate=kemeny", given(one, two), "aggregate_depth=all")
     foreign = tmp_path / "foreign.trec"
     foreign.write_text("q9 Q0 d1 1 2.0 t\n")
     assert f"{foreign}: none of its 1 queries is in inline" in said("aggregate=kemeny", given(one, foreign))
@@ -163,7 +163,7 @@ def test_what_cannot_be_aggregated_is_refused(place: Workplace, files: dict[str,
     clash = tmp_path / "rrf depth 100"
     clash.write_text(one.read_text())
     assert "a run is called 'rrf depth 100'" in said("aggregate=rrf", f"run=[{one},'{clash}']")
-    with pytest.raises(Exception, match="absent='first': use one of ignored, last"):
+    with pytest.raises(Exception, match="absent=first: use one of ignored, last"):
         evaluated(place, tmp_path / "x", given(one, two), "aggregate=kemeny", "aggregate.absent=first", data=DATA)
     with pytest.raises(Exception, match="Could not find 'aggregate/mean'"):
         composed(place, given(one, two), "aggregate=mean")

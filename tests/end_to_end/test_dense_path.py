@@ -56,10 +56,10 @@ def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(place: Workpla
     stage = ["first_stage=dense", f"first_stage.checkpoint={dual}", "first_stage.depth=30"]
     for name in ("one", "two"):
         evaluated(place, tmp_path / name, *TEST_SPLIT, *stage, f"checkpoint={dual}")
-    assert list(systems(tmp_path / "one")) == ["dense", "DualEncoderForRanking"]
+    assert list(systems(tmp_path / "one")) == ["dense", "alpha=1"]
     runs = tmp_path / "one" / "runs"
     first = read_run(runs / "dense__synthetic-test.run")
-    again = read_run(runs / "DualEncoderForRanking__synthetic-test.run")
+    again = read_run(runs / "alpha-1__synthetic-test.run")
     assert len(first) == 12
     for query_id, scores in first.items():
         assert len(scores) == 30

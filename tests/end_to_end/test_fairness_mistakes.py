@@ -134,7 +134,7 @@ def test_runs_that_cannot_be_compared_are_named(
     assert f"{foreign}: none" in said(f"[{run_file},{foreign}]")
     assert f"{empty} is empty" in said(str(empty))
     assert f"run={tmp_path / 'no.run'}: there is no such file" in said(str(tmp_path / "no.run"))
-    assert "names no file" in said("[]")
+    assert "run=[] must be a path" in said("[]")
     assert "is given twice" in said(f"[{run_file},{run_file}]")
     monkeypatch.chdir(tmp_path)
     assert "is given twice" in said(f"[{run_file},{run_file.name}]")

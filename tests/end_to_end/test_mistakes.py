@@ -15,8 +15,8 @@ from workplace import SMALL, Workplace
 @pytest.mark.parametrize(
     ("alpha", "said"),
     [
-        ("-0.5", "alpha=-0.5 must be"),
-        ("high", "alpha='high' is not a number"),
+        ("-0.5", "alpha=-0.5: use one of auto, or a finite number"),
+        ("high", "alpha=high: use one of auto, or a finite number"),
         ("nan", "alpha=nan"),
     ],
 )

@@ -49,12 +49,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(place: Workplace, tmp_path: Path) -> None:
     evaluated(place, tmp_path, *TEST_SPLIT)
     systems = json.loads((tmp_path / "measures.json").read_text())["systems"]
-    assert [system["label"] for system in systems] == ["BM25", "knrm"]
+    assert [system["label"] for system in systems] == ["BM25", "alpha=1"]
     ranker, pair_tokenizer = load_ranker(place.output / "train" / "knrm" / "ranker")
     assert isinstance(ranker, InteractionForRanking)
     assert pair_tokenizer.max_length == ranker.config.n_positions == 231
     test = load_synthetic("test", test_queries=12, documents=80)
-    run = read_run(tmp_path / "runs" / "knrm__synthetic-test.run")
+    run = read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run")
     assert len(run) == 12
     query_id, found = next(iter(run.items()))
     texts = test.documents.get_many(found)
@@ -64,7 +64,7 @@ def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(place:
     assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
     assert np.ptp(direct) > 0
     with pytest.raises(ValueError, match="knrm has no sense vectors"):
-        evaluated(place, tmp_path, *TEST_SPLIT, "alpha=0.5")
+        evaluated(place, tmp_path, *TEST_SPLIT, "alpha=0.5", "policy=lowest_senses")
 
 
 def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path: Path) -> None:

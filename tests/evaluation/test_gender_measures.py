@@ -285,6 +285,7 @@ def test_the_measures_of_a_preset_use_its_tokenizer_and_its_word_list():
 )
 def test_a_preset_with_a_wrong_option_is_an_error_at_once(options):
     with pytest.raises(
-        ValueError, match=r"choose from|are of|unknown sign|whole numbers|no measure of fairness|number of words"
+        ValueError,
+        match=r"choose from|are of|unknown sign|no measure of fairness|use one of|is not empty|whole number",
     ):
         FairnessMeasures(**options)

@@ -135,7 +135,10 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
         (["task.numbers=[1,20]"], "task.numbers=[1, 20] must be whole numbers from 1 to task.permutations=6"),
         (["task.permutations=0"], "task.permutations=0 must be a whole number"),
         (["task.tasks=[gsm8ksort]"], "gsm8ksort is read from its file"),
-        (["task.tasks=[mathsort]", "task.temperatures=[-1]"], "listwise ranker: temperature=-1.0 must be a finite"),
+        (
+            ["task.tasks=[mathsort]", "task.temperatures=[-1]"],
+            "listwise.ranker.temperature=-1 must be a number of at least 0",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(overrides, message, ranker, tmp_path) -> None:
