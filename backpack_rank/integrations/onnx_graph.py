@@ -55,6 +55,7 @@ class RankerGraph(nn.Module):
             if self.backpack is not None:
                 self.projection, self.offsets = _projection(self.backpack.sense_network)
             if own is not None:
+                _ = own.by_first  # a tensor that is kept must not be made while torch traces
                 forms = torch.arange(len(own.pieces))
                 self.form_vectors = own.context_vectors(self._embeddings.forward)  # [F, e]
                 means, differences = own.split(forms, self.backpack.token_hidden)

@@ -37,7 +37,9 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.word_classes import WordClasses
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch, behind_separator
+from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.token_shift import CASES, TokenShift, Variant, class_variants, normal
+from backpack_rank.models.utils import eval_mode
 from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
 WHERE = ("documents", "all")
@@ -418,6 +420,27 @@ def _lookup(embeddings: nn.Module, trained: bool) -> Callable[[Tensor], Tensor]:
     return lambda ids: F.embedding(ids, weight, sparse=trained and weight.is_leaf)
 
 
+def has_further_table(backpack: Any, tokens: Sequence[int]) -> bool:
+    """Whether a backbone looks tokens up in a table beside its word embeddings (Gemma 3n, Gemma 4); it reads some."""
+    word_table, device = backpack.get_input_embeddings(), next(backpack.parameters()).device
+    batch = PackedBatch.from_sequences([[*tokens, *tokens]]).to(device)
+    found: list[nn.Module] = []
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs and torch.equal(inputs[0].flatten(), batch.input_ids):
+            found.append(module)
+
+    tables = [part for part in backpack.backbone.modules() if isinstance(part, nn.Embedding) and part is not word_table]
+    handles = [table.register_forward_pre_hook(look) for table in tables]
+    try:
+        with eval_mode(backpack), torch.no_grad():
+            backpack.hidden_states(batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return bool(found)
+
+
 def add_attribute_senses(
     backpack: Any,
     tokenizer: PreTrainedTokenizerBase,
@@ -446,7 +469,8 @@ def add_attribute_senses(
 
     Raises:
         ValueError: the Backpack has senses of this attribute already, a form is one of another attribute, ``where`` is
-            unknown or another one than that of earlier attributes, or see :func:`word_forms`.
+            unknown or another one than that of earlier attributes, the backbone has a further table of tokens, or see
+            :func:`word_forms`.
     """
     one_of("attribute_senses_where", where, WHERE)
     config, earlier = backpack.config, backpack.attribute_senses
@@ -460,6 +484,11 @@ def add_attribute_senses(
     found = {form.group for form in forms}
     own_groups = [group for group in dict.fromkeys((*attribute.sides, *sorted(found))) if group in found]
     groups = [*config.groups, *((attribute.name, group) for group in own_groups)]
+    if not supports_packing(config) and has_further_table(backpack, forms[-1].pieces):
+        raise ValueError(
+            f"a backbone of type {config.backbone_config.model_type!r} looks tokens up in more than one table, so it "
+            "cannot read words of a class as one; model.ranker.attribute_senses=null trains without"
+        )
     taken = {row.pieces for row in rows}
     classes = 1 + max((row.word_class for row in rows), default=-1)
     for form in forms:

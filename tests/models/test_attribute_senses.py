@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+
+import numpy as np
 import pytest
 import torch
 from attribute_sense_examples import (
@@ -17,8 +20,19 @@ from attribute_sense_examples import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig
 
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.attribute_senses import add_attribute_senses, word_forms
+from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
+from backpack_rank.reranking.scorer import PLAIN, Scorer, ScoringSettings
+from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.views import View
 
 QUERY = "who is the queen"
 WORDS = ["the", "nurse", "said", "sheets", "manual", "soup", "bridge", "herself", "3", ",", '"', "(", ")", "-", "xyz"]
@@ -182,3 +196,194 @@ def test_a_query_keeps_its_words(example):
 def test_pieces_of_other_words_are_left_alone(example, text):
     batch = example.batch(QUERY, [text])
     assert torch.equal(example.ranker.backpack.read(batch).input_ids, batch.input_ids)
+
+
+@few
+@given(documents=st.lists(texts, min_size=1, max_size=3))
+def test_paired_tokens_reach_words_that_are_split_at_load(plain, at_load, gender, documents):
+    ranker, pair_tokenizer = plain
+    batch = PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, documents))
+    classes = TokenClasses.of(pair_tokenizer.tokenizer, gender.classes())
+    for scope in SCOPES:
+        for alpha in (0.0, 0.5):
+            with torch.no_grad():
+                expected = ranker(batch, token_shift=token_shift(ranker, classes, scope, alpha)).scores
+                found = at_load.ranker(batch, token_shift=token_shift(at_load.ranker, classes, scope, alpha)).scores
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_words_end_with_their_text(everywhere):
+    """A text need not end with a token of its own: what the next one begins with is no part of its last word."""
+    rows = everywhere.ranker.backpack.attribute_senses.rows()
+    forms = [row.pieces for row in rows if len(row.pieces) > 1 and row.pieces[1:] not in {r.pieces for r in rows}]
+    pieces = forms[0]
+    texts = [[*pieces[:1]], [*pieces[1:], *pieces]]
+    together = everywhere.ranker.backpack.read(PackedBatch.from_sequences(texts))
+    alone = [everywhere.ranker.backpack.read(PackedBatch.from_sequences([text])) for text in texts]
+    assert together.input_ids.tolist() == [token for one in alone for token in one.input_ids.tolist()]
+    assert together.lengths == [len(one.input_ids) for one in alone]
+
+
+def test_every_form_is_found_and_the_longest_of_those_that_begin_alike(everywhere):
+    own = everywhere.ranker.backpack.attribute_senses
+    for number, row in enumerate(own.rows()):
+        read = own.read(PackedBatch.from_sequences([[*row.pieces]]))
+        assert read.input_ids.tolist() == [own.vocabulary + number]
+        assert own.form_of(row.pieces) == number
+        assert own.read(read).input_ids.tolist() == read.input_ids.tolist()
+
+
+def test_tokens_beyond_the_tokenizers_are_no_words(example):
+    beyond = len(example.tokenizer) + 1
+    texts = [[*example.pair_tokenizer.pairs(QUERY, ["she said"])[0][:-1], beyond, example.pair_tokenizer.end_id]]
+    batch = PackedBatch.from_sequences(texts)
+    assert example.ranker.backpack.read(batch).input_ids[-2] == beyond
+    assert torch.isfinite(scores(example, batch, at_zero(example))).all()
+
+
+def test_a_saved_ranker_has_its_senses_again(example, tmp_path):
+    save_ranker(tmp_path / "ranker", example.ranker, example.pair_tokenizer)
+    again, _ = load_ranker(tmp_path / "ranker")
+    assert again.config.groups == (("gender", "female"), ("gender", "male"))
+    assert again.backpack.attribute_senses.rows() == example.ranker.backpack.attribute_senses.rows()
+    state = again.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in example.ranker.state_dict().items())
+    batch = example.batch(QUERY, ["She said", "the actress and his queen", ""])
+    with torch.no_grad():
+        for factors in (None, torch.tensor(at_zero(example))):
+            found = again.eval()(batch, sense_weights=factors).scores
+            expected = example.ranker(batch, sense_weights=factors).scores
+            torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_training_with_the_senses_summed_has_the_loss_and_gradients_of_the_senses_apart(example):
+    """Without weights the senses are not split; the dense gradient of the split ones is another way to the same."""
+    batch = example.batch(QUERY, ["She said (he is here)", "the actress and his queen", "soup"])
+    gradients, losses = [], []
+    for weights in (None, torch.ones(example.ranker.config.total_senses)):
+        ranker = copy.deepcopy(example.ranker).train()
+        loss = ranker(batch, sense_weights=weights).scores.log_softmax(dim=0)[1].neg()
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append({name: parameter.grad for name, parameter in ranker.named_parameters()})
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert [name for name, gradient in gradients[0].items() if gradient is None] == []
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(_dense(gradient), _dense(gradients[1][name]), atol=2e-4, rtol=2e-3, msg=name)
+
+
+def test_sparse_gradients_are_the_dense_ones(example):
+    batch = example.batch(QUERY, ["She said (he is here)", "the actress and his queen", "soup"])
+    ranker = copy.deepcopy(example.ranker).train()
+    table = ranker.backpack.get_input_embeddings()
+    ranker(batch).scores.square().sum().backward()
+    found = _dense(table.weight.grad)
+    ranker.zero_grad()
+    # A table that is no leaf of the graph, as FSDP has it, gets dense gradients alone.
+    leaf = table.weight
+    del table.weight
+    table.weight = leaf * 1.0
+    ranker(batch).scores.square().sum().backward()
+    torch.testing.assert_close(found, leaf.grad, atol=1e-5, rtol=1e-4)
+
+
+def _dense(gradient):
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_other_number_formats_score_about_the_same(example, dtype):
+    documents = ["She said (he is here)", "the actress and his queen", "soup"]
+    view = View(torch.tensor(at_zero(example)))
+    exact = Scorer(copy.deepcopy(example.ranker), example.pair_tokenizer)
+    try:
+        rough = Scorer(
+            copy.deepcopy(example.ranker), example.pair_tokenizer, ScoringSettings(dtype=dtype, device="cpu")
+        )
+    except ValueError as error:
+        pytest.skip(str(error))
+    for one in (PLAIN, view):
+        np.testing.assert_allclose(rough.score(QUERY, documents, one), exact.score(QUERY, documents, one), atol=0.1)
+    swapped = ["He said (she is here)", "the actor and her king", "soup"]
+    assert rough.score(QUERY, documents, view).tobytes() == rough.score(QUERY, swapped, view).tobytes()
+
+
+def test_one_pass_serves_all_alphas(example, tmp_path):
+    """The cache holds [N, k + G, d]; scores from it at every alpha are those of a pass of their own."""
+    documents = {"a": "She said (he is here)", "b": "the actress and his queen", "c": "soup"}
+    collection = Collection("tiny", MemoryStore(documents), {"q": QUERY}, {"q": {"a": 1}})
+    pairs = Pairs(collection, ("q",) * 3, tuple(documents))
+    scorer = Scorer(copy.deepcopy(example.ranker), example.pair_tokenizer)
+    k = example.ranker.config.num_senses
+    cache = SenseCache(tmp_path)
+    for alpha in (1.0, 0.5, 0.0):
+        view = View(torch.tensor([1.0] * k + [alpha] * 2))
+        found = scorer.scores(pairs, view, cache)
+        np.testing.assert_allclose(found, scorer.score(QUERY, list(documents.values()), view), atol=1e-5)
+    (file,) = tmp_path.glob("*.npy")
+    assert np.load(file).shape == (3, k + 2, 16)
+    senses = torch.from_numpy(scorer.senses(pairs))
+    fixed, turned = senses[:, :k].sum(dim=1), senses[:, k:].sum(dim=1)
+    with torch.no_grad():
+        linear = example.ranker.head(fixed + 0.5 * turned)
+    found = scores(example, example.batch(QUERY, list(documents.values())), [1.0] * k + [0.5] * 2)
+    torch.testing.assert_close(found, linear, atol=1e-5, rtol=1e-5)
+
+
+def test_forms_of_a_class_are_of_one_case_and_stand_behind_the_same(parts, gender):
+    tokenizer, _ = parts
+    forms = word_forms(tokenizer, gender.classes(), gender.group_of_words())
+    assert len({form.pieces for form in forms}) == len(forms)
+    by_class = {}
+    for form in forms:
+        by_class.setdefault(form.word_class, []).append(form)
+    for members in by_class.values():
+        assert len({form.word for form in members}) > 1
+        (own,) = [words for words in GENDER.values() if members[0].word in words]
+        for form in members:
+            assert own[form.word] == form.group
+            # Decoded, each is the word in the same case as the others.
+            text = "".join(tokenizer.convert_ids_to_tokens(list(form.pieces)))
+            core = text.replace("##", "").strip("Ġ▁")
+            assert core.lower() == form.word
+        cases = {("".join(tokenizer.convert_ids_to_tokens(list(f.pieces))).strip("Ġ▁#").istitle()) for f in members}
+        assert len(cases) == 1
+
+
+def test_a_word_alone_is_no_class(tmp_path):
+    """The tokenizer does not know the Cyrillic letter of the second word."""
+    make, _ = EXAMPLES["word pieces, BERT"]
+    letters = attribute(tmp_path, "gender", {"letter": {"he": "male", "шe": "female"}})
+    with pytest.raises(ValueError, match="the tokenizer knows no two words of a class"):
+        word_forms(make(), letters.classes(), letters.group_of_words())
+
+
+def test_a_word_of_two_attributes_is_refused_by_its_name(parts, gender, tmp_path):
+    tokenizer, kind = parts
+    ranker, pair_tokenizer = new_ranker(tokenizer, kind)
+    separator = pair_tokenizer.separator_id
+    add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=separator)
+    rows, groups = ranker.backpack.attribute_senses.rows(), ranker.config.groups
+    faith = attribute(tmp_path, "religion", {"title": {"woman": "muslim", "nurse": "christian"}})
+    with pytest.raises(
+        ValueError, match=r"'woman' is a word of religion and of another attribute of this ranker \(gender\)"
+    ):
+        add_attribute_senses(ranker.backpack, tokenizer, faith, separator_id=separator)
+    assert (ranker.backpack.attribute_senses.rows(), ranker.config.groups) == (rows, groups)
+
+
+@pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
+def test_a_backbone_with_two_tables_of_tokens_is_refused(kind, gender):
+    tokenizer = EXAMPLES["unigram without split, GPT-2"][0]()
+    size = len(tokenizer)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, "num_attention_heads": 2}
+    shape |= {"num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 96, "num_kv_shared_layers": 0}
+    shape |= {"layer_types": ["full_attention"] * 2, "vocab_size": size, "pad_token_id": 0}
+    shape |= {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": size}
+    if kind == "gemma3n_text":
+        shape |= {"laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0, 0.0]}
+    own = AutoConfig.for_model(kind, **shape)
+    ranker = BackpackForRanking(BackpackConfig(backbone_config=own, num_senses=4))
+    with pytest.raises(ValueError, match=f"a backbone of type '{kind}' looks tokens up in more than one table"):
+        add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=4)
+    assert ranker.config.total_senses == 4

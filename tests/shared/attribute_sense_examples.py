@@ -91,6 +91,7 @@ def unigram(split: bool) -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.Metaspace(split=split)
     backend.decoder = decoders.Metaspace()
     names = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"}
+    names["cls_token"] = "<s>"
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
 
