@@ -31,7 +31,7 @@ def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
     statuses: list[int] = []
 
     def ask() -> None:
-        body = {"query": "secret", "documents": ["doctor " * 40] * 900, "timeout": 50}
+        body = {"query": "secret", "documents": [f"doctor {n} " * 20 for n in range(900)], "timeout": 50}
         statuses.append(httpx.post(f"{url}/rerank", json=body, headers=key, timeout=60, trust_env=False).status_code)
 
     with started(folder, tmp_path / "log", port, BACKPACK_RANK_API_KEY="kitten") as process:
