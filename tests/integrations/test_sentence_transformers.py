@@ -123,7 +123,8 @@ def wrapped(reranker):
 
 @pytest.mark.parametrize("first", ["backpack_rank", "sentence_transformers"])
 def test_alpha_is_refused_where_the_model_would_ignore_it(first: str, tmp_path) -> None:
-    model = foreign_rankers.saved(foreign_rankers.bert, tmp_path / "bert")
+    model = tmp_path / "bert"
+    foreign_rankers.saved(foreign_rankers.bert, model)
     second = {"backpack_rank": "sentence_transformers", "sentence_transformers": "backpack_rank"}[first]
     code = f"""
 import {first}, {second}
