@@ -179,6 +179,20 @@ class SplitVectors(NamedTuple):
     differences: Tensor | None
 
 
+class GroupParts(NamedTuple):
+    """What the c forms of a batch add to the senses of their groups.
+
+    Attributes:
+        places: row index of each form in the batch. [c]
+        groups: which group it is of. [c]
+        vectors: sum_l a[l, j] W_l d(x_j). [c, d]
+    """
+
+    places: Tensor
+    groups: Tensor
+    vectors: Tensor
+
+
 class AttributeSenses(nn.Module):
     """The forms of a ranker's attributes, where they stand in a batch, and what they become; saved with the model.
 

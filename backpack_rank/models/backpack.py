@@ -20,7 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.attribute_senses import AttributeSenses, SplitVectors
+from backpack_rank.models.attribute_senses import AttributeSenses, GroupParts, SplitVectors
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
 from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BackpackConfig
@@ -289,19 +289,40 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
 
     def _group_senses(self, weights: Tensor, batch: PackedBatch, inverse: Tensor, vectors: SplitVectors) -> Tensor:
         """o_(k + g) of each text: sum_l sum_(j of group g) a[l, j] W_l d(x_j). [B, G, d]"""
+        parts = self.group_parts(weights, batch, inverse, vectors)
+        groups = len(self.config.groups)
+        rows = batch.text_ids[parts.places] * groups + parts.groups
+        sums = parts.vectors.new_zeros((len(batch) * groups, parts.vectors.shape[-1]))
+        return sums.index_add(0, rows, parts.vectors).unflatten(0, (len(batch), groups))
+
+    def group_parts(
+        self,
+        weights: Tensor,
+        batch: PackedBatch,
+        inverse: Tensor,
+        vectors: SplitVectors,
+        dtype: torch.dtype | None = None,
+    ) -> GroupParts:
+        """What each form of a batch adds to the sense of its group.
+
+        Args:
+            weights: contextual weights. [B, k, n]
+            batch: as :meth:`read` gives it.
+            inverse: row of each token among the distinct ones, of :meth:`distinct_tokens`. [T]
+            vectors: of :meth:`distinct_hidden`, split.
+            dtype: of the sums; None: that of the vectors.
+        """
         attribute_senses, differences = self.attribute_senses, vectors.differences
         assert attribute_senses is not None
         assert differences is not None
         directions = self.sense_network.project_differences(differences)  # W_l d of each form, [W, k, d]
-        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)  # [c]
-        texts, positions = batch.text_ids[places], batch.position_ids[places]
-        number = inverse[places] - (len(vectors.shared) - len(differences))  # which of the W forms
-        shares = weights[texts, :, positions].to(directions.dtype)  # [c, k]
-        parts = torch.einsum("ck,ckd->cd", shares, directions[number])
+        directions = directions.to(dtype or directions.dtype)
+        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
         groups = attribute_senses.group_of[batch.input_ids[places] - attribute_senses.vocabulary].long()
-        rows = texts * attribute_senses.groups + groups
-        sums = parts.new_zeros((len(batch) * attribute_senses.groups, parts.shape[-1])).index_add(0, rows, parts)
-        return sums.unflatten(0, (len(batch), attribute_senses.groups))
+        # The forms are the last W of the U distinct ids.
+        numbers = inverse[places] - (len(vectors.shared) - len(differences))
+        shares = weights[batch.text_ids[places], :, batch.position_ids[places]].to(directions.dtype)  # [c, k]
+        return GroupParts(places, groups, torch.einsum("ck,ckd->cd", shares, directions[numbers]))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.

@@ -400,7 +400,9 @@ def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: At
             separator_id=pair_tokenizer.separator_id,
         )
     except ValueError as error:
-        log.info("no attribute senses for %s: %s", attribute.name, error)
+        log.warning(
+            "the ranker gets no senses of %s, and policies act on the senses that it has: %s", attribute.name, error
+        )
 
 
 def _add_attribute_senses(

@@ -32,8 +32,6 @@ from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import word_tokens
-from backpack_rank.models.attribute_senses import SplitVectors
-from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankingHead, check_sense_weights
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
@@ -229,7 +227,9 @@ def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None
         per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
         senses = torch.einsum("bku,kud->bkd", per_id, vectors)  # o^(l)
         if own is not None:
-            group_parts = _group_parts(backpack, read, weights_of_tokens, inverse, found)  # [T, G, d]
+            parts = backpack.group_parts(weights_of_tokens, read, inverse, found, torch.float64)
+            group_parts = senses.new_zeros((len(read.input_ids), own.groups, senses.shape[-1]))  # [T, G, d]
+            group_parts[parts.places, parts.groups] = parts.vectors
             of_groups = senses.new_zeros((len(read), *group_parts.shape[1:])).index_add(0, read.text_ids, group_parts)
             senses = torch.cat([senses, of_groups], dim=1)
     factors = torch.ones(senses.shape[1]) if weights is None else weights
@@ -246,23 +246,6 @@ def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None
     contributions = contributions * factors[:, None]
     scores, empty = head(mixed), head(torch.zeros_like(mixed[0])).item()
     return BatchAttribution(contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2)))
-
-
-def _group_parts(
-    backpack: BackpackModel, batch: PackedBatch, weights: Tensor, inverse: Tensor, found: SplitVectors
-) -> Tensor:
-    """What each token of a batch adds to the sense of its group: sum_l a[l, j] W_l d(x_j). float64 [T, G, d]"""
-    own, differences = backpack.attribute_senses, found.differences
-    assert own is not None
-    assert differences is not None
-    directions = backpack.sense_network.project_differences(differences).double()  # [W, k, d]
-    parts = weights.new_zeros((len(batch.input_ids), own.groups, directions.shape[-1]), dtype=torch.float64)
-    places = (batch.input_ids >= own.vocabulary).nonzero().squeeze(-1)
-    groups = own.group_of[batch.input_ids[places] - own.vocabulary].long()
-    numbers = inverse[places] - (len(found.shared) - len(differences))
-    shares = weights[batch.text_ids[places], :, batch.position_ids[places]].double()  # [c, k]
-    parts[places, groups] = torch.einsum("ck,ckd->cd", shares, directions[numbers])
-    return parts
 
 
 def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: Tensor | None) -> Tensor:

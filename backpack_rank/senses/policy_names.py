@@ -56,13 +56,18 @@ class DefaultPolicy(Policy):
 
     def of_ranker(self, ranker: Ranker) -> Policy:
         """The policy for a ranker."""
-        return LowestSenses() if ranker.has_senses else MeanOfRenditions.of(self.attribute)
+        return named_policy(default_name(ranker), self.attribute)
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         return self.of_ranker(context.ranker).views(context, alpha)
 
     def needs_senses(self) -> bool:
         return False
+
+
+def default_name(ranker: Ranker) -> str:
+    """The name of the policy that a ranker has where none is named."""
+    return "lowest_senses" if ranker.has_senses else "renditions"
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:

@@ -28,7 +28,7 @@ from backpack_rank.reranking.listwise import ListwiseReranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import weighted_sum
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.senses.policy_names import POLICIES
+from backpack_rank.senses.policy_names import POLICIES, default_name
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
 
@@ -221,8 +221,7 @@ class ServedPointwise(Served):
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
         self.policies = reranker.policies
-        # What alpha turns where a request names no policy.
-        self.default_policy = "lowest_senses" if self._scorer.ranker.has_senses else "renditions"
+        self.default_policy = default_name(self._scorer.ranker)
 
     def job(
         self,
