@@ -123,8 +123,10 @@ class UsageError(SystemExit):
 
 @contextmanager
 def located(where: object) -> Iterator[None]:
-    """A ``ValueError`` of the block says where it happened, in front: a file and a line, a query, an entry."""
+    """An error of the block says where it happened, in front: a file and a line, a query, an option."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{where}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error

@@ -152,7 +152,7 @@ def _no_forward(scorer: Any, batch: Any, view: Any, return_senses: bool = False)
     config = scorer.ranker.config
     ends = torch.tensor(batch.lengths).cumsum(0) - 2
     seeds = (batch.input_ids[ends] % 97).float()[:, None, None] / 97
-    vectors = torch.linspace(-1, 1, config.num_senses * config.hidden_size).reshape(config.num_senses, -1)
+    vectors = torch.linspace(-1, 1, config.total_senses * config.hidden_size).reshape(config.total_senses, -1)
     return types.SimpleNamespace(senses=vectors * seeds, scores=seeds[:, 0, 0])
 
 

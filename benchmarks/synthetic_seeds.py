@@ -56,7 +56,7 @@ def row_of(seed: int, output: Path, small: Sequence[str] = ()) -> dict:
             script("train.py", f"model={model}", f"seed={seed}", f"data.seed={seed}", f"output={folder}", *small)
         if label == "GPT-2":
             script("evaluate.py", f"output={folder}")
-            row["GPT-2"] = systems(folder, "evaluate/*/measures.json")["GPT2ForRanking"]
+            row["GPT-2"] = systems(folder, "evaluate/*/measures.json")["alpha=1"]
         else:
             script("evaluate.py", "-m", ALPHAS, f"output={folder}")
             row |= systems(folder, "sweep/*/sweep.json")

@@ -14,7 +14,7 @@ from transformers import BertTokenizerFast
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.tokenisation import Beginning, PairTokenizer
 from backpack_rank.files import resource_folder
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.pipelines.output_folder import register_resolvers
@@ -122,6 +122,10 @@ class IdEncoder(PairTokenizer):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text."""
         return [np.array(text.split(), dtype=np.int32) for text in texts]
+
+    def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
+        """Whole texts: there is no vocabulary that would say how many characters a token can have."""
+        return [Beginning(text, ids, True) for text, ids in zip(texts, self.encode(texts), strict=True)]
 
 
 def pair_tokenizer(size: Size) -> IdEncoder:

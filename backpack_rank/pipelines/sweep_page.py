@@ -30,6 +30,7 @@ from backpack_rank.reporting.page.figures import AS_IT_IS
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policy_names import DEFAULTS
 
 log = logging.getLogger(__name__)
 DRAWN = ("|gap|/std", "swap change/std (swapped)", "ARaB(tf)@10", "nDCG@10", "NFaiRR@10")
@@ -175,11 +176,17 @@ class Choice:
         return base
 
     def shown(self) -> list[SweepEntry]:
-        """Entries to show, the choice first: one for each policy, without controls as far as there are others."""
+        """Entries to show, one for each policy, without controls as far as there are others.
+
+        The default policy comes first, because it is what alpha does without further options; where it is not among
+        them, the choice.
+        """
         fallback = [self._least(name) for name in self.sweep.settings]
         found = [entry for entry in fallback if entry is not None]
         own = [entry for entry in found if not Setting.of(entry.setting).is_control] or found
-        first = self.least(self.best)
+        by_policy = {Setting.of(entry.setting).title: entry for entry in own}
+        defaults = [by_policy[name] for name in DEFAULTS if name in by_policy]
+        first = defaults[0] if defaults else self.least(self.best)
         return sorted(own, key=lambda entry: entry is not first)
 
     def answer(self) -> Answer | None:

@@ -32,6 +32,9 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "renditions": lambda attribute: MeanOfRenditions.of(attribute),
 }
 
+DEFAULTS = ("lowest_senses", "renditions")
+"""Where no policy is named: of a ranker with senses, and of any other."""
+
 
 @dataclass(frozen=True)
 class DefaultPolicy(Policy):
@@ -67,7 +70,8 @@ class DefaultPolicy(Policy):
 
 def default_name(ranker: Ranker) -> str:
     """The name of the policy that a ranker has where none is named."""
-    return "lowest_senses" if ranker.has_senses else "renditions"
+    with_senses, without = DEFAULTS
+    return with_senses if ranker.has_senses else without
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:

@@ -132,7 +132,7 @@ def outcome(leaf: Leaf, value: Any) -> tuple[str, str]:
     config = composed_with(leaf.script, leaf.choices)
     parent, _, name = leaf.option.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
-    if not isinstance(node, DictConfig) or name not in node:
+    if not isinstance(node, DictConfig) or name not in node.keys():  # noqa: SIM118 "in" leaves out options without a value
         return "absent", f"{leaf.option} is not there with {leaf.choices}"
     content = node.__dict__["_content"]
     before = content[name]
