@@ -125,7 +125,7 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
 def check_files(arguments: Sequence[str]) -> None:
     """Refuse ``run=FILE`` and ``run=[FILE,FILE]`` of files that are not there, before seconds of imports.
 
-    Names in quotes, and those that Hydra makes up, are left to the readers.
+    Names in quotes, those that Hydra makes up, and a list without brackets, which is a sweep, are left to the readers.
 
     Raises:
         UsageError: with the name.
@@ -133,6 +133,8 @@ def check_files(arguments: Sequence[str]) -> None:
     for argument in arguments:
         option, _, value = argument.partition("=")
         if option not in ("run", "recalibrate.run") or value in ("", "null") or re.search(r"""["'\\$(]""", value):
+            continue
+        if "," in value and not value.startswith("["):
             continue
         for name in value.strip("[]").split(","):
             if not Path(name.strip()).expanduser().is_file():

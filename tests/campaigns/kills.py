@@ -36,6 +36,7 @@ COMMANDS = {
     "evaluate": ("evaluate", ["alpha=0.5"]),
     "sweep": ("evaluate", ["-m", "alpha=1,0.5,0"]),
 }
+COUNTED = ("rounds", "kills", "recovered", "before their folder")
 FOLDERS = {"train": "outputs/train", "evaluate": "outputs/evaluate", "sweep": "outputs/sweep"}
 RESULTS = {
     "train": ("ranker/model.safetensors", "ranker/tokenizer.json", "ranker/config.json"),
@@ -220,7 +221,7 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
         shutil.copytree(base, place)
         known[kind] = reference(place, kind)
         shutil.rmtree(place)
-    counts = {kind: Counter(kills=0, recovered=0, rounds=0) for kind in COMMANDS}
+    counts = {kind: Counter(dict.fromkeys(COUNTED, 0)) for kind in COMMANDS}
     failures: list[dict] = []
     while sum(count["kills"] for count in counts.values()) < kills:
         kind = draw.choices(list(COMMANDS), (3, 1, 2))[0]

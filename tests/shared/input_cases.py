@@ -245,6 +245,7 @@ BUDGETS = {
     "|gap|<=-1": "no absolute value",
     "0<=gap<=1": "cannot be read",
     "nDCG@10 loss>=1%": "bounded by <=",
+    **dict.fromkeys(("RaB(tf)@10 loss<=1%", "gap/std loss<=5%"), "less bias is no loss"),
 }
 
 
@@ -254,7 +255,10 @@ def budget_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         yield Case("budgets", text, lambda t=text: parse_budgets(t), (said,))
     while True:
         bound, measure = round(rng.random(), 3), rng.choice(("nDCG@10", "gap/std", "RaB(tf)@10", "NFaiRR@10"))
-        text = rng.choice((f"{measure} loss<={100 * bound:g}%", f"{measure}<={bound}", f"|{measure}| <= {bound}"))
+        forms = [f"{measure}<={bound}", f"|{measure}| <= {bound}"]
+        if measure in ("nDCG@10", "NFaiRR@10"):  # of nDCG and NFaiRR alone more is better
+            forms.append(f"{measure} loss<={100 * bound:g}%")
+        text = rng.choice(forms)
         yield Case(
             "budgets",
             text,
