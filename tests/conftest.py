@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ SENTENCES = (
     "The cook prepares soup, bread and fish for a hundred guests each evening.",
     "Which tools does a carpenter need to repair an old wooden door?",
 )
+
+
+def pytest_configure(config):
+    """Processes that tests start can be interrupted under nohup and in the background of a script too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_runtest_setup(item):

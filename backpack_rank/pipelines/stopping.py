@@ -49,7 +49,23 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
             os.kill(os.getpid(), number)
         raise Stopped(number)
 
+    def send_again(number: int) -> None:
+        if signal.getsignal(number) is stop:
+            os.kill(owner, number)
+
+    def unraisable(about: sys.UnraisableHookArgs) -> None:
+        # Python drops what is raised in a finalizer or in the callback of a weak reference, and goes on.
+        if not isinstance(about.exc_value, Stopped):
+            shown(about)
+            return
+        number = about.exc_value.number
+        signal.signal(number, stop)
+        later = threading.Timer(0.05, send_again, (number,))
+        later.daemon = True
+        later.start()
+
     before: dict[int, Any] = {number: signal.signal(number, stop) for number in _NAMES}
+    shown, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
         yield
     except (Stopped, KeyboardInterrupt) as stopped:
@@ -61,6 +77,7 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
                 print(wipe + printable(line), file=sys.stderr, flush=True)
         raise SystemExit(128 + number) from None
     finally:
+        sys.unraisablehook = shown
         for number, handler in before.items():
             signal.signal(number, handler)
 

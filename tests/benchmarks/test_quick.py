@@ -60,13 +60,6 @@ def test_a_benchmark_runs_small_and_says_what_it_measured(name, options, figures
         assert written[figure]
 
 
-def test_seeds_are_laid_out(tmp_path: Path) -> None:
-    shown = run("synthetic_seeds", "--quick", "--output", str(tmp_path))
-    assert "| seed | nDCG@10 BM25 |" in shown
-    (row,) = json.loads((tmp_path / "synthetic_seeds.json").read_text())["rows"]
-    assert {"BM25", "GPT-2", "alpha=1", "alpha=0.5"} <= set(row)
-
-
 def test_number_formats_are_held_against_float32(tmp_path: Path) -> None:
     place = Workplace(tmp_path / "trained")
     place.run("train.py", *SMALL, "training.epochs=1")

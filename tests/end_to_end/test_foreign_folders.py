@@ -87,7 +87,7 @@ def test_code_that_a_folder_names_is_not_run(trained: Workplace, tmp_path: Path,
         sys.executable,
         str(ROOT / "evaluate.py"),
         f"checkpoint={folder}",
-        f"output={trained.output}",
+        f"output={tmp_path / 'outputs'}",
         *TEST_SPLIT,
     ]
     pipes = {"input": "yes\n" * 99, "capture_output": True, "text": True, "timeout": 300}

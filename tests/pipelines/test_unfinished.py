@@ -323,6 +323,23 @@ def test_a_signal_ends_with_one_line_and_its_number(tmp_path: Path, number: int,
     assert stopped(tmp_path, "early", number, worker) == (128 + number, said)
 
 
+STOPPED_IN_A_CALLBACK = """
+import signal, time, weakref
+from backpack_rank.pipelines.stopping import one_line_when_stopped
+class Text: pass
+text = Text()
+with one_line_when_stopped("train", []):
+    callback = weakref.ref(text, lambda reference: signal.raise_signal(signal.SIGINT))
+    del text
+    time.sleep(60)
+"""
+
+
+def test_a_signal_is_not_lost_where_python_drops_what_is_raised() -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED_IN_A_CALLBACK], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (130, "Ctrl-C: stopped before anything was written\n")
+
+
 def test_the_line_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     code, said = stopped(tmp_path, "late", signal.SIGINT)
     assert code == 130
