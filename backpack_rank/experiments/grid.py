@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from backpack_rank.checks import located
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
@@ -20,6 +22,21 @@ def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings
             f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
         )
     return settings.listwise
+
+
+def check_rows(settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str) -> None:
+    """Look at the options of all rows before the first one is ranked.
+
+    Args:
+        rows: by name, options that differ from those of the command line.
+        option: that the rows are, such as ``task.rows``.
+
+    Raises:
+        ValueError: a wrong option; names the row.
+    """
+    for name, options in rows.items():
+        with located(f"{option}.{name}"):
+            settings.listwise_with(options)
 
 
 def refuse_alpha(settings: EvaluationSettings) -> None:
