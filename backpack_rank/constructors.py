@@ -16,6 +16,7 @@ checked where a node of the configuration is made into an object (``pipelines.no
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -414,8 +415,17 @@ def _annotations_of(call: Any) -> Mapping[str, Any]:
     try:
         return typing.get_type_hints(source, include_extras=True)
     except (NameError, TypeError):
-        # A library may import what it annotates with for type checkers alone; then nothing is known of its arguments.
-        return {}
+        return _annotations_one_by_one(source)
+
+
+def _annotations_one_by_one(source: Any) -> Mapping[str, Any]:
+    """Those that can be read: a library may import what it annotates with for type checkers alone."""
+    found: dict[str, Any] = {}
+    for name, annotation in getattr(source, "__annotations__", {}).items():
+        one = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(NameError, TypeError):
+            found |= typing.get_type_hints(one, getattr(source, "__globals__", {}), include_extras=True)
+    return found
 
 
 def describe(annotation: Any) -> str:

@@ -13,7 +13,7 @@ from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
-from backpack_rank.experiments.grid import needed_listwise, show
+from backpack_rank.experiments.grid import needed_listwise, row_of, show
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with, slugify
@@ -46,7 +46,7 @@ class FirstStages:
             with located(f"task.collections.{heading}"):
                 dataset_with(node, {})
             for name, changes in self.stages.items():
-                with located(f"task.stages.{name}"):
+                with located(row_of(settings, "task.stages", name)):
                     dataset_with(node, changes)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:

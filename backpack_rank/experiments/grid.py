@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.checks import located
 from backpack_rank.pipelines.listwise import ListwiseSettings
@@ -35,8 +38,18 @@ def check_rows(settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any
         ValueError: a wrong option; names the row.
     """
     for name, options in rows.items():
-        with located(f"{option}.{name}"):
+        with located(row_of(settings, option, name)):
             settings.listwise_with(options)
+
+
+def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
+    """Where a row stands, with the options that it looks up: ``task.rows.PSC with task.options.psc``."""
+    rows = OmegaConf.select(settings.config, option)
+    row = rows._get_node(name) if isinstance(rows, DictConfig) else None
+    if not isinstance(row, DictConfig):
+        return f"{option}.{name}"
+    looked_up = dict.fromkeys(re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(row))))
+    return f"{option}.{name} with {', '.join(looked_up)}" if looked_up else f"{option}.{name}"
 
 
 def refuse_alpha(settings: EvaluationSettings) -> None:

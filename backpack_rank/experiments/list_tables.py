@@ -15,7 +15,7 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import check_rows, needed_listwise, show
+from backpack_rank.experiments.grid import check_rows, needed_listwise, row_of, show
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with
@@ -76,7 +76,7 @@ class RerankingGrid:
             with located(f"task.collections.{heading}"):
                 dataset_with(node, {})
             for row, options in self.rows.items():
-                with located(f"task.rows.{row}"):
+                with located(row_of(settings, "task.rows", row)):
                     if "data" in options:
                         dataset_with(node, options["data"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
-from backpack_rank.constructors import made
+from backpack_rank.constructors import check_value, made
 from backpack_rank.data.collection import Collection, MissingSplitError
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
@@ -140,7 +140,9 @@ class EvaluationSettings:
     def listwise_with(self, options: Mapping[str, Any]) -> ListwiseSettings:
         """The listwise ranker under some changed options. Raises ``ValueError`` where there is none."""
         # Without the task, which may hold whole collections that rows say nothing about.
-        changed = self.with_options({**options, "task": None}).listwise
+        names = [str(name) for name in self.config if name != "task"]
+        config = OmegaConf.masked_copy(self.config, names)
+        changed = replace(self, config=config).with_options(options).listwise
         if changed is None:
             raise ValueError(f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker")
         return changed
@@ -301,6 +303,7 @@ def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[s
     Raises:
         ValueError: an option of the data is wrong.
     """
+    check_value("data", changes, Mapping[str, Any])
     test = node.get("test")
     filled = _in_folder(dict(changes), str(test.get("folder", "")) if isinstance(test, Mapping) else "")
     merged = OmegaConf.merge(OmegaConf.create(dict(node)), OmegaConf.create(filled))
