@@ -45,7 +45,7 @@ class SortingTask:
 
     published: PathText
     ways: Rows
-    tasks: Annotated[Sequence[Annotated[str, OneOf(TASKS)]], Length(1)] = tuple(TASKS)
+    tasks: Annotated[Sequence[Annotated[str, OneOf(tuple(TASKS))]], Length(1)] = tuple(TASKS)
     files: PathText | None = None
     number: Count = 100
     size: ListSize = 10

@@ -57,7 +57,7 @@ class TermSimilarity:
     per_position: Several = 4
     seed: Seed = 0
     query: str | None = None
-    representations: Annotated[Sequence[Annotated[str, OneOf(KINDS)]], Length(1)] | None = None
+    representations: Annotated[Sequence[Annotated[str, OneOf(tuple(KINDS))]], Length(1)] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.representations, str):
