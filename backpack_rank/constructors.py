@@ -16,6 +16,7 @@ checked where a node of the configuration is made into an object (``pipelines.no
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -25,7 +26,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -33,6 +34,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from backpack_rank.checks import is_number
 
 _Constructor = TypeVar("_Constructor", bound=Callable[..., Any])
+_Object = TypeVar("_Object")
 _SHOWN = 60
 """Characters of a value that a sentence repeats."""
 
@@ -92,8 +94,9 @@ class Length:
 
     def admits(self, value: Any) -> bool:
         """Whether it has them; a text of spaces alone has none."""
-        size = len(value.strip()) if isinstance(value, str) else len(value)
-        return size >= self.least and (self.most is None or len(value) <= self.most)
+        given = os.fspath(value) if isinstance(value, os.PathLike) else value
+        size = len(given.strip()) if isinstance(given, str) else len(given)
+        return size >= self.least and (self.most is None or len(given) <= self.most)
 
     def words(self, kind: str) -> str:
         """Such as "a text of 1 to 255 characters"."""
@@ -101,6 +104,17 @@ class Length:
         if self.most is None:
             return f"{kind} with {self.least} {of} or more" if self.least > 1 else f"{kind} that is not empty"
         return f"{kind} of {self.least} to {self.most} {of}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FileNames:
+    """Of a path: each name between its slashes is one that a file can have."""
+
+    most: int
+
+    def admits(self, value: Any) -> bool:
+        """Whether none is too long, in bytes."""
+        return all(len(os.fsencode(part)) <= self.most for part in str(value).split("/"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +159,8 @@ Name = Annotated[str, Length(1, LONGEST_NAME), Called(f"a name of 1 to {LONGEST_
 AllDocuments = Annotated[None, Note("for all documents")]
 AllQueries = Annotated[None, Note("for all queries")]
 _PATH = Called("a path (as a text: ./5 in place of 5)")
-PathText = Annotated[str, Length(1, LONGEST_PATH), _PATH]
-FilePath = Annotated[str | Path, Length(1, LONGEST_PATH), _PATH]
+PathText = Annotated[str, Length(1, LONGEST_PATH), FileNames(LONGEST_NAME), _PATH]
+FilePath = Annotated[str | Path, Length(1, LONGEST_PATH), FileNames(LONGEST_NAME), _PATH]
 
 
 class Made:
@@ -232,6 +246,24 @@ def check_arguments(call: Callable[..., Any], given: Mapping[str, Any], names: M
             check_value(names[name], value, types_of[name])
 
 
+def made(call: Callable[..., _Object], options: Mapping[str, Any], option: str) -> _Object:
+    """What a constructor makes of the options below ``option``.
+
+    Raises:
+        ValueError: an option that it does not take, or one that it needs and does not have.
+    """
+    check_arguments(call, options, {name: f"{option}.{name}" for name in options})
+    check_complete(call, options, option)
+    return call(**options)
+
+
+def check_complete(call: Callable[..., Any], given: Collection[str], option: str) -> None:
+    """Raise ``ValueError`` for an argument without a default that is not among those given."""
+    for name in required(call):
+        if name not in given:
+            raise ValueError(f"{option}.{name} has no value: give {option}.{name}=...")
+
+
 def required(call: Callable[..., Any]) -> list[str]:
     """Names of the arguments that have no default."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -270,11 +302,8 @@ def check_value(option: str, value: Any, annotation: Any) -> None:
                 return
     if fits(value, annotation):
         return
-    entries = _entries(value, annotation)
-    if entries is not None:  # of a list the entry that is wrong is named
-        for place, entry in enumerate(value):
-            if not fits(entry, entries):
-                raise ValueError(f"{option}[{place}]={shown(entry)}{_takes(entries)}")
+    for place, entry, entries in _parts(value, annotation):  # of a list or a mapping the entry that is wrong is named
+        check_value(f"{option}{place}", entry, entries)
     raise ValueError(f"{option}={shown(value)}{_takes(annotation)}")
 
 
@@ -358,16 +387,20 @@ def _entry_types(annotation: Any) -> Any:
     return arguments[0]
 
 
-def _entries(value: Any, annotation: Any) -> Any:
-    """The type that entries of this list must have; None where the value is no list, or its length is wrong."""
-    if not isinstance(value, (list, tuple)):
-        return None
+def _parts(value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Entries of a list or a mapping, each with its place and its type; none where types go by place."""
     for one in _alternatives(annotation):
         base = get_args(one)[0] if get_origin(one) is Annotated else one
-        if get_origin(base) in (Sequence, list, tuple):
+        kind = get_origin(base)
+        if kind in (Sequence, list, tuple) and isinstance(value, (list, tuple)):
             entries = _entry_types(base)
-            return None if isinstance(entries, tuple) else entries
-    return None
+            if not isinstance(entries, tuple):
+                yield from ((f"[{place}]", entry, entries) for place, entry in enumerate(value))
+            return
+        if kind in (Mapping, dict) and isinstance(value, Mapping):
+            entries = get_args(base)[1]
+            yield from ((f".{name}", entry, entries) for name, entry in value.items())
+            return
 
 
 def annotations_of(call: Any) -> Mapping[str, Any]:
@@ -382,14 +415,26 @@ def _annotations_of(call: Any) -> Mapping[str, Any]:
     try:
         return typing.get_type_hints(source, include_extras=True)
     except (NameError, TypeError):
-        # A library may import what it annotates with for type checkers alone; then nothing is known of its arguments.
-        return {}
+        return _annotations_one_by_one(source)
+
+
+def _annotations_one_by_one(source: Any) -> Mapping[str, Any]:
+    """Those that can be read: a library may import what it annotates with for type checkers alone."""
+    found: dict[str, Any] = {}
+    for name, annotation in getattr(source, "__annotations__", {}).items():
+        one = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(NameError, TypeError):
+            found |= typing.get_type_hints(one, getattr(source, "__globals__", {}), include_extras=True)
+    return found
 
 
 def describe(annotation: Any) -> str:
     """What an annotation takes, in words: "a whole number of at least 1, or null for all documents"."""
     parts = [_words(one) for one in _alternatives(annotation)]
-    names = [part.removeprefix("one of ") for part in parts if part.startswith("one of ")]
+    names: dict[str, None] = {}
+    for part in parts:
+        if part.startswith("one of "):
+            names |= dict.fromkeys(part.removeprefix("one of ").split(", "))
     others = [part for part in parts if not part.startswith("one of ")]
     if names:
         others.insert(0, f"one of {', '.join(names)}")
@@ -443,7 +488,10 @@ def _words(annotation: Any) -> str:
         return "a list" if entries is Any else f"a list in which each is {describe(entries)}"
     if kind in (Mapping, dict):
         return "a mapping of names to values"
-    return "a mapping of options" if _declares_options(kind) else f"a {getattr(kind, '__name__', kind)}"
+    if _declares_options(kind):
+        return "a mapping of options"
+    name = str(getattr(kind, "__name__", kind))
+    return f"an {name}" if name.startswith(tuple("AEIOU")) else f"a {name}"
 
 
 def shown(value: Any) -> str:

@@ -13,6 +13,7 @@ from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
 from backpack_rank.attributes.renditions import RELATIONS, Renditions, groups_of_swap
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
+from backpack_rank.checks import located
 from backpack_rank.files import read_yaml, resource_folder
 
 
@@ -68,7 +69,7 @@ class Attribute:
         self.sign = (first, second)
         self._lexicon = lexicon
         self._pairs = pairs
-        self._swap_pairs = swap_pairs or pairs
+        self._swap_pairs = swap_pairs
         self._one_way = one_way
         self.class_files = tuple(classes)
         self.wide_class_files = tuple(wide_classes or ())
@@ -95,11 +96,13 @@ class Attribute:
 
     def lexicon(self) -> Lexicon:
         """The words by group."""
-        return load_lexicon(self._lexicon)
+        with located("attribute.lexicon"):
+            return load_lexicon(self._lexicon)
 
     def pairs(self) -> WordPairs:
         """The word pairs of the sensitivity."""
-        return load_pairs(self._pairs, self.sides)
+        with located("attribute.pairs"):
+            return load_pairs(self._pairs, self.sides)
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
         """The word pairs of the sensitivity; of an attribute with more than two groups, pairs with the others too.
@@ -107,7 +110,7 @@ class Attribute:
         A further group's words are paired with those of the two sides that stand in one class with them.
         """
         pairs = list(self.pairs().pairs)
-        classes = load_all_classes(self.class_files) if self.class_files else None
+        classes = self._classes() if self.class_files else None
         group_of = {} if classes is None else classes.group_of
         for word_class in () if classes is None else classes.classes:
             sided = [word for word in word_class.words if group_of.get(word) in self.sides]
@@ -117,12 +120,20 @@ class Attribute:
 
     def names(self) -> Lexicon | None:
         """The first names; None where the attribute has none."""
-        return None if self.names_file is None else load_lexicon(self.names_file)
+        if self.names_file is None:
+            return None
+        with located("attribute.names"):
+            return load_lexicon(self.names_file)
 
     def swap(self) -> LexiconSwap:
         """What makes the counterfactual of a text."""
-        one_way = None if self._one_way is None else load_one_way(self._one_way)
-        return LexiconSwap(load_pairs(self._swap_pairs, self.sides), self.names(), one_way)
+        one_way = None
+        if self._one_way is not None:
+            with located("attribute.one_way"):
+                one_way = load_one_way(self._one_way)
+        with located("attribute.pairs" if self._swap_pairs is None else "attribute.swap_pairs"):
+            pairs = load_pairs(self._swap_pairs or self._pairs, self.sides)
+        return LexiconSwap(pairs, self.names(), one_way)
 
     def renditions(self, relations: str = RELATIONS[0], *, wide: bool = False) -> Renditions:
         """What writes texts once for each group; ``wide`` joins words by the wide classes too.
@@ -132,7 +143,7 @@ class Attribute:
             ValueError: as :class:`Renditions`, or a file is malformed.
         """
         files = [*self.class_files, *(self.wide_class_files if wide else ())]
-        return Renditions(self.swap(), load_all_classes(files) if files else None, relations)
+        return Renditions(self.swap(), self._classes(wide) if files else None, relations)
 
     def group_of_words(self) -> dict[str, str]:
         """Group by word: of the words of the classes that say it, and of those that a swap replaces.
@@ -151,9 +162,13 @@ class Attribute:
         Raises:
             ValueError: the attribute has no classes, or no names where they are asked for.
         """
-        found = load_all_classes([*self.class_files, *(self.wide_class_files if wide else ())])
+        found = self._classes(wide)
         if not names:
             return found
         if (known := self.names()) is None:
             raise ValueError(f"the attribute {self.name} has no list of first names")
         return found.merged(class_of_names(known))
+
+    def _classes(self, wide: bool = False) -> WordClasses:
+        with located("attribute.classes"):
+            return load_all_classes([*self.class_files, *(self.wide_class_files if wide else ())])

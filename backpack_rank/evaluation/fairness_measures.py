@@ -10,6 +10,7 @@ from typing import Annotated
 from ir_measures import Measure
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
+from backpack_rank.checks import located
 from backpack_rank.constructors import Count, CountOrZero, Length, Name, Note, OneOf, PathText, Range, checked
 from backpack_rank.data.collection import DocumentStore, Run
 from backpack_rank.data.run_order import TIES
@@ -180,7 +181,8 @@ class FairnessMeasures:
 
     @cached_property
     def _lexicon(self) -> Lexicon:
-        return load_lexicon(self.lexicon)
+        with located("bias.lexicon"):
+            return load_lexicon(self.lexicon)
 
     def _sign(self, groups: Sequence[str]) -> str:
         return default_sign(groups) if self.sign is None else self.sign

@@ -6,19 +6,23 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.analysis.aggregation_study import NUMBERS, ListScores, ndcg_of, study_aggregation, tau_of
+from backpack_rank.checks import located
+from backpack_rank.constructors import Count, Length, NonNegative, PathText, Seed
 from backpack_rank.data.passages import PassageList
 from backpack_rank.experiments.grid import needed_listwise, show
 from backpack_rank.experiments.sorting import TASKS, sorting_lists
 from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.permutation import rank_shuffled
+from backpack_rank.pipelines.list_sources import ListSize
 from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
 from backpack_rank.pipelines.nodes import build
-from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, dataset_of
+from backpack_rank.pipelines.option_types import Names, Rows
+from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, dataset_of, dataset_with
 from backpack_rank.reporting.list_page import ListPage, write_list_page
 from backpack_rank.reporting.list_tables import numbers_table, spread_table
 from backpack_rank.reporting.run_spread import AggregationScores, write_run_spread
@@ -74,17 +78,17 @@ class PermutationFigures:
         seed: of shuffles, and of sorting lists that are drawn.
     """
 
-    aggregators: Mapping[str, Any]
-    tasks: Sequence[str] = tuple(TASKS)
-    collections: Mapping[str, Any] = field(default_factory=dict)
-    files: str | None = None
-    number: int = 100
-    size: int = 10
-    depth: int | None = None
-    permutations: int = 20
-    numbers: Sequence[int] = NUMBERS
-    temperatures: Sequence[float | None] = (0.0, 0.25, 0.5, 0.75)
-    seed: int = 0
+    aggregators: Rows
+    tasks: Names = tuple(TASKS)
+    collections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    files: PathText | None = None
+    number: Count = 100
+    size: ListSize = 10
+    depth: ListSize | None = None
+    permutations: Count = 20
+    numbers: Annotated[Sequence[Count], Length(1)] = NUMBERS
+    temperatures: Annotated[Sequence[NonNegative | None], Length(1)] = (0.0, 0.25, 0.5, 0.75)
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, str):
@@ -102,6 +106,14 @@ class PermutationFigures:
             if not given or len(set(given)) < len(given):
                 raise ValueError(f"task.{name}={given}: name at least one, each once")
 
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of an aggregator or of a collection."""
+        for name, node in self.aggregators.items():
+            build(node, f"task.aggregators.{name}")
+        for name, node in self.collections.items():
+            with located(f"task.collections.{name}"):
+                dataset_with(node, {})
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank the shuffles, write pictures, tables and ``report.html``, and print the tables.
 
@@ -118,6 +130,7 @@ class PermutationFigures:
             raise ValueError(
                 f"listwise.input.order={listwise.order} has no effect here, where lists are shuffled: leave it out"
             )
+        self.check(settings)
         aggregators = [build(node, f"task.aggregators.{name}") for name, node in self.aggregators.items()]
         settings.save(folder)
         found, rankers = _AggregationResults(), RankerFactory()

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from backpack_rank.analysis.answer_positions import MATCHES, AnswerPositions, answer_positions
+from backpack_rank.constructors import Length, OneOf, PathText, Range
 from backpack_rank.data.answers import Answers, load_answers
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.experiments.grid import refuse_alpha
@@ -36,11 +38,11 @@ class AnswerPositionStudy:
         bins: of the histogram.
     """
 
-    sources: Sequence[str]
+    sources: Annotated[Sequence[PathText], Length(1)]
     title: bool = False
-    match: str = "offsets"
+    match: Annotated[str, OneOf(MATCHES)] = "offsets"
     certain_only: bool = False
-    bins: int = 20
+    bins: Annotated[int, Range(least=1, most=10_000)] = 20
 
     def __post_init__(self) -> None:
         if isinstance(self.sources, str):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backpack_rank.checks import located
+from backpack_rank.constructors import PathText
 from backpack_rank.evaluation.results import Report
 from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.pipelines.evaluate import evaluation_loader, read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.fair_retrieval_tables import figure2, is_bias, measured_of, paper_table
 from backpack_rank.reporting.measure_files import write_report
@@ -33,13 +36,14 @@ class FairRetrievalTable:
         runs: ``{row of the table: TREC run}`` of further systems, such as KNRM.
     """
 
-    published: str
-    alphas: Sequence[float] = (1.0, 0.5)
-    gpt2: str | None = None
-    runs: Mapping[str, str] = field(default_factory=dict)
+    published: PathText
+    alphas: Alphas = (1.0, 0.5)
+    gpt2: PathText | None = None
+    runs: Mapping[str, PathText] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        paper_table(published(self.published), {}, "")  # before anything is ranked
+        with located("task.published"):
+            paper_table(published(self.published), {}, "")  # before anything is ranked
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank, measure, and write the table as Markdown, CSV and LaTeX."""

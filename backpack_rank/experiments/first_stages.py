@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from backpack_rank.aggregation.aggregate import ReciprocalRankFusion
 from backpack_rank.analysis.first_stages import FirstStage, first_stage_study
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
-from backpack_rank.experiments.grid import needed_listwise, show
+from backpack_rank.experiments.grid import needed_listwise, row_of, show
 from backpack_rank.pipelines.listwise import RankerFactory
+from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with, slugify
 from backpack_rank.reporting.charts import DotRow, dots
 from backpack_rank.reporting.list_bias_tables import StageFigures, first_stage_table
@@ -34,10 +35,19 @@ class FirstStages:
         fused: also rank the reciprocal rank fusion of all stages.
     """
 
-    collections: Mapping[str, Any]
-    stages: Mapping[str, Mapping[str, Any]]
+    collections: Rows
+    stages: Rows
     fused: bool = True
     measure: ClassVar[str] = "nDCG@10"
+
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of a first stage or of a collection."""
+        for heading, node in self.collections.items():
+            with located(f"task.collections.{heading}"):
+                dataset_with(node, {})
+            for name, changes in self.stages.items():
+                with located(row_of(settings, "task.stages", name)):
+                    dataset_with(node, changes)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank everything; write the table, a picture, ``report.html`` and all rankings, and print the table.
@@ -48,6 +58,7 @@ class FirstStages:
         listwise = needed_listwise(settings, "first stages are reranked by a listwise ranker")
         if not self.stages or not self.collections:
             raise ValueError("task.stages and task.collections must name at least one first stage and one collection")
+        self.check(settings)
         settings.save(folder)
         ranker = RankerFactory().build(listwise)
         start = time.perf_counter()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
+from backpack_rank.checks import located
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
@@ -20,6 +25,31 @@ def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings
             f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
         )
     return settings.listwise
+
+
+def check_rows(settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str) -> None:
+    """Look at the options of all rows before the first one is ranked.
+
+    Args:
+        rows: by name, options that differ from those of the command line.
+        option: that the rows are, such as ``task.rows``.
+
+    Raises:
+        ValueError: a wrong option; names the row.
+    """
+    for name, options in rows.items():
+        with located(row_of(settings, option, name)):
+            settings.listwise_with(options)
+
+
+def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
+    """Where a row stands, with the options that it looks up: ``task.rows.PSC with task.options.psc``."""
+    rows = OmegaConf.select(settings.config, option)
+    row = rows._get_node(name) if isinstance(rows, DictConfig) else None
+    if not isinstance(row, DictConfig):
+        return f"{option}.{name}"
+    looked_up = dict.fromkeys(re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(row))))
+    return f"{option}.{name} with {', '.join(looked_up)}" if looked_up else f"{option}.{name}"
 
 
 def refuse_alpha(settings: EvaluationSettings) -> None:

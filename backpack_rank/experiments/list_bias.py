@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,17 +22,26 @@ from backpack_rank.analysis.list_positions import (
     wrong_pairs,
 )
 from backpack_rank.analysis.sorting_scores import sorting_scores
+from backpack_rank.constructors import Count, Length, OneOf, Seed
 from backpack_rank.data.collection import Qrels
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.passages import PassageList
-from backpack_rank.experiments.grid import needed_listwise, show
+from backpack_rank.experiments.grid import check_rows, needed_listwise, show
 from backpack_rank.experiments.sorting import TASKS
 from backpack_rank.listwise.base import ListwiseRanker, Ranking
 from backpack_rank.listwise.list_runs import lists_of
 from backpack_rank.listwise.permutation import rank_shuffled
 from backpack_rank.listwise.propensity import Transitions
-from backpack_rank.pipelines.list_sources import COLLECTION, ListwiseDataConfig, dataset_of_lists, trained_lists
+from backpack_rank.pipelines.list_sources import (
+    COLLECTION,
+    KINDS,
+    ListSize,
+    ListwiseDataConfig,
+    dataset_of_lists,
+    trained_lists,
+)
 from backpack_rank.pipelines.listwise import RankerFactory
+from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
 from backpack_rank.reporting.charts import DotRow, dots
 from backpack_rank.reporting.list_bias_tables import (
@@ -109,15 +118,15 @@ class ListPositionBias:
         options: parts of the configuration that several rows refer to; not read here.
     """
 
-    rows: Mapping[str, Mapping[str, Any]]
-    instruments: Sequence[str] = INSTRUMENTS
-    lists: str | None = None
-    size: int | None = None
-    number: int = 100
-    shuffles: int = 10
-    shuffled_orders: int = 2
-    minimum: int = 1
-    seed: int = 0
+    rows: Rows
+    instruments: Annotated[Sequence[Annotated[str, OneOf(INSTRUMENTS)]], Length(1)] = INSTRUMENTS
+    lists: Annotated[str, OneOf(KINDS)] | None = None
+    size: ListSize | None = None
+    number: Count = 100
+    shuffles: Count = 10
+    shuffled_orders: Count = 2
+    minimum: Count = 1
+    seed: Seed = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,6 +139,10 @@ class ListPositionBias:
             raise ValueError("task.rows and task.instruments must name at least one system and one instrument")
         check_positive_ints(self, ("number", "shuffles", "shuffled_orders", "minimum"))
 
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of a row."""
+        check_rows(settings, self.rows, "task.rows")
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure every system, write tables, pictures and ``report.html``, and print the tables.
 
@@ -137,6 +150,7 @@ class ListPositionBias:
             ValueError: no listwise ranker, or it is not known which lists are meant.
         """
         needed_listwise(settings, "position bias in lists is that of a listwise ranker")
+        self.check(settings)
         checkpoint = settings.listwise_with(next(iter(self.rows.values()))).trained()
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)

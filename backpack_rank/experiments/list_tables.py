@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backpack_rank.checks import located
+from backpack_rank.constructors import Name, PathText
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import needed_listwise, show
+from backpack_rank.experiments.grid import check_rows, needed_listwise, row_of, show
 from backpack_rank.pipelines.listwise import RankerFactory
+from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with
 from backpack_rank.reporting.list_tables import list_table
 from backpack_rank.reporting.measure_files import write_per_query
@@ -54,16 +57,28 @@ class RerankingGrid:
         options: parts of the configuration that several rows refer to; not read here.
     """
 
-    published: str
-    collections: Mapping[str, Any]
-    rows: Mapping[str, Mapping[str, Any]]
-    baseline: str | None = None
+    published: PathText
+    collections: Rows
+    rows: Rows
+    baseline: Name | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        published(self.published)
+        with located("task.published"):
+            published(self.published)
         if self.baseline is not None and self.baseline not in self.rows:
             raise ValueError(f"task.baseline={self.baseline} is none of the rows {', '.join(self.rows)}")
+
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of a row or of a collection."""
+        check_rows(settings, {row: _without_data(options) for row, options in self.rows.items()}, "task.rows")
+        for heading, node in self.collections.items():
+            with located(f"task.collections.{heading}"):
+                dataset_with(node, {})
+            for row, options in self.rows.items():
+                with located(row_of(settings, "task.rows", row)):
+                    if "data" in options:
+                        dataset_with(node, options["data"])
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank everything, print the table, write it as Markdown, LaTeX and CSV, and all rankings.
@@ -72,6 +87,7 @@ class RerankingGrid:
             ValueError: no listwise ranker is chosen.
         """
         listwise = needed_listwise(settings, "this experiment compares remedies of a listwise ranker")
+        self.check(settings)
         settings.save(folder)
         found, rankers = _GridResults(), RankerFactory()
         for heading, node in self.collections.items():
@@ -94,8 +110,7 @@ class RerankingGrid:
         """Measure all rows on one collection; first stages are rows too."""
         read: dict[str, tuple[str, Run, Collection]] = {}
         for row, options in self.rows.items():
-            changed = dict(options)
-            key, dataset = dataset_with(node, changed.pop("data", {}))
+            key, dataset = dataset_with(node, options.get("data", {}))
             if key not in read:
                 test = dataset.split("test")
                 read[key] = (*dataset.candidates("test", test), test)
@@ -104,7 +119,7 @@ class RerankingGrid:
             if (label, heading) not in found.cells:
                 found.measured(label, heading, candidates, test)
                 found.stages.append(label)
-            own = settings.listwise_with(changed)
+            own = settings.listwise_with(_without_data(options))
             ranker = rankers.build(own)
             found.measured(row, heading, own.reranker(ranker, folder).rerank(candidates, test), test)
             found.costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
@@ -126,3 +141,8 @@ class RerankingGrid:
         if base is None or row in (self.baseline, *found.stages):
             return ""
         return "†" if p_wilcoxon(own, base, MEASURE) < SIGNIFICANCE else ""
+
+
+def _without_data(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a row that are of the ranker."""
+    return {name: value for name, value in options.items() if name != "data"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from backpack_rank.constructors import Count, OneOf, Range, Seed
 from backpack_rank.experiments.grid import needed_listwise
 from backpack_rank.listwise.propensity import FILE, FLOOR, Propensities, Transitions, estimate_propensities
-from backpack_rank.pipelines.list_sources import ListwiseDataConfig, dataset_of_lists, trained_lists
+from backpack_rank.pipelines.list_sources import KINDS, ListSize, ListwiseDataConfig, dataset_of_lists, trained_lists
 from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.list_position import write_heat_map
@@ -30,12 +32,12 @@ class PropensityEstimation:
         seed: of the shuffles, and of a sorting task's lists.
     """
 
-    lists: str | None = None
-    size: int | None = None
-    number: int = 3000
-    shuffles: int = 10
-    floor: float = FLOOR
-    seed: int = 0
+    lists: Annotated[str, OneOf(KINDS)] | None = None
+    size: ListSize | None = None
+    number: Count = 3000
+    shuffles: Count = 10
+    floor: Annotated[float, Range(above=0, most=1)] = FLOOR
+    seed: Seed = 0
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Write ``propensities.json`` for ``task.propensities`` of training, and a table and picture of it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.trec import ranking
 from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.pipelines.evaluate import notes_on
+from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.score_table import ScoreRow, print_scores, write_scores
 from backpack_rank.reranking.recalibration import deltas, recalibrate
@@ -26,7 +26,7 @@ class ScoreTable:
         weight: lambda of the recalibration, in standard deviations of the other ranker's scores.
     """
 
-    alphas: Sequence[float] = (1.0, 0.7, 0.5, 0.3, 0.0)
+    alphas: Alphas = (1.0, 0.7, 0.5, 0.3, 0.0)
     weight: float = 1.0
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:

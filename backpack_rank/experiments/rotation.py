@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backpack_rank.checks import located
 from backpack_rank.commands import called
+from backpack_rank.constructors import Name, PathText
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import rotated_collection
@@ -17,6 +19,7 @@ from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.experiments.checkpoints import Checkpoint, Stages, TrainingStage, find_checkpoints, group_by_seed
 from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
+from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.measure_files import write_per_query
 from backpack_rank.reporting.published import published
@@ -96,13 +99,14 @@ class RotationEffect:
         models: names to measure; None measures all that are found.
     """
 
-    published: str
-    runs: str | Sequence[str] | None = None
-    trained_on: str | None = None
-    models: Sequence[str] | None = None
+    published: PathText
+    runs: Files | None = None
+    trained_on: Name | None = None
+    models: Names | None = None
 
     def __post_init__(self) -> None:
-        printed_on_both(published(self.published))
+        with located("task.published"):
+            printed_on_both(published(self.published))
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found; write the table as Markdown, LaTeX and CSV, and values per query."""
@@ -133,9 +137,9 @@ class RotationTransfer:
         runs, models: as in :class:`RotationEffect`.
     """
 
-    first: str | None = None
-    runs: str | Sequence[str] | None = None
-    models: Sequence[str] | None = None
+    first: Name | None = None
+    runs: Files | None = None
+    models: Names | None = None
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found on the original test set; write the table and values per query."""

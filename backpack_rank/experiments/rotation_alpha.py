@@ -9,6 +9,7 @@ from pathlib import Path
 
 from backpack_rank.analysis.answer_positions import query_positions
 from backpack_rank.commands import called
+from backpack_rank.constructors import Name
 from backpack_rank.data.answers import load_answers
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
@@ -28,6 +29,7 @@ from backpack_rank.experiments.rotation import (
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import BIAS, EFFECTIVENESS, MetricSuite
+from backpack_rank.pipelines.option_types import Alphas, Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.rotation_tables import EFFECT, PLACE, THIRDS, TRAININGS, RankersAtAlpha, alpha_table
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -51,10 +53,10 @@ class RotationByAlpha:
         models: names to measure; None measures all that have senses.
     """
 
-    alphas: Sequence[float] = (1.0, 0.5, 0.0)
-    runs: str | Sequence[str] | None = None
-    trained_on: str | None = None
-    models: Sequence[str] | None = None
+    alphas: Alphas = (1.0, 0.5, 0.0)
+    runs: Files | None = None
+    trained_on: Name | None = None
+    models: Names | None = None
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers at every alpha on both test sets; write the table and values per query.

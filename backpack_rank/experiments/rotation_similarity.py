@@ -12,6 +12,7 @@ from backpack_rank.experiments.checkpoints import Checkpoint, group_by_seed
 from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
 from backpack_rank.experiments.rotation import chosen_runs, paper_name, ranker_notes
 from backpack_rank.experiments.term_similarity import TermSimilarity
+from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.reporting.rotation_tables import TRAININGS, similarity_table
 from backpack_rank.reporting.term_similarity import TermSimilarityReport, write_term_similarity
@@ -32,8 +33,8 @@ class RotationSimilarity:
     """
 
     similarity: TermSimilarity
-    runs: str | Sequence[str] | None = None
-    models: Sequence[str] | None = ("tk",)
+    runs: Files | None = None
+    models: Names | None = ("tk",)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure every ranker on the passages that it was trained for; write the table, and a figure per collection.

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from backpack_rank.analysis.sorting_scores import sorting_scores
+from backpack_rank.checks import located
+from backpack_rank.constructors import Count, Length, OneOf, PathText, Seed
 from backpack_rank.data.passages import ListwiseExample
 from backpack_rank.data.sorting_tasks import MATHSORT, READERS
-from backpack_rank.experiments.grid import needed_listwise, show
+from backpack_rank.experiments.grid import check_rows, needed_listwise, show
 from backpack_rank.listwise.windows import SlidingWindows
-from backpack_rank.pipelines.list_sources import ListwiseDataConfig
+from backpack_rank.pipelines.list_sources import ListSize, ListwiseDataConfig
 from backpack_rank.pipelines.listwise import RankerFactory
+from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.list_tables import Sorted, SortingFigures, sorting_table
 from backpack_rank.reporting.writers import write_table
@@ -40,17 +43,18 @@ class SortingTask:
         options: parts of the configuration that others refer to; not read here.
     """
 
-    published: str
-    ways: Mapping[str, Mapping[str, Any]]
-    tasks: Sequence[str] = tuple(TASKS)
-    files: str | None = None
-    number: int = 100
-    size: int = 10
-    seed: int = 0
+    published: PathText
+    ways: Rows
+    tasks: Annotated[Sequence[Annotated[str, OneOf(tuple(TASKS))]], Length(1)] = tuple(TASKS)
+    files: PathText | None = None
+    number: Count = 100
+    size: ListSize = 10
+    seed: Seed = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        sorting_table(self.published, [])  # before anything is ranked
+        with located("task.published"):
+            sorting_table(self.published, [])  # before anything is ranked
         if not self.ways:
             raise ValueError("task.ways is empty: name a way of ranking, such as {Orig.: {}}")
         if isinstance(self.tasks, str):
@@ -59,6 +63,10 @@ class SortingTask:
             if name not in TASKS:
                 raise ValueError(f"task.tasks: {name!r} is none of {', '.join(TASKS)}")
 
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of a way."""
+        check_rows(settings, self.ways, "task.ways")
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank the lists, print Kendall's tau beside the published figures, and write the table.
 
@@ -66,6 +74,7 @@ class SortingTask:
             ValueError: no listwise ranker, or a task whose lists can only be read.
         """
         listwise = needed_listwise(settings, "sorting needs a listwise ranker")
+        self.check(settings)
         settings.save(folder)
         found: dict[tuple[str, str], Sorted] = {}
         notes, rankers = [], RankerFactory()

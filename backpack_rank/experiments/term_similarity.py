@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
 from backpack_rank.analysis.representations import KINDS, DocumentRow, Representation, document_rows, representations
 from backpack_rank.analysis.term_similarity import TermSample, choose_terms, term_similarity
+from backpack_rank.constructors import MOST, AllDocuments, Called, Count, Length, Note, OneOf, Range, Seed
 from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.experiments.grid import refuse_alpha
-from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
+from backpack_rank.pipelines.settings import SPLITS, EvaluationSettings, check_positive_ints
 from backpack_rank.progress import Progress
 from backpack_rank.reporting.term_similarity import (
     TermSimilarityReport,
@@ -27,6 +29,9 @@ from backpack_rank.reranking.scorer import Scorer
 
 _ROWS = 512
 """Documents that are read and packed together."""
+
+
+Several = Annotated[int, Range(least=2, most=MOST), Called("a whole number of at least 2")]
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,14 @@ class TermSimilarity:
             all that the ranker has.
     """
 
-    split: str = "test"
-    documents: int | None = 2000
-    terms: int | None = 1000
-    max_distance: int = 100
-    per_position: int = 4
-    seed: int = 0
+    split: Annotated[str, OneOf(SPLITS)] = "test"
+    documents: Several | AllDocuments = 2000
+    terms: Count | Annotated[None, Note("for all terms")] = 1000
+    max_distance: Count = 100
+    per_position: Several = 4
+    seed: Seed = 0
     query: str | None = None
-    representations: Sequence[str] | None = None
+    representations: Annotated[Sequence[Annotated[str, OneOf(tuple(KINDS))]], Length(1)] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.representations, str):

@@ -13,7 +13,7 @@ from threading import BoundedSemaphore, Event, Lock
 from typing import Annotated, Any
 
 from backpack_rank.checks import at_least
-from backpack_rank.constructors import Count, FilePath, Length, Name, NonNegative, Positive, Range
+from backpack_rank.constructors import Count, FilePath, Length, Name, NonNegative, Range
 from backpack_rank.data.passages import PassageList
 from backpack_rank.files import cache_dir
 from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
@@ -23,6 +23,9 @@ from backpack_rank.listwise.prompt import Prompt
 
 log = logging.getLogger(__name__)
 OPENAI = "https://api.openai.com/v1"
+LONGEST_WAIT = 1e6
+"""Seconds, more than eleven days; no system waits for 1e30."""
+Seconds = Annotated[float, Range(least=0, most=LONGEST_WAIT)]
 _NOTED = 0.1
 """Share of repaired answers from which on there is a warning."""
 _PROGRESS = 30.0
@@ -68,10 +71,10 @@ class OpenAiRanker(ListwiseRanker):
         base_url: Annotated[str, Length(1, 4000)] = OPENAI,
         key_variable: Name | None = "OPENAI_API_KEY",
         concurrency: Annotated[int, Range(least=1, most=1000)] = 8,
-        timeout: Positive = 120.0,
+        timeout: Annotated[float, Range(above=0, most=LONGEST_WAIT)] = 120.0,
         retries: Annotated[int, Range(least=0, most=1000)] = 5,
-        backoff: NonNegative = 1.0,
-        longest_wait: NonNegative = 300.0,
+        backoff: Seconds = 1.0,
+        longest_wait: Seconds = 300.0,
         temperature: NonNegative | None = 0.0,
         seed: int | None = 0,
         max_tokens: Count | None = 1024,

@@ -143,6 +143,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OmegaConfBaseException):
         # The lines after the first are about OmegaConf's own nodes, as is what it says before its cause.
         first = str(error).splitlines()[0].partition("resolving interpolation: ")[2] or str(error).splitlines()[0]
+        if found := re.fullmatch(r"Missing mandatory value: (\S+)", first):
+            return f"{found[1]} has no value: give {found[1]}=..."
         if found := re.search(r"Environment variable '(\w+)' not found", first):
             first = f"the environment variable {found[1]} is not set: set it, or give options that do without it"
         return f"{error.full_key}: {first}" if error.full_key else first

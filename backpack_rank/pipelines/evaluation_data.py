@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.attributes.lexicon import load_lexicon
+from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.attributes.neutral_queries import load_neutral_queries, neutral_by_lexicon
 from backpack_rank.attributes.wording_variants import WordingVariants
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.swap_stability import SwapCounts, swapped_collection
@@ -123,8 +124,13 @@ def load_evaluation_data(
 
 def _name_of_words(attribute: Attribute, lexicon: str) -> str:
     """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has its groups."""
-    words = load_lexicon(lexicon)
+    words = _words_of(lexicon)
     return attribute.name if set(words.group_names) == set(attribute.lexicon().group_names) else words.name
+
+
+def _words_of(lexicon: str) -> Lexicon:
+    with located("bias.lexicon"):
+        return load_lexicon(lexicon)
 
 
 def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, lexicon: str, split: str) -> Collection:
@@ -133,7 +139,7 @@ def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, le
         wanted: Iterable[str] = load_neutral_queries(dataset.bias_queries)
         why = f"none of the queries of {dataset.bias_queries} is in {collection.name}"
     else:
-        wanted = neutral_by_lexicon(collection.queries, load_lexicon(lexicon))
+        wanted = neutral_by_lexicon(collection.queries, _words_of(lexicon))
         why = f"every query of {collection.name} has a word of {lexicon}"
     chosen = collection.select_queries(wanted)
     if not chosen.queries:

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
+from backpack_rank.constructors import Range
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.passages import FixedLists, ListSource, ListwiseExample, check_size, collection_lists
 from backpack_rank.data.sorting_tasks import MATHSORT, WORDSORT, MathSort, WordSort, dictionary, shown_order
@@ -20,6 +22,8 @@ from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_
 log = logging.getLogger(__name__)
 COLLECTION = "collection"
 KINDS = (COLLECTION, MATHSORT, WORDSORT)
+ListSize = Annotated[int, Range(least=2, most=100_000)]
+"""Passages of a list."""
 _HELD_OUT_SEED = 7_919  # lists that are drawn to be measured on are not those of training
 _SORTED = 2_000
 _PROMPTS = 5_000

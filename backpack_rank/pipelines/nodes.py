@@ -18,7 +18,15 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from backpack_rank.constructors import UNKNOWN, Made, annotations_of, check_arguments, check_fields, required, shown
+from backpack_rank.constructors import (
+    UNKNOWN,
+    Made,
+    annotations_of,
+    check_arguments,
+    check_complete,
+    check_fields,
+    shown,
+)
 from backpack_rank.files import resource_folder
 
 _TARGET = re.compile(r"""_target_["']?:\s*["']?([\w.]+)""")
@@ -57,9 +65,12 @@ def check_options(config: DictConfig, *declared: type) -> None:
     Raises:
         ValueError: the first option that is wrong, with what it takes.
     """
-    values = {str(name): _argument(value, str(name)) for name, value in _items(config)}
+    # Nodes come last: what one of them looks up is named as the option that it is.
+    outline = {str(name): _outline(value, str(name)) for name, value in _items(config)}
     for kind in declared:
-        check_fields(kind, values)
+        check_fields(kind, outline)
+    for name, value in _items(config):
+        _argument(value, str(name))
 
 
 def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = None) -> type | None:
@@ -84,9 +95,8 @@ def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = N
         given[str(name)] = _argument(value, place) if recursive else plain_values(value)
         names[str(name)] = _named_by_user(node, str(name), place)
     check_arguments(call, given, names)
-    absent = [name for name in required(call) if name not in {**given, **(more or {})}]
-    if absent and not flags.get("_partial_") and more is not None:
-        raise ValueError(f"{option}.{absent[0]} has no value: give {option}.{absent[0]}=...")
+    if more is not None and not flags.get("_partial_"):
+        check_complete(call, {**given, **more}, option)
     return _kind_of(call)
 
 
@@ -98,6 +108,17 @@ def _argument(value: Any, option: str) -> Any:
         return {str(name): _argument(one, f"{option}.{name}") for name, one in _items(value)}
     if isinstance(value, ListConfig):
         return [_argument(one, f"{option}[{place}]") for place, one in enumerate(value)]
+    return value
+
+
+def _outline(value: Any, option: str) -> Any:
+    """A value whose nodes stand for their objects, with arguments that nobody has looked at."""
+    if isinstance(value, DictConfig):
+        if "_target_" in value:
+            return Made(_kind_of(_constructor(value, option)))
+        return {str(name): _outline(one, f"{option}.{name}") for name, one in _items(value)}
+    if isinstance(value, ListConfig):
+        return [_outline(one, f"{option}[{place}]") for place, one in enumerate(value)]
     return value
 
 

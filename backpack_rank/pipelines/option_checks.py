@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from backpack_rank.constructors import Name, check_arguments, check_value, shown
 from backpack_rank.evaluation.alpha_search import parse_budgets
 from backpack_rank.models.interactions import check_sizes
 from backpack_rank.models.utils import pick_device
@@ -53,12 +54,22 @@ def check_evaluation(config: DictConfig) -> None:
         parse_budgets(config.budget if isinstance(config.budget, str) else list(config.budget))
 
 
-def check_trainer(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for options that Lightning's ``Trainer`` does not take, with its own words."""
+def check_trainer_options(options: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for an option of a type that Lightning's ``Trainer`` does not take, or that is set here."""
     for name, instead in SET_ELSEWHERE.items():
         if name in options:
             raise ValueError(f"trainer.{name} is not an option here: {instead}")
-    # Imported here, as in check_sharding: an evaluation, which checks its options too, needs nothing of training.
+    # Imported here, as below: an evaluation, which checks its options too, needs nothing of training.
+    import lightning as L
+
+    check_arguments(L.Trainer, options, {name: f"trainer.{name}" for name in options})
+    for name, value in options.items():
+        if isinstance(value, str):
+            check_value(f"trainer.{name}", value, Name)
+
+
+def check_trainer(options: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for options that Lightning's ``Trainer`` refuses, with its own words."""
     import lightning as L
 
     from backpack_rank.training.sharding import with_sharding
@@ -67,8 +78,8 @@ def check_trainer(options: Mapping[str, Any]) -> None:
     try:
         L.Trainer(**{**with_sharding(options), **quiet, "enable_progress_bar": False})
     except Exception as error:  # a library's constructor, which raises whatever its parts raise
-        shown = " ".join(f"trainer.{name}={value}" for name, value in options.items())
-        raise ValueError(f"Lightning's trainer refuses {shown}: {error}") from error
+        given = " ".join(f"trainer.{name}={shown(value)}" for name, value in options.items())
+        raise ValueError(f"Lightning's trainer refuses {given}: {error}") from error
 
 
 def check_sharding(config: DictConfig) -> None:

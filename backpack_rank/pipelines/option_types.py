@@ -23,6 +23,7 @@ from backpack_rank.constructors import (
     Note,
     OneOf,
     Options,
+    PathText,
     Positive,
     Range,
     Seed,
@@ -37,6 +38,7 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.listwise.base import ListwiseRanker
 from backpack_rank.listwise.calibration import ContentFreeCalibration
 from backpack_rank.listwise.prompt import Prompt
+from backpack_rank.models.initialisation import WEIGHTS
 from backpack_rank.reranking.listwise import ORDERS
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
@@ -46,11 +48,16 @@ Alpha = Annotated[
     Range(least=0, most=LARGEST_ALPHA),
     Called(f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more amplifies)"),
 ]
+Alphas = Annotated[Sequence[Alpha], Length(1, 1000)]
 Measures = Annotated[Sequence[Name], Length(1), Called("a list of measures, such as [nDCG@10,R@100]")]
-Texts = Name | Annotated[Sequence[Name], Length(1)]
-Files = FilePath | Annotated[Sequence[FilePath], Length(1)]
+Names = Annotated[Sequence[Name], Length(1)]
+Texts = Name | Names
+Files = PathText | Annotated[Sequence[PathText], Length(1)]
 Warmup = Annotated[float, Range(least=0, below=1)]
+Rows = Annotated[Mapping[str, Mapping[str, Any]], Length(1), Called("a mapping of names to options, with one or more")]
+"""Rows of a table, first stages or collections, by name."""
 Text = Annotated[str, Called("a text")]
+StartWeights = Annotated[str, OneOf(WEIGHTS)]
 FirstStageNode = Annotated[FirstStage, Called("one of list=first_stage")]
 OfTheModel = Annotated[None, Note("for what the model says")]
 
@@ -58,6 +65,14 @@ OfTheModel = Annotated[None, Note("for what the model says")]
 class DataOptions(Options):
     """``data``, whatever the collection: its own options are those of its splits' constructors."""
 
+    # First what others look up, so that it is named and they are not.
+    root: FilePath
+    folder: FilePath
+    year: Count
+    train_id: Name
+    dev_id: Name
+    test_id: Name
+    dev_fraction: Annotated[float, Range(above=0, below=1)] | None
     name: Name
     seed: Seed
     measures: Measures
@@ -77,13 +92,6 @@ class DataOptions(Options):
     test_first_stage: FirstStageNode | None
     bias_first_stage: FirstStageNode | None
     variants: WordingVariants | None
-    dev_fraction: Annotated[float, Range(above=0, below=1)] | None
-    year: Count
-    root: FilePath
-    folder: FilePath
-    train_id: Name
-    dev_id: Name
-    test_id: Name
 
 
 class AttributeOptions(Options):
@@ -161,7 +169,9 @@ class EvaluationOptions(Options):
     variants: DataOptions | None
     aggregate: Aggregator | None
     listwise: ListwiseOptions | None
-    calibration: ContentFreeCalibration | None
+    pairwise: Annotated[ListwiseRanker, Called("one of list=pairwise")] | None
+    permutation: Annotated[ListwiseRanker, Called("one of list=permutation")] | None
+    calibration: Annotated[ContentFreeCalibration, Called("one of list=calibration")] | None
     alpha: Alpha | Literal["auto"]
     budget: Texts | None
     checkpoint: FilePath | None
@@ -201,7 +211,7 @@ class RecommendedOptions(Options):
     lists_per_batch: Count
     pretraining_epochs: CountOrZero
     reconstruct_steps: CountOrZero
-    start_weights: Name
+    start_weights: StartWeights
     language_model: bool
 
 
@@ -236,7 +246,7 @@ class LoopOptions(Options):
 class StartOptions(Options):
     """``start``."""
 
-    weights: Name
+    weights: StartWeights
 
 
 class LoaderOptions(Options):
@@ -275,7 +285,7 @@ class RerankOptions(Options):
     folder: FilePath | None
     run: FilePath | None
     split: Literal["test", "dev", "train"]
-    alpha: Alpha | Annotated[Sequence[Alpha], Length(1, 1000)]
+    alpha: Alpha | Alphas
     shards: Annotated[int, Range(least=1, most=1_000_000)] | None
     pairs_per_shard: Count | None
     shard: CountOrZero | None

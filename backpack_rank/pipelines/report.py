@@ -13,6 +13,7 @@ from markupsafe import Markup
 from backpack_rank.aggregation.runs import FusedQuery
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.attributes.word_classes import count_class_words
+from backpack_rank.checks import located
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import ranking
@@ -245,7 +246,8 @@ def write_with_texts(
         turns: rankings to show side by side, the one of ``reranker`` first.
         reranker: at the alpha and under the policy whose senses are shown.
     """
-    lexicon = load_lexicon(settings.config.bias.lexicon)
+    with located("bias.lexicon"):
+        lexicon = load_lexicon(settings.config.bias.lexicon)
     page = replace(page, groups=lexicon.group_names)
     if turns:
         changed = [changed_queries(turn, lexicon, QUERIES if turn is turns[0] else FURTHER) for turn in turns]

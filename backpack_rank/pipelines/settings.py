@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
+from backpack_rank.constructors import check_value, made
 from backpack_rank.data.collection import Collection, MissingSplitError
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
@@ -25,8 +26,9 @@ from backpack_rank.files import RANKER, cache_dir, write_text
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
 from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
-from backpack_rank.pipelines.nodes import build, build_or_none
+from backpack_rank.pipelines.nodes import build, build_or_none, check_options
 from backpack_rank.pipelines.option_checks import check_evaluation
+from backpack_rank.pipelines.option_types import EvaluationOptions
 from backpack_rank.pipelines.pair_to_explain import PairToExplain
 from backpack_rank.pipelines.run_folder import CONFIG, run_config
 from backpack_rank.reranking.load import is_address, local_folder
@@ -105,7 +107,7 @@ class EvaluationSettings:
         runs = config.run if config.run is None or not isinstance(config.run, str) else [config.run]
         recalibrate = config.recalibrate
         return cls(
-            attribute=Attribute(**plain(config.attribute)),
+            attribute=made(Attribute, plain(config.attribute), "attribute"),
             policy=build(config.policy, "policy"),
             alpha=config.alpha,
             budget=config.budget if config.budget is None or isinstance(config.budget, str) else list(config.budget),
@@ -137,7 +139,10 @@ class EvaluationSettings:
 
     def listwise_with(self, options: Mapping[str, Any]) -> ListwiseSettings:
         """The listwise ranker under some changed options. Raises ``ValueError`` where there is none."""
-        changed = self.with_options(options).listwise
+        # Without the task, which may hold whole collections that rows say nothing about.
+        names = [str(name) for name in self.config if name != "task"]
+        config = OmegaConf.masked_copy(self.config, names)
+        changed = replace(self, config=config).with_options(options).listwise
         if changed is None:
             raise ValueError(f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker")
         return changed
@@ -294,10 +299,16 @@ def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[s
     Args:
         node: of ``conf/data``.
         changes: merged into it; ``{folder}`` is the folder of its test split.
+
+    Raises:
+        ValueError: an option of the data is wrong.
     """
-    filled = _in_folder(dict(changes), str(node["test"].get("folder", "")))
+    check_value("data", changes, Mapping[str, Any])
+    test = node.get("test")
+    filled = _in_folder(dict(changes), str(test.get("folder", "")) if isinstance(test, Mapping) else "")
     merged = OmegaConf.merge(OmegaConf.create(dict(node)), OmegaConf.create(filled))
     assert isinstance(merged, DictConfig)
+    check_options(OmegaConf.create({"data": merged}), EvaluationOptions)
     return OmegaConf.to_yaml(merged), dataset_of(merged)
 
 

@@ -20,7 +20,13 @@ from backpack_rank.files import RANKER, write_text
 from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.pipelines.nodes import build, check_options
-from backpack_rank.pipelines.option_checks import check_chosen, check_ranking, check_sharding, check_trainer
+from backpack_rank.pipelines.option_checks import (
+    check_chosen,
+    check_ranking,
+    check_sharding,
+    check_trainer,
+    check_trainer_options,
+)
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
 from backpack_rank.pipelines.settings import dataset_of, plain
@@ -61,6 +67,7 @@ class TrainingSettings:
         check_chosen(config, "data", "model", "adapter", "teacher", "trainer", "logger")
         check_options(config, AnyTrainingOptions)
         settings = cls(_continued(config, changed), changed)
+        check_trainer_options(settings.trainer.options)
         check_hardware(settings.trainer.options)
         check_trainer(settings.trainer.options)
         check_sharding(settings.config)

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import load_lexicon
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
+from backpack_rank.checks import located
 from backpack_rank.constructors import Count, FilePath, Length, OneOf, Positive, Range, checked
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, TokenShift, token_shift
@@ -380,10 +381,12 @@ class PairedTokens(Policy):
 
     def words(self) -> WordClasses:
         """The word classes of all files in use."""
-        words = load_all_classes([*self.classes, *(self.wide_classes if self.wide else ())])
-        if self.with_names and self.names is not None:
-            words = words.merged(class_of_names(load_lexicon(self.names)))
-        return words
+        with located("policy.classes"):
+            words = load_all_classes([*self.classes, *(self.wide_classes if self.wide else ())])
+        if not self.with_names or self.names is None:
+            return words
+        with located("policy.names"):
+            return words.merged(class_of_names(load_lexicon(self.names)))
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         return (View(token_shift=context.token_shift(self.words(), self.scope_for(context.ranker), alpha)),)

@@ -8,6 +8,7 @@ from typing import Any
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import made
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.senses.policies import (
     LowestSenses,
@@ -51,7 +52,7 @@ class DefaultPolicy(Policy):
     @classmethod
     def of(cls, attribute: Attribute | Mapping[str, Any]) -> DefaultPolicy:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        return cls(attribute if isinstance(attribute, Attribute) else Attribute(**attribute))
+        return cls(attribute if isinstance(attribute, Attribute) else made(Attribute, attribute, "policy.attribute"))
 
     @property
     def name(self) -> str:

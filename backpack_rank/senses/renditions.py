@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.renditions import RELATIONS, Renditions
 from backpack_rank.checks import one_of
-from backpack_rank.constructors import Name, OneOf, checked
+from backpack_rank.constructors import Name, OneOf, checked, made
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
@@ -58,7 +58,7 @@ class MeanOfRenditions(Policy):
         wide: bool = False,
     ) -> MeanOfRenditions:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        known = attribute if isinstance(attribute, Attribute) else Attribute(**attribute)
+        known = attribute if isinstance(attribute, Attribute) else made(Attribute, attribute, "policy.attribute")
         return cls(known, relations, queries, only, wide)
 
     @property

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.commands import install
-from backpack_rank.constructors import Dropout, Name, Positive, Width, checked
+from backpack_rank.constructors import Dropout, Length, Name, Positive, Width, checked
 from backpack_rank.models.factory import Ranker
 from backpack_rank.training.freezing import backbone_of
 
@@ -58,7 +58,7 @@ class Lora:
     rank: Width = 16
     scale: Positive = 2.0
     dropout: Dropout = 0.05
-    target_modules: Name | Sequence[Name] | None = None
+    target_modules: Name | Annotated[Sequence[Name], Length(1)] | None = None
 
     def __post_init__(self) -> None:
         if self.target_modules is not None and not self.target_modules:

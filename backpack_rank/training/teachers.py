@@ -14,7 +14,7 @@ from filelock import FileLock
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
-from backpack_rank.constructors import Count, Note, OneOf, PathText, Positive, Workers, checked
+from backpack_rank.constructors import Count, Length, Note, OneOf, PathText, Positive, Workers, checked
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import ListBatch, Teacher
@@ -140,7 +140,7 @@ class RunTeacher:
         FileNotFoundError: a file is missing.
     """
 
-    files: PathText | Sequence[PathText]
+    files: PathText | Annotated[Sequence[PathText], Length(1)]
     loss: Annotated[str, OneOf(KINDS)] = "margin_mse"
     weight: Positive = 1.0
     temperature: Positive = 1.0

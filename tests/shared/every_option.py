@@ -20,7 +20,7 @@ from workplace import ROOT
 from backpack_rank.checks import UsageError
 from backpack_rank.options import groups_of
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
-from backpack_rank.pipelines.nodes import check_options
+from backpack_rank.pipelines.nodes import build, check_options
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
@@ -50,6 +50,8 @@ RAW = re.compile(
 )
 """Words of Python that are no sentence for a user."""
 _SKIPPED = ("defaults", "hydra", "_target_", "_recursive_", "_partial_")
+_GIVEN: dict[str, Any] = {"paths": ["a.trec", "b.trec"], "files": ["a.trec"], "values": [1.0, 0.0]}
+"""Values of options that must be given, where a name is none."""
 _UNREAD = ("published",)
 """Folders whose files are read by their own readers, and are no options."""
 
@@ -100,6 +102,12 @@ def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
     more = ("listwise=trained",) if group in ("pairwise", "permutation", "calibration") else ()
     if group == "aggregate":
         more = ("run=[a.trec,b.trec]",)
+    if parts[:2] == ("experiment", "lists"):
+        more = ("listwise=trained",)
+    if group == "trainer":
+        more = ("trainer.accelerator=cpu",)
+    if group == "model" and parts[1].startswith("listwise_"):
+        more = ("task=listwise",)
     if group == "recipe" or group == "experiment":
         return group, script, "", more
     return group, script, group, more
@@ -107,7 +115,7 @@ def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
 
 def _options(node: Any) -> Iterator[str]:
     for name in node:
-        if name in _SKIPPED:
+        if name in _SKIPPED or "." in str(name):  # a name with a point cannot be given on a command line
             continue
         value = node._get_node(name)
         if isinstance(value, DictConfig) and len(value) and not value._is_missing():
@@ -124,7 +132,19 @@ def composed_with(script: str, choices: tuple[str, ...]) -> DictConfig:
     else:
         config = configured(script, *sorted(choices, key=lambda choice: choice.startswith("prompt@")))
     OmegaConf.set_struct(config, False)
+    # What must be given has a value, or every other option would be refused with its name.
+    _give_what_is_missing(config)
     return config
+
+
+def _give_what_is_missing(node: DictConfig) -> None:
+    for name in node:
+        value = node._get_node(name)
+        assert isinstance(value, Node)
+        if value._is_missing():
+            node[name] = _GIVEN.get(str(name), "given")
+        elif isinstance(value, DictConfig) and not value._is_interpolation() and not value._is_none():
+            _give_what_is_missing(value)
 
 
 def outcome(leaf: Leaf, value: Any) -> tuple[str, str]:
@@ -177,6 +197,10 @@ def check(script: str, option: str, config: DictConfig) -> None:
     if script == "evaluate":
         settings = EvaluationSettings.of(config)
         settings.metrics(settings.chosen_dataset)
+        task = build(config.task, "task")
+        # What stands two levels below the task is of its rows and collections.
+        if option.startswith("task.") and option.count(".") > 1 and hasattr(task, "check"):
+            task.check(settings)
     elif script == "rerank":
         RerankSettings.of(config)
     elif option.startswith("trainer."):
