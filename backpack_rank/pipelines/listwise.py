@@ -55,7 +55,7 @@ class ListwiseSettings:
                     )
             return None
         if missing := OmegaConf.missing_keys(config.listwise):
-            option = f"listwise.{min(missing)}"
+            option = min(missing)
             raise ValueError(f"{option} has no value: give {option}=...")
         nodes = {part: config.get(part) for part in ("listwise", *REMEDIES)}
         options = {
