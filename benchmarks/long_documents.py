@@ -1,8 +1,8 @@
 """What a document of 7 MB costs beside one of 10 kB: ``python -m benchmarks.long_documents``.
 
 A query with 100 candidates of 400 characters, one of which is long. ``evaluate.py`` at alpha = 0 of renditions, swaps
-and measures of bias included, and ``backpack-rank rerank`` of the same list, in this process and in turns. The ranker is
-a small one that is trained first, and its caches of senses are empty each time.
+and measures of bias included, and ``backpack-rank rerank`` of the same list, in this process and in turns. The
+ranker is a small one that is trained first, and its caches of senses are empty each time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GOAL = 1.1
 CANDIDATES, USUAL, SHORT = 100, 400, 10_000
 LONG_ONE = 7
 """Place of the long document in the list."""
-WORDS = "she her his he nurse doctor ward said that the brother sister hospital patient bridge steel soup guests".split()
+WORDS = ("she", "her", "his", "he", "nurse", "doctor", "ward", "said", "that", "the", "brother", "sister", "bridge")
 TRAINING = (
     *("training.epochs=1", "pretraining.epochs=0", "model.ranker.layers=2", "model.ranker.hidden_size=64"),
     *("model.ranker.heads=2", "model.tokenizer.vocab_size=1000"),

@@ -258,7 +258,12 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     policy = controlled.hook.policy
     assert policy is not None
     write_class_counts(folder, controlled, policy, data)
-    notes = [*notes_on(controlled, checkpoint), *rendition_notes(policy, data, plain.scorer.cut), *swap_notes(data), *notes]
+    notes = [
+        *notes_on(controlled, checkpoint),
+        *rendition_notes(policy, data, plain.scorer.cut),
+        *swap_notes(data),
+        *notes,
+    ]
     if certificate:
         wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)
         files = settings.certificate_pairs
