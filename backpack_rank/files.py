@@ -124,6 +124,7 @@ class _PlainLoader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """Called by yaml for each level of nesting."""
         if self.depth >= DEEPEST_YAML:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST_YAML} levels deep")
         self.depth += 1

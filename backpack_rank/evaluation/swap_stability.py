@@ -67,7 +67,10 @@ class SwapStability:
 
 
 def swapped_collection(
-    collection: Collection, swap: Callable[[str], Swapped], doc_ids: Iterable[str]
+    collection: Collection,
+    swap: Callable[[str], Swapped],
+    doc_ids: Iterable[str],
+    cut: Callable[[str], str] | None = None,
 ) -> tuple[Collection, SwapCounts]:
     """The collection with the texts of these documents swapped, to be scored like the original.
 
@@ -76,6 +79,7 @@ def swapped_collection(
             longer what the source says and is dropped.
         swap: such as ``LexiconSwap``.
         doc_ids: documents to keep, usually the candidates; ids that repeat count once.
+        cut: gives what of a text is read, so that the rest of a very long one is neither swapped nor counted.
 
     Raises:
         KeyError: ids that are not in the collection.
@@ -85,6 +89,8 @@ def swapped_collection(
     if not ids:
         raise ValueError(f"no document of {collection.name} is given to swap words in")
     originals = collection.documents.get_many(ids)
+    if cut is not None:
+        originals = {doc_id: cut(text) for doc_id, text in originals.items()}
     swapped = {doc_id: swap(originals[doc_id]) for doc_id in ids}
     counts = SwapCounts(
         documents=len(ids),

@@ -228,9 +228,8 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     checkpoint = settings.find_ranker()
     dataset = settings.dataset(checkpoint)
     metrics = settings.metrics(dataset)
-    load = evaluation_loader(settings, dataset, metrics)
-
     plain = settings.reranker(checkpoint)
+    load = evaluation_loader(settings, dataset, metrics, plain.scorer.cut)
     notes: list[str] = []
     if settings.alpha == AUTO:
         alpha, notes = choose_alpha(settings, plain, load("dev"), metrics)
@@ -259,7 +258,12 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
     policy = controlled.hook.policy
     assert policy is not None
     write_class_counts(folder, controlled, policy, data)
-    notes = [*notes_on(controlled, checkpoint), *rendition_notes(policy, data), *swap_notes(data), *notes]
+    notes = [
+        *notes_on(controlled, checkpoint),
+        *rendition_notes(policy, data, plain.scorer.cut),
+        *swap_notes(data),
+        *notes,
+    ]
     if certificate:
         wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)
         files = settings.certificate_pairs
@@ -269,9 +273,12 @@ def _rank_by_ranker(settings: EvaluationSettings, folder: Path, quiet: bool) -> 
 
 
 def evaluation_loader(
-    settings: EvaluationSettings, dataset: Dataset, metrics: MetricSuite
+    settings: EvaluationSettings,
+    dataset: Dataset,
+    metrics: MetricSuite,
+    cut: Callable[[str], str] | None = None,
 ) -> Callable[[str], EvaluationData]:
-    """A function of a split's name that loads everything to be ranked of it."""
+    """A function of a split's name that loads everything to be ranked of it; ``cut`` gives what is read of a text."""
 
     def load(split: str) -> EvaluationData:
         """``test`` or ``dev``, with what the settings ask for."""
@@ -283,6 +290,7 @@ def evaluation_loader(
             swap=settings.swap,
             variants=settings.variants,
             halve_variants=settings.alpha == AUTO,
+            cut=cut,
         )
 
     return load

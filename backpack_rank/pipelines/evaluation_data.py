@@ -88,6 +88,7 @@ def load_evaluation_data(
     variants: Dataset | None = None,
     halve_variants: bool = False,
     needs_candidates: bool = True,
+    cut: Callable[[str], str] | None = None,
 ) -> EvaluationData:
     """Queries and candidates of a split, its bias set, and their counterparts.
 
@@ -100,6 +101,7 @@ def load_evaluation_data(
         variants: documents in a wording for each group; None takes those of the dataset, if it has some.
         halve_variants: only half of the variants' queries, chosen by a hash: one half belongs to ``dev``.
         needs_candidates: whether anything is to be ranked; else there are no candidates.
+        cut: gives what of a text is read, so that no more of it is swapped.
 
     Raises:
         ValueError: the data has no such split, or no query of it is neutral.
@@ -115,7 +117,7 @@ def load_evaluation_data(
     neutral = f"{_name_of_words(attribute, lexicon)}-"
     data = EvaluationData(test, bias, separate, stage, candidates, bias_candidates, neutral=neutral)
     if swap:
-        data = replace(data, swapped=_swapped(attribute, bias, bias_candidates))
+        data = replace(data, swapped=_swapped(attribute, bias, bias_candidates, cut))
     variants = variants or (dataset if dataset.variants is not None else None)
     if variants is not None:
         data = replace(data, variants=_variants(variants, split if halve_variants else None))
@@ -147,11 +149,13 @@ def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, le
     return chosen
 
 
-def _swapped(attribute: Attribute, bias: Collection, candidates: Run) -> CounterfactualSet | None:
+def _swapped(
+    attribute: Attribute, bias: Collection, candidates: Run, cut: Callable[[str], str] | None
+) -> CounterfactualSet | None:
     ids = list(dict.fromkeys(doc_id for documents in candidates.values() for doc_id in documents))
     if not ids:
         return None
-    collection, counts = swapped_collection(bias, attribute.swap(), ids)
+    collection, counts = swapped_collection(bias, attribute.swap(), ids, cut)
     changed = {
         query_id: {doc_id: score for doc_id, score in documents.items() if doc_id in counts.changed}
         for query_id, documents in candidates.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -136,15 +136,16 @@ def write_class_counts(folder: Path, reranker: PointwiseReranker, policy: Policy
     write_text(folder / "word_classes.csv", csv_text(("class", "word", "count", "token"), lines))
 
 
-def rendition_notes(policy: Policy, data: EvaluationData) -> list[str]:
-    """A sentence that says what renditions cost; none for other policies."""
+def rendition_notes(policy: Policy, data: EvaluationData, cut: Callable[[str], str] | None = None) -> list[str]:
+    """A sentence that says what renditions cost; none for other policies. ``cut`` gives what is read of a text."""
     if not isinstance(policy, MeanOfRenditions):
         return []
     pairs, rewritings = Pairs.from_run(data.candidates, data.test), policy.rewritings
     keep = policy.attribute.renditions(wide=policy.wide)  # with merge, all words are of one group
     with_words = both = 0
     further: set[tuple[str, str]] = set()
-    for query, text in pairs.texts():
+    for query, document in pairs.texts():
+        text = document if cut is None else cut(document)
         form = policy.renditions.canonical(text)
         if form.moved and policy.covers(query):
             with_words += 1

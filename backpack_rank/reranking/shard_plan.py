@@ -334,8 +334,9 @@ def _texts(candidates: Candidates, collection: Collection, doc_ids: list[str]) -
 
 
 def _characters_per_token(pair_tokenizer: PairTokenizer, texts: list[str]) -> float:
-    tokens = sum(map(len, pair_tokenizer.encode(texts))) if texts else 0
-    return max(sum(map(len, texts)) / tokens, 0.1) if tokens else 4.0
+    read = pair_tokenizer.beginnings(texts)
+    tokens = sum(len(one.ids) for one in read)
+    return max(sum(len(one.text) for one in read) / tokens, 0.1) if tokens else 4.0
 
 
 def _balanced(tokens: Mapping[str, float], number: int) -> dict[str, int]:

@@ -46,6 +46,7 @@ def run(name: str, *options: str) -> str:
         ("prefixes", ["--threads", "1"], ["lists", "goals"]),
         ("kemeny", ["--seeds", "1", "--repeats", "1"], ["instances"]),
         ("rerank", [], ["way", "plans", "goals"]),
+        ("long_documents", [], ["characters", "seconds", "goals"]),
         ("serving", [], ["serving", "goals"]),
         ("utilisation", ["--device", "cpu", "--texts", "10", "--repeats", "1", "--no-compile"], ["batches", "goals"]),
         ("peers", [], ["variants"]),

@@ -48,6 +48,13 @@ def test_an_unknown_measure_is_named(trained: Workplace, tmp_path: Path) -> None
         evaluated(trained, tmp_path, "measures=[nDGC@10]")
 
 
+def test_a_measure_of_a_relevance_that_no_judgement_has_is_said_to_be_0(
+    trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluated(trained, tmp_path, "measures=['RR(rel=99)@10']", "swap=false")
+    assert "the highest label of synthetic/test is 3: it is 0 for every ranking" in caplog.text
+
+
 def test_a_run_needs_its_data(trained: Workplace, tmp_path: Path) -> None:
     path = tmp_path / "some.run"
     path.write_text("q1 Q0 d1 1 2.0 tag\n")

@@ -118,6 +118,7 @@ def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
         (["action=score", "shard=-1"], "shard=-1 must be a whole number of at least 0"),
         (["action=score", "shard=two"], "shard=two must be a whole number"),
         (["workers=0"], "workers=0 must be a whole number from 1 to 4096"),
+        (["workers=100000"], "workers=100000 must be a whole number from 1 to 4096"),
         (["threads=1.5"], r"threads=1\.5 must be a whole number"),
         (["shards=0"], "shards=0 must be a whole number from 1 to 1000000"),
         (["shards=3", "pairs_per_shard=10"], "say the same twice"),

@@ -48,6 +48,14 @@ def test_the_swapped_collection_has_the_candidates_with_other_words():
         swapped_collection(collection, he_to_she, [])
 
 
+def test_of_a_long_text_what_is_read_is_swapped_and_counted():
+    texts = {"a": "he knows he", "b": "nobody knows he"}
+    collection = Collection("c", MemoryStore(texts), {"q": "who"}, {})
+    swapped, counts = swapped_collection(collection, he_to_she, texts, cut=lambda text: text[:8])
+    assert dict(swapped.documents) == {"a": "she knows", "b": "nobody k"}
+    assert (counts.changed, counts.words) == ({"a"}, 1)
+
+
 def test_a_ranker_before_and_after_the_swap_of_word_pairs(tiny_collection, make_gpt2, pair_tokenizer):
     pairs = WordPairs("small", ("female", "male"), (("she", "he"), ("woman", "man")))
     candidates = {query_id: {f"d{number}": 0.0 for number in range(7)} for query_id in tiny_collection.queries}

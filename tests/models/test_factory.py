@@ -1,6 +1,7 @@
 """Making, saving and loading rankers with their tokenizers."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.models.factory import (
+    find_ranker,
     load_ranker,
     make_pair_tokenizer,
     new_backpack,
@@ -16,6 +18,7 @@ from backpack_rank.models.factory import (
     pretrained_gpt2,
     save_ranker,
 )
+from backpack_rank.pipelines.output_folder import link_latest
 
 
 def test_a_new_ranker_has_the_size_that_was_asked_for(tokenizer):
@@ -97,6 +100,16 @@ def test_a_limit_above_the_positions_is_refused(make_backpack, tokenizer):
     assert make_pair_tokenizer(tokenizer, make_backpack(), 64).max_length == 64
     with pytest.raises(ValueError, match="max_length=65 exceeds the ranker's 64 positions"):
         make_pair_tokenizer(tokenizer, make_backpack(), 65)
+
+
+def test_the_ranker_that_was_finished_last_is_taken_though_the_clock_was_moved_back(tmp_path):
+    for name, time in (("first", 2_000_000_000), ("second", 1_000_000_000)):
+        ranker = tmp_path / "train" / name / "ranker"
+        ranker.mkdir(parents=True)
+        (ranker / "config.json").touch()
+        os.utime(ranker, (time, time))
+        link_latest(tmp_path, "train", ranker.parent)
+    assert find_ranker(None, str(tmp_path)) == ranker
 
 
 def test_a_folder_without_a_ranker_is_named(tmp_path):

@@ -213,3 +213,5 @@ def test_what_renditions_cost_is_said() -> None:
     stays, _ = rendition_notes(MeanOfRenditions(Attribute.named("ethnicity")), data)
     assert stays == "Renditions: classes that lack a group stay as they are: africa (hispanic)"
     assert rendition_notes(LowestSenses(), data) == []
+    (read,) = rendition_notes(policy, data, cut=lambda text: text[:8])  # of the soprano her stepmother is cut off
+    assert "candidates have class words, 0 of them of several groups" in read

@@ -168,6 +168,14 @@ def test_options_that_do_not_fit_are_refused(overrides, message, tmp_path) -> No
         evaluate(composed(*overrides), tmp_path)
 
 
+def test_the_option_that_a_server_needs_is_named_as_it_is_given() -> None:
+    with pytest.raises(ValueError, match=r"listwise.* has no value: give ") as refused:
+        ListwiseSettings.of(composed("listwise=openai"))
+    option = str(refused.value).rpartition("give ")[2].removesuffix("...")
+    settings = ListwiseSettings.of(composed("listwise=openai", f"{option}gpt-4o"))
+    assert settings.label == "gpt-4o"
+
+
 def test_a_ranker_that_is_not_there_or_is_none_is_named(tmp_path, make_backpack, pair_tokenizer) -> None:
     with pytest.raises(FileNotFoundError, match=r"run `.*train.* task=listwise` first"):
         evaluate(composed("listwise=trained", f"output={tmp_path}"), tmp_path)

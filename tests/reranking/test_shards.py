@@ -17,6 +17,7 @@ from saved_rankers import FIXTURES
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.trec import read_run, run_rows, write_run
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.reranking import shard_plan
@@ -40,6 +41,16 @@ class WithoutShe(Policy):
 
     def views(self, context, alpha):
         return View(coefficient=alpha), View(rewrite=lambda q, d: (q, d.replace("she ", "")), coefficient=1 - alpha)
+
+
+class Counting(PairTokenizer):
+    """Counts the characters that it is asked to encode."""
+
+    characters = 0
+
+    def encode(self, texts):
+        Counting.characters += sum(map(len, texts))
+        return super().encode(texts)
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +220,14 @@ def test_a_wrong_number_of_shards_is_refused(options: dict) -> None:
 def test_a_small_run_gets_a_shard_for_each_query_by_itself(tmp_path: Path, run, collection, sweep) -> None:
     tokenizer, fingerprint = sweep.scorer.pair_tokenizer, sweep.fingerprint(collection)
     assert len(make_plan(tmp_path, candidates(run), collection, tokenizer, fingerprint, LABELS)) > 8
+
+
+def test_what_nobody_reads_of_a_long_document_is_not_tokenised_for_a_plan(tmp_path: Path, tokenizer) -> None:
+    documents = {f"d{number:02d}": "the nurse " * 10 for number in range(12)} | {"d12": "the nurse " * 300_000}
+    long = Collection("long", MemoryStore(documents), {"q11": "doctor"}, {})
+    counting = Counting(tokenizer, max_length=16)
+    make_plan(tmp_path, candidates({"q11": dict.fromkeys(documents, 1.0)}), long, counting, {}, LABELS)
+    assert Counting.characters < 10_000
 
 
 def test_rows_that_come_in_any_order_are_gathered_in_small_parts(planned, run, monkeypatch) -> None:
