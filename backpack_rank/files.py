@@ -7,7 +7,6 @@ import glob
 import gzip
 import json
 import logging
-import mmap
 import os
 import re
 import shutil
@@ -18,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-import xxhash
 import yaml
+
+from backpack_rank.digests import digest
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -348,17 +348,9 @@ def _seal_of(path: Path) -> Path:
     return path / "seal.json" if path.is_dir() else path.with_name(f"{path.name}.seal")
 
 
-def checksum(data: bytes) -> str:
-    """XXH3, 64 bits, of some bytes: it finds damage, and keeps nobody out."""
-    return xxhash.xxh3_64_hexdigest(data)
-
-
 def _checksum(file: Path) -> str:
     with open(file, "rb") as handle:
-        if os.fstat(handle.fileno()).st_size == 0:  # which cannot be mapped
-            return checksum(b"")
-        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return xxhash.xxh3_64_hexdigest(content)
+        return digest(handle, algorithm="xxh3")
 
 
 def _sync(path: Path) -> None:

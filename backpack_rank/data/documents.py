@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import BinaryIO, NoReturn, TypeAlias
 
 import numpy as np
 from filelock import FileLock
@@ -21,6 +20,7 @@ from filelock import FileLock
 from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
 from backpack_rank.data.trec import check_id, check_text, fail, is_jsonl, json_record, numbered_bytes, refuse_header
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
 
@@ -29,7 +29,7 @@ MEMORY_LIMIT = 64 * 2**20
 _PACKED_FACTOR = 4  # gzip shrinks English text about so much
 _READ = 4096
 _CHUNK = 2**18
-_VERSION = 1
+_VERSION = 2
 _BOM = b"\xef\xbb\xbf"
 
 Document: TypeAlias = tuple[str, str, str]
@@ -228,34 +228,39 @@ def _kept_index(path: Path) -> _Index:
 
 def _index_name(path: Path) -> str:
     status = path.stat()
-    key = f"{_VERSION}|{path}|{status.st_size}|{status.st_mtime_ns}"
-    return hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+    return digest(f"{_VERSION}|{path}|{status.st_size}|{status.st_mtime_ns}", size=12)
 
 
 def _build_index(path: Path, folder: Path) -> None:
     hashes, offsets = array("Q"), array("q")
-    digest = hashlib.blake2b(digest_size=16)
     columns = _columns(path)
     parse = _parser(columns)
     unpacked = open(folder / "documents", "wb") if path.suffix == ".gz" else None  # noqa: SIM115
     try:
-        offset = 0
-        for number, line in _with_progress(path):
-            if line.strip():
-                hashes.append(_hash(_parse(path, number, line, parse)[0]))
-                offsets.append(offset + (len(_BOM) if number == 1 and line.startswith(_BOM) else 0))
-            offset += len(line)
-            digest.update(line)
-            if unpacked is not None:
-                unpacked.write(line)
+        content = digest(_indexed(path, parse, hashes, offsets, unpacked))
     finally:
         if unpacked is not None:
             unpacked.close()
     if not hashes:
         raise ValueError(f"{path}: holds no documents")
     _write_sorted(path, folder, hashes, offsets)
-    meta = _Meta(columns=columns, documents=len(hashes), digest=digest.hexdigest())
+    meta = _Meta(columns=columns, documents=len(hashes), digest=content)
     (folder / "meta.json").write_text(json.dumps(asdict(meta)), encoding="utf-8")
+
+
+def _indexed(
+    path: Path, parse: Parser, hashes: array[int], offsets: array[int], unpacked: BinaryIO | None
+) -> Iterator[bytes]:
+    """Fill the arrays, and give each line for the digest, so that the file is read once."""
+    offset = 0
+    for number, line in _with_progress(path):
+        if line.strip():
+            hashes.append(_hash(_parse(path, number, line, parse)[0]))
+            offsets.append(offset + (len(_BOM) if number == 1 and line.startswith(_BOM) else 0))
+        offset += len(line)
+        if unpacked is not None:
+            unpacked.write(line)
+        yield line
 
 
 def _write_sorted(path: Path, folder: Path, hashes: array[int], offsets: array[int]) -> None:
@@ -365,7 +370,7 @@ def _fields(line: bytes, columns: int) -> list[str]:
 
 
 def _hash(doc_id: str) -> int:
-    return int.from_bytes(hashlib.blake2b(doc_id.encode(), digest_size=8).digest(), "little")
+    return int(digest(doc_id, size=8), 16)
 
 
 def _stamp(file: int) -> tuple[int, int]:
