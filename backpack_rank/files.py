@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -240,10 +241,14 @@ def kept_or_rebuilt(kept: Callable[[], T], rebuilt: Callable[[], T], what: str) 
 def no_space(error: BaseException) -> int | None:
     """The system's number of an error that says that nothing more can be written; None for other errors.
 
-    The writers of torch, safetensors and tokenizers raise errors of their own, with the system's words in them.
+    The writers of torch, safetensors, tokenizers and SQLite raise errors of their own, some with the system's words.
     """
     if isinstance(error, OSError):
         return error.errno if error.errno in _FULL else None
+    if isinstance(error, sqlite3.Error):
+        # A full disk has a name of its own; a quota, or a limit of a file's size, is any failure to write.
+        full = "disk is full" in str(error) or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_WRITE"
+        return errno.ENOSPC if full else None
     if found := re.search(r"\(os error (\d+)\)", str(error)):
         return int(found[1]) if int(found[1]) in _FULL else None
     return errno.ENOSPC if "file write failed" in str(error) or "unexpected pos" in str(error) else None
