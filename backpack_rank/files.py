@@ -7,10 +7,10 @@ import glob
 import gzip
 import json
 import logging
-import mmap
 import os
 import re
 import shutil
+import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,8 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-import xxhash
 import yaml
+
+from backpack_rank.digests import digest
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -241,10 +242,14 @@ def kept_or_rebuilt(kept: Callable[[], T], rebuilt: Callable[[], T], what: str) 
 def no_space(error: BaseException) -> int | None:
     """The system's number of an error that says that nothing more can be written; None for other errors.
 
-    The writers of torch, safetensors and tokenizers raise errors of their own, with the system's words in them.
+    The writers of torch, safetensors, tokenizers and SQLite raise errors of their own, some with the system's words.
     """
     if isinstance(error, OSError):
         return error.errno if error.errno in _FULL else None
+    if isinstance(error, sqlite3.Error):
+        # A full disk has a name of its own; a quota, or a limit of a file's size, is any failure to write.
+        full = "disk is full" in str(error) or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_WRITE"
+        return errno.ENOSPC if full else None
     if found := re.search(r"\(os error (\d+)\)", str(error)):
         return int(found[1]) if int(found[1]) in _FULL else None
     return errno.ENOSPC if "file write failed" in str(error) or "unexpected pos" in str(error) else None
@@ -349,17 +354,9 @@ def _seal_of(path: Path) -> Path:
     return path / "seal.json" if path.is_dir() else path.with_name(f"{path.name}.seal")
 
 
-def checksum(data: bytes) -> str:
-    """XXH3, 64 bits, of some bytes: it finds damage, and keeps nobody out."""
-    return xxhash.xxh3_64_hexdigest(data)
-
-
 def _checksum(file: Path) -> str:
     with open(file, "rb") as handle:
-        if os.fstat(handle.fileno()).st_size == 0:  # which cannot be mapped
-            return checksum(b"")
-        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return xxhash.xxh3_64_hexdigest(content)
+        return digest(handle, algorithm="xxh3")
 
 
 def _sync(path: Path) -> None:

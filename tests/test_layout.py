@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
-    ("files", "progress", "checks", "constructors", "commands"),
+    ("digests", "files", "progress", "checks", "constructors", "commands"),
     ("data",),
     ("models", "aggregation", "attributes"),
     ("senses", "listwise", "evaluation"),
@@ -95,3 +95,8 @@ def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
 def test_only_pipelines_and_the_command_line_know_the_configuration() -> None:
     found = {room_of(path) for path in MODULES for name in imported(path) if name.partition(".")[0] == "omegaconf"}
     assert found <= {"pipelines", "cli"}
+
+
+def test_one_module_hashes() -> None:
+    found = {path.name for path in MODULES if imported(path) & {"hashlib", "xxhash"}}
+    assert found == {"digests.py"}

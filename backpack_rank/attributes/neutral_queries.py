@@ -7,7 +7,6 @@ MARCO sets belong to ``msmarco-passage/dev``; none is in ``dev/small``.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Queries
 from backpack_rank.data.trec import fail, read_queries_tsv, read_rows
 from backpack_rank.data.words import Tokenizer, word_tokens
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir
 
 BASE_ADDRESS = "https://raw.githubusercontent.com"
@@ -143,7 +143,7 @@ def _download(published: PublishedSet, address: str, path: Path) -> None:
 
 
 def _check(published: PublishedSet, data: bytes, where: str) -> None:
-    found = hashlib.sha256(data).hexdigest()
+    found = digest(data, algorithm="sha256")
     if found != published.sha256:
         raise ValueError(
             f"{where}: the content is not the published one ({published.content}): sha256 {found}, expected "

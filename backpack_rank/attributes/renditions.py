@@ -12,7 +12,6 @@ written is read off a text in which all of them are "her".
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +20,7 @@ from backpack_rank.attributes.counterfactual import LexiconSwap, case_of, in_cas
 from backpack_rank.attributes.word_classes import WordClass, WordClasses, joined
 from backpack_rank.checks import one_of
 from backpack_rank.data.words import composed
+from backpack_rank.digests import digest
 
 RELATIONS = ("keep", "merge")
 """``keep``: words of one group stay of one group ("his wife", "her husband"). ``merge``: all words are of one group."""
@@ -116,7 +116,7 @@ class Renditions:
     def key(self) -> str:
         """Differs when a rendition differs."""
         content = [self.groups, self._merge, self._words, sorted(self._place.items()), sorted(self._literal.items())]
-        return hashlib.blake2b(repr(content).encode(), digest_size=8).hexdigest()
+        return digest(repr(content), size=8)
 
     @cached_property
     def words(self) -> frozenset[str]:

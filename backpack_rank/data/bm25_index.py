@@ -8,7 +8,6 @@ indexing, Manning et al. 2008, section 4.2). The index is the same as that of bm
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -27,6 +26,7 @@ from filelock import FileLock
 
 from backpack_rank.checks import finite, fraction, one_of
 from backpack_rank.data.collection import DocumentStore, Queries, Run
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
 
@@ -351,4 +351,4 @@ def _write_header(handle: BinaryIO, dtype: np.dtype, length: int) -> None:
 
 def _key(documents: DocumentStore, settings: Bm25Settings) -> str:
     parts = [_FORMAT, bm25s.__version__, documents.fingerprint, asdict(settings)]
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return digest(json.dumps(parts, sort_keys=True))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+from backpack_rank.digests import digest, with_lengths
 
 Queries: TypeAlias = dict[str, str]
 """``{query id: text}``"""
@@ -51,10 +52,7 @@ class MemoryStore:
     @property
     def fingerprint(self) -> str:
         if self._fingerprint is None:
-            digest = hashlib.blake2b(digest_size=16)
-            for doc_id, text in self._texts.items():
-                digest.update(f"{len(doc_id)} {len(text)} {doc_id} {text}".encode())
-            self._fingerprint = digest.hexdigest()
+            self._fingerprint = digest(with_lengths(self._texts.items()))
         return self._fingerprint
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:

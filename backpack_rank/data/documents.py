@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
+import sqlite3
 import tempfile
+import threading
 import weakref
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import BinaryIO, NoReturn, TypeAlias
 
-import numpy as np
 from filelock import FileLock
 
 from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
 from backpack_rank.data.trec import check_id, check_text, fail, is_jsonl, json_record, numbered_bytes, refuse_header
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
 
@@ -28,8 +27,10 @@ MEMORY_LIMIT = 64 * 2**20
 """Files up to this many bytes are read into memory."""
 _PACKED_FACTOR = 4  # gzip shrinks English text about so much
 _READ = 4096
-_CHUNK = 2**18
-_VERSION = 1
+_DATABASE = "places.sqlite"
+_CACHE_KIB = 8192
+_ROWS = 10_000  # that are written at once
+_VERSION = 2
 _BOM = b"\xef\xbb\xbf"
 
 Document: TypeAlias = tuple[str, str, str]
@@ -78,16 +79,17 @@ def document_text(title: str, text: str) -> str:
 
 
 class OffsetStore:
-    """A :class:`DocumentStore` that keeps texts on disk and 16 bytes per document in a memory map.
+    """A :class:`DocumentStore` that keeps texts on disk, where they are, and their places by id in SQLite.
 
-    On first use the file is read through once, checked line by line, and the 64-bit hashes of the ids and the
-    places of their lines are saved in the cache folder under a key of path, size and time of the file; later uses
-    map these arrays. A ``.gz`` file is unpacked into the cache folder in the same pass. A cache that cannot be written
-    is left out, with a warning. While the arrays are built, 24 bytes per document are in memory (8.8 million documents:
-    210 MB), afterwards only the pages that are used. An id found by its hash is compared with the id in the file, so
-    equal hashes do no harm.
+    On first use the file is read through once, checked line by line, and the ids with the places of their lines are
+    saved as an SQLite database in the cache folder, under a key of path, size and time of the file; later uses open it.
+    Texts are not copied: they may be tens of gigabytes, and what is kept in the cache is checked whole whenever it is
+    opened. A ``.gz`` file is unpacked into the cache folder in the same pass. A cache that cannot be written is left
+    out, with a warning. While the database is written, memory holds about 20 MB, whatever the number of documents;
+    what is sorted beyond that lies in the system's folder for temporary files.
 
-    It can be pickled, forked and used by threads: it reads with ``os.pread`` and holds no position.
+    It can be pickled, forked and used by threads: it reads with ``os.pread``, which holds no position, and every
+    thread of every process opens the database for itself.
     """
 
     def __init__(self, path: str | Path, *, title: bool = True) -> None:
@@ -105,7 +107,7 @@ class OffsetStore:
     @property
     def fingerprint(self) -> str:
         """Made from the content of the file, not from its place, so caches survive a move."""
-        return f"{self._opened().meta.digest}-{'title' if self._title else 'text'}"
+        return f"{self._opened().digest}-{'title' if self._title else 'text'}"
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
         wanted = list(dict.fromkeys(doc_ids))
@@ -126,7 +128,7 @@ class OffsetStore:
                 yield document[0], self._text(document)
 
     def __len__(self) -> int:
-        return self._opened().meta.documents
+        return self._opened().documents
 
     def __getstate__(self) -> dict[str, object]:
         return {"_path": self._path, "_title": self._title, "_index": None}
@@ -141,44 +143,43 @@ class OffsetStore:
         return self._index
 
 
-@dataclass(frozen=True)
-class _Meta:
-    """What is known of a file that was read through; written last, so it marks a complete index."""
-
-    columns: int  # 0 for JSON lines
-    documents: int
-    digest: str
-
-
 class _Index:
-    """An open data file with the sorted hashes of its ids and the places of their lines."""
+    """An open data file, and a database with the places of its lines by id."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        self.meta = _Meta(**json.loads((folder / "meta.json").read_text(encoding="utf-8")))
+        # Nothing changes the file once it has its name, so SQLite needs no locks and no files beside it, which a
+        # folder that cannot be written would not have.
+        self._address = f"{(folder / _DATABASE).absolute().as_uri()}?mode=ro&immutable=1"
+        self._of_thread = threading.local()
+        columns, self.documents, self.digest = self._database().execute("SELECT * FROM about").fetchone()
         self.data = folder / "documents" if path.suffix == ".gz" else path
-        self.parse = _parser(self.meta.columns)
-        self.hashes = np.asarray(np.memmap(folder / "hashes", dtype="<u8", mode="r"))
-        self.offsets = np.asarray(np.memmap(folder / "offsets", dtype="<i8", mode="r"))
+        self.parse = _parser(columns)
         self._file = os.open(self.data, os.O_RDONLY)
         weakref.finalize(self, os.close, self._file)
         self._stamp = _stamp(self._file)
 
+    def _database(self) -> sqlite3.Connection:
+        # SQLite forbids to use, or to close, a connection in a process that was forked from the one that opened it.
+        opened: dict[int, sqlite3.Connection] = self._of_thread.__dict__.setdefault("opened", {})
+        process = os.getpid()
+        if process not in opened:
+            opened[process] = sqlite3.connect(self._address, uri=True)
+        return opened[process]
+
     def find(self, doc_ids: list[str]) -> dict[str, Document]:
         """The documents that are there, by id."""
-        keys = np.fromiter((_hash(doc_id) for doc_id in doc_ids), dtype="<u8", count=len(doc_ids))
-        first = np.searchsorted(self.hashes, keys, side="left")
-        last = np.searchsorted(self.hashes, keys, side="right")
-        places = sorted(
-            (int(self.offsets[position]), row)
-            for row in range(len(doc_ids))
-            for position in range(first[row], last[row])
-        )
+        database = self._database()
+        places = []
+        for doc_id in doc_ids:
+            row = database.execute("SELECT place FROM documents WHERE id = ?", (doc_id,)).fetchone()
+            if row is not None:
+                places.append(row[0])
         found: dict[str, Document] = {}
-        for offset, row in places:  # in the order of the file, which spares seeks
-            document = self._read(offset)
-            if document[0] == doc_ids[row]:
-                found[document[0]] = document
-        if len(found) < len(doc_ids):
+        for place in sorted(places):  # in the order of the file, which spares seeks
+            document = self._read(place)
+            found[document[0]] = document
+        # A document at a known place may also be another one by now.
+        if len(found) < len(doc_ids) or not found.keys() <= set(doc_ids):
             self._check_unchanged()
         return found
 
@@ -228,61 +229,63 @@ def _kept_index(path: Path) -> _Index:
 
 def _index_name(path: Path) -> str:
     status = path.stat()
-    key = f"{_VERSION}|{path}|{status.st_size}|{status.st_mtime_ns}"
-    return hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+    return digest(f"{_VERSION}|{path}|{status.st_size}|{status.st_mtime_ns}", size=12)
 
 
 def _build_index(path: Path, folder: Path) -> None:
-    hashes, offsets = array("Q"), array("q")
-    digest = hashlib.blake2b(digest_size=16)
     columns = _columns(path)
+    with ExitStack() as stack:
+        unpacked = stack.enter_context(open(folder / "documents", "wb")) if path.suffix == ".gz" else None
+        database = stack.enter_context(closing(sqlite3.connect(folder / _DATABASE, isolation_level=None)))
+        # Nobody sees the file before it is whole and on the disk, so SQLite need not take care of that. Its own
+        # memory and what it sorts in have this size, whatever the number of documents.
+        database.execute("PRAGMA synchronous = OFF")
+        database.execute("PRAGMA journal_mode = MEMORY")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        database.execute("CREATE TABLE documents (place INTEGER PRIMARY KEY, line INTEGER, id TEXT)")
+        content = digest(_indexed(path, columns, database, unpacked))
+        (documents,) = database.execute("SELECT count(*) FROM documents").fetchone()
+        if not documents:
+            raise ValueError(f"{path}: holds no documents")
+        try:
+            database.execute("CREATE UNIQUE INDEX by_id ON documents (id)")
+        except sqlite3.IntegrityError:
+            _refuse_duplicate(path, database)
+        database.execute("CREATE TABLE about (columns, documents, digest)")
+        database.execute("INSERT INTO about VALUES (?, ?, ?)", (columns, documents, content))
+
+
+def _indexed(path: Path, columns: int, database: sqlite3.Connection, unpacked: BinaryIO | None) -> Iterator[bytes]:
+    """Write the place of every document, and give each line for the digest, so that the file is read once."""
     parse = _parser(columns)
-    unpacked = open(folder / "documents", "wb") if path.suffix == ".gz" else None  # noqa: SIM115
-    try:
-        offset = 0
-        for number, line in _with_progress(path):
-            if line.strip():
-                hashes.append(_hash(_parse(path, number, line, parse)[0]))
-                offsets.append(offset + (len(_BOM) if number == 1 and line.startswith(_BOM) else 0))
-            offset += len(line)
-            digest.update(line)
-            if unpacked is not None:
-                unpacked.write(line)
-    finally:
+    rows: list[tuple[int, int, str]] = []
+    place = 0
+
+    def write() -> None:
+        database.execute("BEGIN")
+        database.executemany("INSERT INTO documents VALUES (?, ?, ?)", rows)
+        database.execute("COMMIT")
+        rows.clear()
+
+    for number, line in _with_progress(path):
+        if line.strip():
+            # A byte order mark is no part of the first document.
+            start = place + len(_BOM) if number == 1 and line.startswith(_BOM) else place
+            rows.append((start, number, _parse(path, number, line, parse)[0]))
+            if len(rows) == _ROWS:
+                write()
+        place += len(line)
         if unpacked is not None:
-            unpacked.close()
-    if not hashes:
-        raise ValueError(f"{path}: holds no documents")
-    _write_sorted(path, folder, hashes, offsets)
-    meta = _Meta(columns=columns, documents=len(hashes), digest=digest.hexdigest())
-    (folder / "meta.json").write_text(json.dumps(asdict(meta)), encoding="utf-8")
+            unpacked.write(line)
+        yield line
+    write()
 
 
-def _write_sorted(path: Path, folder: Path, hashes: array[int], offsets: array[int]) -> None:
-    keys, places = np.frombuffer(hashes, dtype=np.uint64), np.frombuffer(offsets, dtype=np.int64)
-    order = np.argsort(keys)
-    equal: set[int] = set()
-    previous = np.empty(0, dtype=np.uint64)
-    with open(folder / "hashes", "wb") as key_file, open(folder / "offsets", "wb") as place_file:
-        for start in range(0, len(order), _CHUNK):  # in pieces, so no further array of full size stands in memory
-            piece = order[start : start + _CHUNK]
-            sorted_keys = np.concatenate([previous, keys[piece]])
-            equal.update(sorted_keys[1:][sorted_keys[1:] == sorted_keys[:-1]].tolist())
-            sorted_keys[len(previous) :].astype("<u8", copy=False).tofile(key_file)
-            places[piece].astype("<i8", copy=False).tofile(place_file)
-            previous = sorted_keys[-1:]
-    if equal:
-        _refuse_duplicates(path, equal)
-
-
-def _refuse_duplicates(path: Path, equal: set[int]) -> None:
-    """Read the file again and compare the ids whose hashes are equal."""
-    seen: dict[str, int] = {}
-    for number, doc_id, _, _ in _documents(path):
-        if _hash(doc_id) in equal:
-            if doc_id in seen:
-                _fail_twice(path, doc_id, seen[doc_id], number)
-            seen[doc_id] = number
+def _refuse_duplicate(path: Path, database: sqlite3.Connection) -> NoReturn:
+    """Name the first line with an id that stood before."""
+    first_lines = "SELECT id, line, min(line) OVER (PARTITION BY id) AS first FROM documents"
+    row = database.execute(f"SELECT id, first, line FROM ({first_lines}) WHERE line > first ORDER BY line LIMIT 1")
+    _fail_twice(path, *row.fetchone())
 
 
 def _documents(path: Path) -> Iterator[tuple[int, str, str, str]]:
@@ -362,10 +365,6 @@ def _fields(line: bytes, columns: int) -> list[str]:
     if b"\r" in line and any(b"\t" in part for part in line.split(b"\r")[1:]):
         raise ValueError("lines end with lone carriage returns, so documents would run together: end them with \\n")
     return fields
-
-
-def _hash(doc_id: str) -> int:
-    return int.from_bytes(hashlib.blake2b(doc_id.encode(), digest_size=8).digest(), "little")
 
 
 def _stamp(file: int) -> tuple[int, int]:

@@ -19,13 +19,13 @@ finding them is among the dependencies, so a small rule for English does it (:fu
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Collection, DocumentStore
+from backpack_rank.digests import digest
 
 LEVELS = ("word", "sentence")
 
@@ -162,8 +162,8 @@ class Rotation:
 
     def first(self, doc_id: str, units: int) -> int:
         """r, uniform in {1..units}: a hash of seed and id, so it is the same in every process."""
-        digest = hashlib.blake2b(f"{self.seed} {doc_id}".encode(), digest_size=8).digest()
-        return 1 + (int.from_bytes(digest, "big") * units >> 64)
+        drawn = int(digest(f"{self.seed} {doc_id}", size=8), 16)
+        return 1 + (drawn * units >> 64)
 
     def rotate(self, doc_id: str, text: str) -> RotatedText:
         """The text of that document, rotated."""

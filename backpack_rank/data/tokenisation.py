@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from backpack_rank.constructors import Count, PathText, Range
 from backpack_rank.data.beginnings import before_last_word, beginning
 from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.shared_tokenizer import with_own_rules
+from backpack_rank.digests import digest
 from backpack_rank.files import hub_or_folder
 
 END = "<|endoftext|>"
@@ -85,7 +85,7 @@ class PairTokenizer:
         rules = vocabulary.to_str() if vocabulary is not None else repr(sorted(self.tokenizer.get_vocab().items()))
         start = "" if self.start_id is None else f"{self.start_id} "
         settings = f"{start}{self.max_length} {self.separator_id} {self.end_id} {rules}"
-        return hashlib.blake2b(settings.encode(), digest_size=16).hexdigest()
+        return digest(settings)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, nothing added and nothing cut."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import cached_property
 
 from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, Run
+from backpack_rank.digests import digest
 
 # Draws per missing document before the whole pool is searched, which only a tiny collection can need.
 _DRAWS = 20
@@ -157,8 +157,8 @@ class TrainingLists:
         return sorted({doc_id for query_id in self.query_ids for doc_id in self._documents_of(query_id)})
 
     def _random(self, purpose: str, epoch: int, query_id: str) -> random.Random:
-        digest = hashlib.blake2b(f"{purpose} {self._seed} {epoch} {query_id}".encode(), digest_size=8).digest()
-        return random.Random(int.from_bytes(digest, "little"))
+        drawn = bytes.fromhex(digest(f"{purpose} {self._seed} {epoch} {query_id}", size=8))
+        return random.Random(int.from_bytes(drawn, "little"))
 
 
 def _relevant_documents(collection: Collection) -> tuple[dict[str, dict[str, int]], int]:

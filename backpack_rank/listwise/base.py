@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from backpack_rank.data.passages import PassageList
+from backpack_rank.digests import digest
 
 
 def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Generator:
@@ -18,8 +18,8 @@ def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Gener
     have no ids) alone, not on other lists, their number, or earlier draws. Different purposes draw independently.
     """
     shown = passages.ids or passages.passages
-    identity = json.dumps([*purpose, seed, passages.query_id, passages.query, *shown]).encode()
-    return np.random.default_rng(int.from_bytes(hashlib.blake2b(identity, digest_size=16).digest(), "little"))
+    identity = json.dumps([*purpose, seed, passages.query_id, passages.query, *shown])
+    return np.random.default_rng(int.from_bytes(bytes.fromhex(digest(identity)), "little"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -24,7 +23,8 @@ from filelock import FileLock
 from requests.adapters import HTTPAdapter
 
 from backpack_rank.checks import above, at_least
-from backpack_rank.files import checksum, write_text
+from backpack_rank.digests import digest
+from backpack_rank.files import write_text
 
 _FORM = 1
 """Counted up when the form of the files changes; older ones are then asked for anew."""
@@ -73,7 +73,7 @@ class ResponseStore:
     def key(url: str, body: Mapping[str, Any]) -> str:
         """Digest of all that determines an answer: where the request goes and what it says."""
         request = json.dumps([_FORM, url, body], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.blake2b(request.encode(), digest_size=20).hexdigest()
+        return digest(request, size=20)
 
     def read(self, key: str) -> Answer | None:
         """The answer to a request, or None if there is none yet. A damaged file is warned about and counts as none."""
@@ -113,7 +113,7 @@ class ResponseStore:
 
 
 def _checksum(answer: Answer) -> str:
-    return checksum(json.dumps(asdict(answer)).encode())
+    return digest(json.dumps(asdict(answer)), algorithm="xxh3")
 
 
 def _is_count(value: object) -> bool:

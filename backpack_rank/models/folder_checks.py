@@ -5,7 +5,6 @@ Half a vocabulary, or weights of zeros, load without a word and give scores that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator
@@ -20,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from backpack_rank.data.pretrained import no_panic
+from backpack_rank.digests import digest
 from backpack_rank.files import read_text
 from backpack_rank.models.utils import input_embeddings
 
@@ -45,7 +45,6 @@ _READ_SUFFIXES = (
 )
 _READ_FOLDERS = ("additional_chat_templates", "custom_generate")
 _FOR_PEOPLE = re.compile(r"(readme|licen[sc]e|notice|changelog|requirements)\b.*", re.IGNORECASE)
-_READ = 2**20
 _SHARE = 0.9
 """Of the rows of an embedding table that must have a token; tables are padded to round numbers."""
 
@@ -207,8 +206,5 @@ def _check_merges(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> Non
 
 
 def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
     with open(file, "rb") as handle:
-        while block := handle.read(_READ):
-            digest.update(block)
-    return digest.hexdigest()
+        return digest(handle, algorithm="sha256")

@@ -22,7 +22,6 @@ both texts give both networks the same vector at the same position. Nothing else
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +38,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.digests import digest
 from backpack_rank.models.utils import eval_mode, input_embeddings
 from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
@@ -108,7 +108,7 @@ class TokenClasses:
     @cached_property
     def key(self) -> str:
         """Digest of the members."""
-        return hashlib.blake2b(repr(self.members).encode(), digest_size=6).hexdigest()
+        return digest(repr(self.members), size=6)
 
     @cached_property
     def class_of(self) -> Tensor:

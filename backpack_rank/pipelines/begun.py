@@ -7,13 +7,13 @@ digest of them stands in his cache folder, where no archive can put one. All oth
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from backpack_rank.digests import digest
 from backpack_rank.files import cache_dir
 from backpack_rank.pipelines.run_folder import comparable
 
@@ -57,4 +57,4 @@ def _remembered(options: Sequence[str]) -> bool:
 
 def _file(options: Sequence[str]) -> Path:
     text = json.dumps(comparable(options))
-    return cache_dir() / FOLDER / hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return cache_dir() / FOLDER / digest(text)

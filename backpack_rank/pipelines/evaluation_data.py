@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.digests import digest
 from backpack_rank.evaluation.swap_stability import SwapCounts, swapped_collection
 
 
@@ -171,9 +171,11 @@ def _variants(dataset: Dataset, half: str | None) -> VariantSet:
     # Never rotated: each wording would be cut at another place.
     collection = dataset.with_rotation("none").split("test")
     if half is not None:
-        collection = collection.select_queries(q for q in collection.queries if (_hash(q) % 2 == 0) == (half == "dev"))
+        dev = half == "dev"
+        collection = collection.select_queries(query for query in collection.queries if _in_dev_half(query) == dev)
     return VariantSet(collection, dataset.candidates("test", collection)[1], load())
 
 
-def _hash(text: str) -> int:
-    return hashlib.blake2b(text.encode(), digest_size=4).digest()[0]
+def _in_dev_half(query_id: str) -> bool:
+    first_byte = int(digest(query_id, size=4)[:2], 16)
+    return first_byte % 2 == 0

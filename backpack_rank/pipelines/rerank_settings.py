@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import RunFile
 from backpack_rank.data.trec import run_rows
+from backpack_rank.digests import digest
 from backpack_rank.files import resource_folder
 from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.nodes import check_options
@@ -168,15 +168,9 @@ def _pairs_of(run: Run) -> Iterable[tuple[str, str]]:
 
 
 def _file_digest(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as handle:
-        while block := handle.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+        return digest(handle)
 
 
 def _run_digest(run: Run) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for query_id in sorted(run):
-        digest.update(json.dumps([query_id, sorted(run[query_id])]).encode())
-    return digest.hexdigest()
+    return digest(json.dumps([query_id, sorted(run[query_id])]) for query_id in sorted(run))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +10,10 @@ import numpy as np
 
 from backpack_rank.data.batching import Pairs, join_pairs
 from backpack_rank.data.collection import Collection
+from backpack_rank.digests import digest
 from backpack_rank.reranking.pointwise import PointwiseReranker, SweepScores
 from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs
-from backpack_rank.senses.cache import weights_fingerprint
+from backpack_rank.senses.cache import weights_digest
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
 
@@ -82,19 +82,19 @@ class AlphaSweep:
 
     def fingerprint(self, collection: Collection) -> dict[str, Any]:
         """Everything but the pairs that the scores hang on, by name, as values of JSON."""
-        queries = json.dumps(sorted(collection.queries.items())).encode()
+        queries = json.dumps(sorted(collection.queries.items()))
         views = [[_view_key(view) for view in hook.views] for hook in self.hooks]
         return {
-            "weights": weights_fingerprint(self.scorer.ranker),
-            "configuration": _digest(self.scorer.ranker.config.to_json_string().encode()),
+            "weights": weights_digest(self.scorer.ranker),
+            "configuration": digest(self.scorer.ranker.config.to_json_string()),
             "tokenizer": self.scorer.pair_tokenizer.fingerprint,
             "policy": self.policy,
             "alpha": list(self.alphas),
-            "what the policy does": _digest(json.dumps(views).encode()),
+            "what the policy does": digest(json.dumps(views)),
             "number format": self.scorer.number_format,
             "tokens per batch": self.scorer.tokens_per_batch,
             "documents": collection.documents.fingerprint,
-            "queries": _digest(queries),
+            "queries": digest(queries),
         }
 
 
@@ -103,7 +103,3 @@ def _view_key(view: View) -> list[Any]:
     shift = None if view.token_shift is None else view.token_shift.key
     rewrite = (view.rewrite and getattr(view.rewrite, "key", None)) or getattr(view.rewrite, "__qualname__", None)
     return [view.coefficient, weights, shift, rewrite]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()

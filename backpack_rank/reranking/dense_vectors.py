@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -19,11 +18,12 @@ from filelock import FileLock
 
 from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import DocumentStore, Queries
+from backpack_rank.digests import digest
 from backpack_rank.files import intact, reserve_space, seal, write_text
 from backpack_rank.models.rankers import DualEncoderForRanking, DualPairTokenizer
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.senses.cache import weights_fingerprint
+from backpack_rank.senses.cache import weights_digest
 
 log = logging.getLogger(__name__)
 _FORMAT = 1
@@ -55,7 +55,7 @@ class DocumentVectors:
             ValueError: a vector does not fit into half precision; the document is named.
         """
         settings = encoding.settings(documents)
-        key = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+        key = digest(json.dumps(settings, sort_keys=True))
         final, partial = folder / key, folder / f"{key}.partial"
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f"{key}.lock"):
@@ -95,7 +95,7 @@ class Encoding:
         """Everything that the vectors of documents depend on."""
         return {
             "format": _FORMAT,
-            "weights": weights_fingerprint(self.ranker),
+            "weights": weights_digest(self.ranker),
             "configuration": self.ranker.config.to_json_string(),
             "tokens": self.pair_tokenizer.fingerprint,
             "documents": documents.fingerprint,

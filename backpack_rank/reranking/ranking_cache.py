@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from backpack_rank.data.passages import PassageList
-from backpack_rank.files import checksum, write_text
+from backpack_rank.digests import digest
+from backpack_rank.files import write_text
 from backpack_rank.listwise.base import ListwiseRanker, RankerWrapper, Ranking
 from backpack_rank.progress import Progress
 
@@ -63,7 +63,7 @@ class RankingCache:
 
     def _key(self, one: PassageList) -> str:
         parts = json.dumps([self._settings, one.query, one.passages, one.ids, one.query_id])
-        return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+        return digest(parts)
 
     def _read(self) -> None:
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
@@ -85,7 +85,7 @@ class RankingCache:
 
 
 def _checksum(line: Mapping[str, Any]) -> str:
-    return checksum(json.dumps(line).encode())
+    return digest(json.dumps(line), algorithm="xxh3")
 
 
 class CachedRanker(RankerWrapper):

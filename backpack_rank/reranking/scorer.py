@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from backpack_rank.data.batching import (
 )
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.digests import digest, with_lengths
 from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
@@ -36,7 +38,7 @@ from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
 from backpack_rank.progress import INTERVAL, Progress
-from backpack_rank.senses.cache import SenseCache, texts_fingerprint, weights_fingerprint
+from backpack_rank.senses.cache import SenseCache, weights_digest
 from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
 
@@ -330,7 +332,7 @@ class Scorer(TextScorer):
     @cached_property
     def _weights_key(self) -> str:
         """Digest of the ranker's weights, taken once: a scorer is made for a ranker that is trained."""
-        return weights_fingerprint(self.ranker)[:16]
+        return weights_digest(self.ranker)[:16]
 
     def _cached_senses(self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache) -> np.ndarray | None:
         config = self._backpack().config
@@ -342,7 +344,8 @@ class Scorer(TextScorer):
     def _cache_key(self, pairs: Pairs, what: str) -> str:
         # The configuration is part of the key, because it decides what the same weights do (scales, heads).
         configuration = self.ranker.config.to_json_string()
-        texts = texts_fingerprint(pairs.texts(), self.pair_tokenizer.fingerprint, configuration)
+        settings = repr((self.pair_tokenizer.fingerprint, configuration))
+        texts = digest(chain([settings], with_lengths(pairs.texts())))
         return f"{self._weights_key}-{texts}-{what}"
 
     def _backpack(self) -> BackpackForRanking:

@@ -6,7 +6,6 @@ pairs of the first shard as ``query id<TAB>document id``, sorted. It is there wh
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -24,6 +23,7 @@ from backpack_rank.checks import located, whole
 from backpack_rank.data.collection import Collection, missing_message
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.trec import run_tag
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, no_space
 from backpack_rank.progress import Progress
 
@@ -36,7 +36,6 @@ SHARDS = 40
 _ROWS = 4096
 _BUFFERED = 200_000
 _SAMPLE = 256
-_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -128,11 +127,8 @@ class Plan:
             ValueError: its file is not as it was planned.
         """
         path = self.folder / PLAN / _name(number)
-        digest = _new_digest()
         with open(path, "rb") as handle:
-            while block := handle.read(_BLOCK):
-                digest.update(block)
-            if digest.hexdigest() != self.shards[number].digest:
+            if digest(handle) != self.shards[number].digest:
                 raise ValueError(f"{path} is damaged: it is not as it was planned. Plan again in another folder=")
             handle.seek(0)
             for line in handle:
@@ -366,8 +362,7 @@ def _write_pairs(
         pairs = _sorted(folder / _name(number), candidates.name)
         data = "".join(f"{query_id}\t{doc_id}\n" for query_id, doc_id in pairs).encode()
         (folder / _name(number)).write_bytes(data)
-        digest = _new_digest(data).hexdigest()
-        shards.append(Shard(len(own), len(pairs), round(sum(size.tokens for size in own)), digest))
+        shards.append(Shard(len(own), len(pairs), round(sum(size.tokens for size in own)), digest(data)))
     return shards
 
 
@@ -383,10 +378,6 @@ def _sorted(path: Path, name: str) -> list[tuple[str, str]]:
 
 def _name(number: int) -> str:
     return f"{number:05d}.tsv"
-
-
-def _new_digest(data: bytes = b"") -> Any:
-    return hashlib.blake2b(data, digest_size=16)
 
 
 def _shown(value: object) -> str:

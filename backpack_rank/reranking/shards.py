@@ -6,7 +6,6 @@ checksum over the shard and its scores. Whoever finds a whole file leaves it alo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -29,6 +28,7 @@ from safetensors.numpy import save
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.trec import write_rankings
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.alpha_sweep import AlphaSweep
@@ -221,7 +221,5 @@ def _pairs(plan: Plan, number: int) -> int:
 
 def _checksum(plan: Plan, number: int, scores: np.ndarray) -> str:
     """Of the scores, and of what they are scores of."""
-    digest = hashlib.blake2b(json.dumps([plan.fingerprint, plan.shards[number].digest]).encode(), digest_size=16)
-    digest.update(f"{scores.dtype} {scores.shape}".encode())
-    digest.update(np.ascontiguousarray(scores).data)
-    return digest.hexdigest()
+    shard = json.dumps([plan.fingerprint, plan.shards[number].digest])
+    return digest([shard, f"{scores.dtype} {scores.shape}", np.ascontiguousarray(scores)])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import nn
 
+from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, intact, remove_sealed, reserve_space
 
 log = logging.getLogger(__name__)
@@ -137,18 +137,13 @@ def _open(path: Path) -> np.ndarray | None:
     return array
 
 
-def weights_fingerprint(model: nn.Module) -> str:
+def weights_digest(model: nn.Module) -> str:
     """Digest of every parameter's name, type and bytes."""
-    digest = hashlib.blake2b(digest_size=16)
+    return digest(_weights(model))
+
+
+def _weights(model: nn.Module) -> Iterator[str | np.ndarray]:
     for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def texts_fingerprint(texts: Iterable[tuple[str, str]], *settings: object) -> str:
-    """Digest of pairs of texts and of the settings that turn them into tokens."""
-    digest = hashlib.blake2b(repr(settings).encode(), digest_size=16)
-    for query, document in texts:
-        digest.update(f"{len(query)} {len(document)} {query} {document}".encode())
-    return digest.hexdigest()
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        # As bytes, because numpy has no bfloat16.
+        yield tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()

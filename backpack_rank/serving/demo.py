@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.synthetic.templates import GENDERS
 from backpack_rank.data.trec import ranking
+from backpack_rank.digests import digest
 from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.senses.attribution import Explanation
@@ -77,8 +77,8 @@ def page() -> str:
     """The page: one file that asks for nothing but this server, and runs no script but its own."""
     text = resources.files("backpack_rank.serving").joinpath("demo.html").read_text(encoding="utf-8")
     script = text.rpartition("<script>")[2].partition("</script>")[0]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return text.replace("SCRIPT-DIGEST", digest)
+    of_script = base64.b64encode(bytes.fromhex(digest(script, algorithm="sha256"))).decode()
+    return text.replace("SCRIPT-DIGEST", of_script)
 
 
 @cache

@@ -29,13 +29,14 @@ from backpack_rank.data.teacher_scores import (
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import numbered_lines, read_run, write_run
+from backpack_rank.digests import digest, with_lengths
 from backpack_rank.files import intact, seal
 from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
 from backpack_rank.models.number_formats import FORMATS, resolved_format
 from backpack_rank.models.rankers import RankerOutput
 from backpack_rank.models.utils import pick_device
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
-from backpack_rank.senses.cache import texts_fingerprint, weights_fingerprint
+from backpack_rank.senses.cache import weights_digest
 from backpack_rank.training.losses import AuxiliaryLoss, listwise_kl, margin_mse
 
 KINDS = ("margin_mse", "listwise_kl")
@@ -276,7 +277,8 @@ def _fingerprint(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs, dt
     """Digest of all that the scores depend on: ranker, tokenizer, number format, texts and their ids."""
     rows = chain(zip(pairs.query_ids, pairs.doc_ids, strict=True), pairs.texts())
     config = ranker.config.to_json_string()
-    return texts_fingerprint(rows, weights_fingerprint(ranker), config, pair_tokenizer.fingerprint, dtype)
+    settings = repr((weights_digest(ranker), config, pair_tokenizer.fingerprint, dtype))
+    return digest(chain([settings], with_lengths(rows)))
 
 
 def _tag(path: Path) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,7 @@ from backpack_rank.data.sources.filters import (
     require_some_judged,
 )
 from backpack_rank.data.trec import read_qrels, read_queries_jsonl, sorted_run
+from backpack_rank.digests import digest
 
 JUDGED = "judged"
 log = logging.getLogger(__name__)
@@ -168,8 +168,7 @@ def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:
 
 
 def _hash_score(query_id: str, doc_id: str) -> float:
-    digest = hashlib.blake2b(f"{query_id} {doc_id}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") / 2**32
+    return int(digest(f"{query_id} {doc_id}", size=4), 16) / 2**32
 
 
 def _splits(root: Path) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from backpack_rank.constructors import AllDocuments, AllQueries, Count, Name, Se
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
 from backpack_rank.data.trec import ranking, sorted_run
+from backpack_rank.digests import digest, with_lengths
 from backpack_rank.files import cache_dir, kept_or_rebuilt
 
 _IMPORTED_BY = os.getpid()
@@ -101,10 +101,8 @@ class IrDatasetsStore:
     @property
     def fingerprint(self) -> str:
         """Made from the id of the documents, their number and the first hundred texts."""
-        digest = hashlib.blake2b(f"{ir_datasets.docs_parent_id(self._dataset_id)} {len(self)}".encode(), digest_size=16)
-        for doc_id, text in islice(self, 100):
-            digest.update(f"{len(doc_id)} {len(text)} {doc_id} {text}".encode())
-        return digest.hexdigest()
+        documents = f"{ir_datasets.docs_parent_id(self._dataset_id)} {len(self)}"
+        return digest(chain([documents], with_lengths(islice(self, 100))))
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
         wanted = list(dict.fromkeys(doc_ids))
@@ -176,7 +174,7 @@ def library_lock() -> FileLock:
     """To be held while the library may download or unpack, which parallel jobs must not do at once."""
     # One for the whole library, because its datasets are built from one another.
     home = str(ir_datasets.util.home_path())
-    place = hashlib.blake2b(home.encode(), digest_size=4).hexdigest()
+    place = digest(home, size=4)
 
     def kept() -> FileLock:
         folder = cache_dir() / "locks"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from backpack_rank.checks import whole
 from backpack_rank.constructors import Count, Name, Seed
 from backpack_rank.data.collection import Collection, DocumentStore, missing_message
+from backpack_rank.digests import digest
 
 
 def load_union(
@@ -59,8 +59,8 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
     if count is None:
         return collection
 
-    def place(query_id: str) -> bytes:
-        return hashlib.blake2b(f"{seed} {query_id}".encode(), digest_size=8).digest()
+    def place(query_id: str) -> str:
+        return digest(f"{seed} {query_id}", size=8)
 
     kept = set(sorted(collection.queries, key=place)[:count])
     return collection.select_queries(query_id for query_id in collection.queries if query_id in kept)
@@ -75,7 +75,7 @@ class UnionStore:
     @property
     def fingerprint(self) -> str:
         keys = [f"{part} {store.fingerprint}" for part, store in self._parts.items()]
-        return hashlib.blake2b("\n".join(keys).encode(), digest_size=16).hexdigest()
+        return digest("\n".join(keys))
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
         """Texts of the documents. Raises ``KeyError`` that names the ids that are missing, with their part."""
