@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import print_table
-
-
-def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
-    """The listwise ranker asked for. Raises ``ValueError`` without one; ``what`` begins the sentence."""
-    if settings.alpha != 1:
-        raise ValueError(f"alpha={settings.alpha} turns the senses of a Backpack; a listwise ranker has none")
-    if settings.listwise is None:
-        raise ValueError(
-            f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
-        )
-    return settings.listwise
 
 
 def refuse_alpha(settings: EvaluationSettings) -> None:

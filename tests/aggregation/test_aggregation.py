@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.aggregation.aggregate import Borda, ReciprocalRankFusion
-from backpack_rank.aggregation.kemeny import Kemeny
-from backpack_rank.aggregation.rankings import Rankings
-from backpack_rank.aggregation.runs import fuse
 from backpack_rank.data.trec import ranking, read_run, write_run
+from backpack_rank.position.aggregation.aggregate import Borda, ReciprocalRankFusion
+from backpack_rank.position.aggregation.kemeny import Kemeny
+from backpack_rank.position.aggregation.rankings import Rankings
+from backpack_rank.position.aggregation.runs import fuse
 
 SCORES = [{"a": 3.0, "b": 1.0, "c": 1.0}, {"c": 9.0, "d": 8.0}, {"b": 0.5, "a": 0.25, "c": -1.0, "d": -2.0}]
 """Ranks: a 1, b and c 2.5; c 1, d 2; b 1, a 2, c 3, d 4."""

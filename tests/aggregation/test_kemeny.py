@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
 from backpack_rank.aggregation import linear_ordering
-from backpack_rank.aggregation.kemeny import Kemeny, components
-from backpack_rank.aggregation.rankings import Rankings
+from backpack_rank.position.aggregation.kemeny import Kemeny, components
+from backpack_rank.position.aggregation.rankings import Rankings
 
 LEFT_OUT = None
 

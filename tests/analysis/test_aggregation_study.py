@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 from small_rankers import RandomRanker, SmallRanker, numbers
 
-from backpack_rank.aggregation.aggregate import Borda, ReciprocalRankFusion
-from backpack_rank.aggregation.kemeny import Kemeny
-from backpack_rank.analysis.aggregation_study import ndcg_of, study_aggregation, tau_of
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency, ShuffledRankings, rank_shuffled
+from backpack_rank.position.aggregation.aggregate import Borda, ReciprocalRankFusion
+from backpack_rank.position.aggregation.kemeny import Kemeny
+from backpack_rank.position.aggregation.study import ndcg_of, study_aggregation, tau_of
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency, ShuffledRankings, rank_shuffled
 
 AGGREGATORS = (Kemeny(), Borda(), ReciprocalRankFusion())
 

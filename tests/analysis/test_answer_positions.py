@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backpack_rank.analysis.answer_positions import AnswerPositions, answer_positions, occurrences, start_word
 from backpack_rank.data.answers import Answer, Answers, load_answers
 from backpack_rank.data.collection import MemoryStore
 from backpack_rank.data.rotation import Rotation, word_starts
+from backpack_rank.position.passages.answer_positions import AnswerPositions, answer_positions, occurrences, start_word
 
 
 def distance_by_hand(values: list[float]) -> float:

@@ -11,9 +11,13 @@ import pytest
 from scipy import stats
 from small_rankers import RandomRanker, SmallRanker, numbers
 
-from backpack_rank.aggregation.aggregate import ReciprocalRankFusion
-from backpack_rank.analysis.first_stages import first_stage_study
-from backpack_rank.analysis.list_positions import (
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.data.trec import read_run
+from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.first_stages import first_stage_study
+from backpack_rank.position.lists.list_positions import (
     MEASURES,
     controlled_positions,
     order_robustness,
@@ -21,15 +25,11 @@ from backpack_rank.analysis.list_positions import (
     with_one_relevant,
     wrong_pairs,
 )
-from backpack_rank.analysis.sorting_scores import sorting_scores
-from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.data.passages import PassageList
-from backpack_rank.data.sources.beir import load_beir
-from backpack_rank.data.trec import read_run
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.list_runs import effectiveness_of, lists_of, run_of
-from backpack_rank.listwise.permutation import PermutationSelfConsistency, rank_shuffled
-from backpack_rank.listwise.propensity import Transitions, transition_counts
+from backpack_rank.position.lists.list_runs import effectiveness_of, lists_of, run_of
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency, rank_shuffled
+from backpack_rank.position.lists.propensity import Transitions, transition_counts
+from backpack_rank.position.lists.sorting_scores import sorting_scores
 
 KEEPS_ORDER = 1e6
 """Slope of a ranker that gives the input order back."""

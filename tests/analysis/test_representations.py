@@ -5,7 +5,6 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from backpack_rank.analysis.representations import KINDS, document_rows, representations
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -14,6 +13,7 @@ from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.rankers import CrossEncoderForRanking, DualEncoderForRanking, DualPairTokenizer
 from backpack_rank.models.word_ranker import interaction_ranker
+from backpack_rank.position.passages.representations import KINDS, document_rows, representations
 
 START, SEP = 2, 3
 DOCUMENTS = [np.array(ids, dtype=np.int32) for ids in ([10, 11, 12, 10], [13], [11, 10, 14, 15, 16])]

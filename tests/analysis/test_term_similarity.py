@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from backpack_rank.analysis.term_similarity import TermSample, choose_terms, term_similarity
+from backpack_rank.position.passages.term_similarity import TermSample, choose_terms, term_similarity
 
 TERMS, POSITIONS, SIZE = 4, 7, 5
 
@@ -77,7 +77,7 @@ def test_all_pairs_give_the_figures_of_a_double_loop(parts):
 
 def test_blocks_of_occurrences_are_compared_with_each_other(monkeypatch):
     whole = term_similarity(sampled(occurrences(), 100), 3)
-    monkeypatch.setattr("backpack_rank.analysis.term_similarity._BLOCK", 4)
+    monkeypatch.setattr("backpack_rank.position.passages.term_similarity._BLOCK", 4)
     parts = term_similarity(sampled(occurrences(), 100), 3)
     for one, other in zip(whole.distances, parts.distances, strict=True):
         assert (one.pairs, one.terms) == (other.pairs, other.terms)

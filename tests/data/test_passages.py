@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.data.passages import ListwiseExample, PassageList, collection_lists
+from backpack_rank.position.lists.passages import ListwiseExample, PassageList, collection_lists
 
 CANDIDATES = {"q": {"a": 5.0, "b": 4.0, "c": 3.0, "d": 2.0, "gone": 1.5, "e": 1.0}, "alone": {"a": 1.0}}
 

@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from backpack_rank.data.rank_llm import (
+from backpack_rank.data.trec import read_run, write_run
+from backpack_rank.position.lists.rank_llm import (
     load_requests,
     read_requests,
     reordered,
     requests_run,
     write_requests,
 )
-from backpack_rank.data.trec import read_run, write_run
 
 # As rank_llm's own DataWriter writes it: numbers as ids, one object per line, further keys beside those read.
 LINES = [

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backpack_rank.data.passages import ListwiseExample
-from backpack_rank.data.sorting_tasks import (
+from backpack_rank.position.lists.passages import ListwiseExample
+from backpack_rank.position.lists.sorting_tasks import (
     QUERIES,
     MathSort,
     WordSort,

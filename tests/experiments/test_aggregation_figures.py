@@ -12,15 +12,15 @@ import pytest
 from listwise_example import composed, saved_ranker
 from scipy import stats
 
-from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.trec import ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency, rank_shuffled
-from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.settings import dataset_of
-from backpack_rank.reporting.list_tables import numbers_table, spread_table
-from backpack_rank.reporting.run_spread import AggregationScores, spread_chart, write_run_spread
+from backpack_rank.position.aggregation.aggregate import Borda
+from backpack_rank.position.aggregation.run_spread import AggregationScores, spread_chart, write_run_spread
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency, rank_shuffled
+from backpack_rank.position.lists.saved import load_listwise
+from backpack_rank.position.lists.sources import ListwiseDataConfig
+from backpack_rank.position.tables.list_tables import numbers_table, spread_table
 
 SYNTHETIC = ["+data@task.collections.Synthetic=synthetic", "+task.collections.Synthetic.test.test_queries=6"]
 SYNTHETIC += ["+task.collections.Synthetic.test.documents=40"]

@@ -19,11 +19,11 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.experiments.checkpoints import TrainingStage, find_checkpoints
-from backpack_rank.experiments.rotation import mean_values
 from backpack_rank.models.factory import save_ranker
 from backpack_rank.pipelines.run_folder import save_overrides
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.tables.checkpoints import TrainingStage, find_checkpoints
+from backpack_rank.position.tables.rotation import mean_values
 
 BEIR = "backpack_rank.data.sources.beir.load_beir"
 

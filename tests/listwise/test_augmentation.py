@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backpack_rank.listwise.augmentation import NoAugmentation, PositionAware, RandomShuffles, augmentation_of
+from backpack_rank.position.lists.augmentation import NoAugmentation, PositionAware, RandomShuffles, augmentation_of
 
 
 @given(st.integers(2, 20).flatmap(lambda m: st.tuples(st.just(m), st.integers(2, m))), st.integers(0, 2**32 - 1))

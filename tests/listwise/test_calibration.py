@@ -13,8 +13,7 @@ from hydra.utils import instantiate
 from scipy.stats import kendalltau
 from transformers import BertConfig, BertLMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.calibration import (
+from backpack_rank.position.lists.calibration import (
     PLACEHOLDERS,
     ContentFreeCalibration,
     calibrated,
@@ -22,8 +21,9 @@ from backpack_rank.listwise.calibration import (
     normalised,
     placeholders,
 )
-from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
+from backpack_rank.position.lists.causal_lm import CausalLmRanker
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "calibration"
 SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -8,11 +8,11 @@ import torch
 from causal_example import MODELS, bert_decoder, gpt2, llama, prompt_file, slow_first, slow_generate
 from transformers import BertConfig, BertLMHeadModel, MistralConfig, MistralForCausalLM
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.decoding import TokenTrie, can_share
-from backpack_rank.listwise.prompt import PromptTokenizer
 from backpack_rank.models.backpack import BackpackLMHeadModel
+from backpack_rank.position.lists.causal_lm import CausalLmRanker
+from backpack_rank.position.lists.decoding import TokenTrie, can_share
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.prompt import PromptTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_model_without_a_cache_reads_again_and_finds_the_same(mode, tokenizer,
     lists = lists if mode == "first_token" else [lists[0], lists[3].select(range(5))]
     with_cache = ranker_of(model, tokenizer, mode)
     expected = with_cache.rank(lists)
-    monkeypatch.setattr("backpack_rank.listwise.decoding.can_share", lambda *_: False)
+    monkeypatch.setattr("backpack_rank.position.lists.decoding.can_share", lambda *_: False)
     without = ranker_of(model, tokenizer, mode)
     assert [r.order.tolist() for r in without.rank(lists)] == [r.order.tolist() for r in expected]
     assert without.usage.passes > with_cache.usage.passes

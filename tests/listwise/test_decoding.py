@@ -10,14 +10,14 @@ import pytest
 import torch
 from causal_example import gpt2, llama, prompt_file, slow_first, slow_log_probability
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import list_rng
-from backpack_rank.listwise.calibration import ContentFreeCalibration
-from backpack_rank.listwise.causal_lm import CausalLmRanker
-from backpack_rank.listwise.decoding import sample_scores
-from backpack_rank.listwise.permutation import shuffles
-from backpack_rank.listwise.prompt import PromptTokenizer
-from backpack_rank.listwise.saved import load_listwise, save_listwise
+from backpack_rank.position.lists.base import list_rng
+from backpack_rank.position.lists.calibration import ContentFreeCalibration
+from backpack_rank.position.lists.causal_lm import CausalLmRanker
+from backpack_rank.position.lists.decoding import sample_scores
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import shuffles
+from backpack_rank.position.lists.prompt import PromptTokenizer
+from backpack_rank.position.lists.saved import load_listwise, save_listwise
 
 DRAWS = 4000
 MODES = ["first_token", "generate"]

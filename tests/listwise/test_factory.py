@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from backpack_rank.listwise.factory import new_causal_lm, pretrained_causal_lm
+from backpack_rank.position.lists.factory import new_causal_lm, pretrained_causal_lm
 
 
 def test_a_new_model_has_the_tokenizer_s_vocabulary_and_tied_embeddings(tokenizer) -> None:

@@ -19,13 +19,13 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from transformers.utils.import_utils import is_serve_available
 
-from backpack_rank.data.passages import PassageList
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.listwise.chat_server import RetryPolicy, ServerError
-from backpack_rank.listwise.factory import new_causal_lm
-from backpack_rank.listwise.openai_ranker import OpenAiRanker
-from backpack_rank.listwise.parsing import parse_ranking
-from backpack_rank.listwise.prompt import Prompt
+from backpack_rank.position.lists.chat_server import RetryPolicy, ServerError
+from backpack_rank.position.lists.factory import new_causal_lm
+from backpack_rank.position.lists.openai_ranker import OpenAiRanker
+from backpack_rank.position.lists.parsing import parse_ranking
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.prompt import Prompt
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 PROMPT = Prompt(name="short", prefix="query: {query}", passage="[{identifier}] {passage}", suffix="Order them.")

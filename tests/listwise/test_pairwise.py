@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_rankers import RandomRanker, SmallRanker, numbers, shown
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.pairwise import AllPairs, PairwiseRanker, SlidingPairs
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
-from backpack_rank.listwise.windows import SlidingWindows
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.pairwise import AllPairs, PairwiseRanker, SlidingPairs
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency
+from backpack_rank.position.lists.windows import SlidingWindows
 
 Answers = dict[tuple[int, int], int | None]
 """What is named first, by the two passages in the order in which they are shown; None: no answer."""
@@ -192,7 +192,7 @@ def test_the_step_of_all_lists_is_one_call_of_the_ranker():
 
 
 def test_calls_are_of_limited_size(monkeypatch):
-    monkeypatch.setattr("backpack_rank.listwise.pairwise._PAIRS_PER_CALL", 4)
+    monkeypatch.setattr("backpack_rank.position.lists.pairwise._PAIRS_PER_CALL", 4)
     ranker = SmallRanker()
     passages = numbers(3, 8, 1, 9, 5)
     assert shown(passages, AllPairs(ranker).rank([passages])[0]) == ["9", "8", "5", "3", "1"]

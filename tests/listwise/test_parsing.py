@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backpack_rank.listwise.identifiers import identifier_names
-from backpack_rank.listwise.parsing import parse_ranking
+from backpack_rank.position.lists.identifiers import identifier_names
+from backpack_rank.position.lists.parsing import parse_ranking
 
 READ = [
     # text, passages, order (identifiers, from 1), missing, repeated, invented

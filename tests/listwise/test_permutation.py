@@ -11,12 +11,12 @@ from hydra.utils import instantiate
 from in_process import configured
 from small_rankers import RandomRanker, SmallRanker, numbers, shown
 
-from backpack_rank.aggregation.aggregate import Aggregate, Aggregator, Borda, ReciprocalRankFusion
-from backpack_rank.aggregation.kemeny import Kemeny
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
-from backpack_rank.listwise.windows import SlidingWindows
+from backpack_rank.position.aggregation.aggregate import Aggregate, Aggregator, Borda, ReciprocalRankFusion
+from backpack_rank.position.aggregation.kemeny import Kemeny
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency
+from backpack_rank.position.lists.windows import SlidingWindows
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 METHODS = [Kemeny(), Borda(), ReciprocalRankFusion()]

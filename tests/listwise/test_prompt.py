@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from backpack_rank.data.passages import PassageList
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.listwise.identifiers import IdentifierTokens, identifier_names, without_identifiers
-from backpack_rank.listwise.prompt import Prompt, PromptTokenizer, _common_length
+from backpack_rank.position.lists.identifiers import IdentifierTokens, identifier_names, without_identifiers
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer, _common_length
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -92,7 +92,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_template_that_takes_all_time_or_memory_is_refused(chat_tokenizer, shown, monkeypatch, kind):
-    monkeypatch.setattr("backpack_rank.listwise.bounded.SECONDS", 1.0)
+    monkeypatch.setattr("backpack_rank.position.lists.bounded.SECONDS", 1.0)
     chat_tokenizer.chat_template = HOSTILE[kind]
     with pytest.raises(
         ValueError, match=r"the chat template of .* (takes more than 1 seconds or|.*MemoryError)"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from small_rankers import RandomRanker, SmallRanker
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.propensity import Propensities, estimate_propensities, load_propensities
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.propensity import Propensities, estimate_propensities, load_propensities
 
 
 def some_lists(number: int, size: int) -> list[PassageList]:

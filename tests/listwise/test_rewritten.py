@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from small_rankers import SmallRanker
 
-from backpack_rank.aggregation.kemeny import Kemeny
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.permutation import PermutationSelfConsistency
-from backpack_rank.listwise.rewritten import RewrittenLists
+from backpack_rank.position.aggregation.kemeny import Kemeny
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency
+from backpack_rank.position.lists.rewritten import RewrittenLists
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 POLICY = MeanOfRenditions(Attribute.named("gender"))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_rankers import RandomRanker, SmallRanker, numbers, shown
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.windows import SlidingWindows, window_edges
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.windows import SlidingWindows, window_edges
 
 
 @pytest.mark.parametrize(

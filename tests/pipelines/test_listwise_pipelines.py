@@ -13,18 +13,18 @@ from listwise_example import DEPTH, composed, options, saved_ranker
 from omegaconf import OmegaConf
 from scipy.stats import kendalltau
 
-from backpack_rank.data.passages import PassageList
 from backpack_rank.data.trec import read_run
-from backpack_rank.experiments.first_stages import FirstStages
-from backpack_rank.experiments.list_tables import RerankingGrid
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.list_runs import lists_of
-from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.list_sources import ListwiseDataConfig
-from backpack_rank.pipelines.listwise import ListwiseSettings, RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_of
-from backpack_rank.reranking.ranking_cache import RankingCache
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.list_runs import lists_of
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.ranking_cache import RankingCache
+from backpack_rank.position.lists.saved import load_listwise
+from backpack_rank.position.lists.settings import ListwiseSettings, RankerFactory
+from backpack_rank.position.lists.sources import ListwiseDataConfig
+from backpack_rank.position.tables.first_stages import FirstStages
+from backpack_rank.position.tables.reranking_grid import RerankingGrid
 
 
 @pytest.fixture(scope="module")

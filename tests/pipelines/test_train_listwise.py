@@ -14,18 +14,18 @@ from hydra.errors import InstantiationException
 from in_process import configured
 from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
-from backpack_rank.analysis.sorting_scores import sorting_scores
-from backpack_rank.data.sorting_tasks import MathSort
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.listwise.permutation import rank_shuffled
-from backpack_rank.listwise.propensity import load_propensities
-from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.list_sources import ListwiseDataConfig
 from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.pipelines.train import train
 from backpack_rank.pipelines.unfinished import find
-from backpack_rank.training.listwise import ListwiseModule
+from backpack_rank.position.lists.permutation import rank_shuffled
+from backpack_rank.position.lists.propensity import load_propensities
+from backpack_rank.position.lists.saved import load_listwise
+from backpack_rank.position.lists.sorting_scores import sorting_scores
+from backpack_rank.position.lists.sorting_tasks import MathSort
+from backpack_rank.position.lists.sources import ListwiseDataConfig
+from backpack_rank.position.lists.training import ListwiseModule
 
 SHAPE = ["model.ranker.layers=1", "model.ranker.hidden_size=32", "model.ranker.heads=2", "model.ranker.positions=400"]
 TINY = ["task=listwise", "model=listwise_tiny", *SHAPE, "model.tokenizer.vocab_size=500"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from backpack_rank.reporting.answer_positions import (
+from backpack_rank.position.passages.answer_position_report import (
     CollectionPositions,
     PositionHistogram,
     positions_chart,

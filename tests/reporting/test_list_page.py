@@ -6,7 +6,7 @@ import base64
 from html.parser import HTMLParser
 from pathlib import Path
 
-from backpack_rank.reporting.list_page import ListPage, write_list_page
+from backpack_rank.position.lists.page import ListPage, write_list_page
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 
 TABLE = Table(

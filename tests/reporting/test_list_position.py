@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting.charts import DotRow, dots, heat_maps
-from backpack_rank.reporting.list_position import write_heat_map
-from backpack_rank.reporting.position_curves import (
+from backpack_rank.position.lists.position_curves import (
     PositionCurve,
     PositionReport,
     SystemPositions,
     position_chart,
     write_position_curves,
 )
+from backpack_rank.position.lists.position_matrices import write_heat_map
+from backpack_rank.reporting.charts import DotRow, dots, heat_maps
 from backpack_rank.reporting.vega import save_chart
 
 

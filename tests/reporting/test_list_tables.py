@@ -6,7 +6,8 @@ import pytest
 from shown import printed
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting.list_bias_tables import (
+from backpack_rank.position.lists.position_curves import PositionCurve, PositionReport, SystemPositions
+from backpack_rank.position.tables.list_bias_tables import (
     REMEDY_COLUMNS,
     PositionBiasStats,
     StageFigures,
@@ -16,8 +17,7 @@ from backpack_rank.reporting.list_bias_tables import (
     order_table,
     remedies_table,
 )
-from backpack_rank.reporting.list_tables import Sorted, SortingFigures, list_table, sorting_table
-from backpack_rank.reporting.position_curves import PositionCurve, PositionReport, SystemPositions
+from backpack_rank.position.tables.list_tables import Sorted, SortingFigures, list_table, sorting_table
 from backpack_rank.reporting.published import published
 
 LISTED = [

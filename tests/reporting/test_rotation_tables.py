@@ -10,8 +10,7 @@ import pytest
 from shown import cells
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting.published import published
-from backpack_rank.reporting.rotation_tables import (
+from backpack_rank.position.tables.rotation_tables import (
     BothSets,
     RankersAtAlpha,
     RotationRow,
@@ -22,6 +21,7 @@ from backpack_rank.reporting.rotation_tables import (
     similarity_table,
     transfer_table,
 )
+from backpack_rank.reporting.published import published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import csv_text
 

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 
 from rich.console import Console
 
-from backpack_rank.reporting.term_similarity import (
+from backpack_rank.position.passages.term_similarity_report import (
     AtDistance,
     SimilarityCurve,
     TermSimilarityReport,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.trec import write_run
-from backpack_rank.reranking.fused import FusedRuns
+from backpack_rank.position.aggregation.aggregate import Borda
+from backpack_rank.position.aggregation.fused import FusedRuns
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.trec import write_run
+from backpack_rank.position.aggregation.aggregate import Borda
 from backpack_rank.reranking.rerankers import AggregatedRuns, FirstStageOrder, RecalibratedRun, SavedRun
 
 COLLECTION = Collection("c", MemoryStore({name: name for name in "abc"}), {"q": "query"}, {})

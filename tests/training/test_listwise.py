@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel
 
-from backpack_rank.data.passages import FixedLists, ListwiseExample, PassageList
-from backpack_rank.data.sorting_tasks import MathSort
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.listwise.augmentation import NoAugmentation, PositionAware
-from backpack_rank.listwise.base import Ranking
-from backpack_rank.listwise.factory import new_causal_lm
-from backpack_rank.listwise.prompt import Prompt, PromptTokenizer
-from backpack_rank.training.listwise import (
+from backpack_rank.position.lists.augmentation import NoAugmentation, PositionAware
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.factory import new_causal_lm
+from backpack_rank.position.lists.passages import FixedLists, ListwiseExample, PassageList
+from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
+from backpack_rank.position.lists.sorting_tasks import MathSort
+from backpack_rank.position.lists.training import (
     NDCG,
     TAU,
     ListwiseModule,
@@ -29,7 +29,7 @@ from backpack_rank.training.listwise import (
     noisy,
     rank_loss,
 )
-from backpack_rank.training.listwise_data import ListwiseData, ListwiseDataset, collate, encode_lists
+from backpack_rank.position.lists.training_data import ListwiseData, ListwiseDataset, collate, encode_lists
 from backpack_rank.training.module import OptimizerConfig
 
 PROMPT = Prompt("small", prefix="{query}", passage="[{identifier}] {passage}", identifiers="alphabetic", chat=False)
