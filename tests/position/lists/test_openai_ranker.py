@@ -27,7 +27,7 @@ from backpack_rank.position.lists.parsing import parse_ranking
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.prompt import Prompt
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = Path(__file__).resolve().parents[3] / "conf"
 PROMPT = Prompt(name="short", prefix="query: {query}", passage="[{identifier}] {passage}", suffix="Order them.")
 KEY = "sk-secret-0123456789"
 WORTH = (3, 9, 1, 7)

@@ -9,12 +9,11 @@ import torch
 from causal_example import MODELS, llama, prompt_file
 from transformers import AutoModelForCausalLM, BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
-from backpack_rank.models.factory import is_listwise
 from backpack_rank.models.number_formats import computes_in_bf16
 from backpack_rank.position.lists.causal_lm import CausalLmRanker
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.prompt import PromptTokenizer
-from backpack_rank.position.lists.saved import load_listwise, save_listwise
+from backpack_rank.position.lists.saved import is_listwise, load_listwise, save_listwise
 
 
 @pytest.fixture

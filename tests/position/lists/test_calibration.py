@@ -25,7 +25,7 @@ from backpack_rank.position.lists.causal_lm import CausalLmRanker
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
 
-CONF = Path(__file__).resolve().parents[2] / "conf" / "calibration"
+CONF = Path(__file__).resolve().parents[3] / "conf" / "calibration"
 SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 SHAPE |= {"max_position_embeddings": 512, "initializer_range": 0.3}
 

@@ -19,9 +19,9 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.trec import read_run, run_rows, write_run
 from backpack_rank.models.factory import load_ranker
-from backpack_rank.reranking import shard_plan
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.scale import shard_plan
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Plan, Sharding, make_plan
 from backpack_rank.scale.shards import merge, open_shards, ranges, read_shard, score_shard, scores_path

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
-from backpack_rank.aggregation import linear_ordering
+from backpack_rank.position.aggregation import linear_ordering
 from backpack_rank.position.aggregation.kemeny import Kemeny, components
 from backpack_rank.position.aggregation.rankings import Rankings
 

@@ -18,7 +18,7 @@ from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.permutation import PermutationSelfConsistency
 from backpack_rank.position.lists.windows import SlidingWindows
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = Path(__file__).resolve().parents[3] / "conf"
 METHODS = [Kemeny(), Borda(), ReciprocalRankFusion()]
 
 
