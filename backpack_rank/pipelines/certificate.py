@@ -38,6 +38,7 @@ from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
+scorer_log = logging.getLogger("backpack_rank.reranking.scorer")
 FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
 LARGEST = 1e-6
 """Difference of two scores up to which they count as one; of fp32 scores."""
@@ -301,6 +302,8 @@ def _differences(
 
     Renditions of both are scored in one call, equal texts once. Paired tokens promise equal scores in batches of equal
     composition: texts with as many tokens as their partner are packed like these when each side is a call of its own.
+    A score depends on its batch in the last bits, and attribute senses read words of different numbers of tokens as one;
+    so texts that differ although one score is promised are scored once more, each by itself.
     """
     alike = np.array([promise(*triple) for triple in triples], dtype=bool)
     differences = np.empty(len(triples))
@@ -311,7 +314,19 @@ def _differences(
         else:
             one, other = np.split(reranker.predict(sides[0] + sides[1]), 2)
         differences[rows] = np.abs(one.astype(np.float64) - other)
+    for row in np.flatnonzero(alike & (differences > 0)).tolist():
+        query, one, other = triples[row]
+        differences[row] = abs(_score_by_itself(reranker, query, one) - _score_by_itself(reranker, query, other))
     return differences, alike
+
+
+def _score_by_itself(reranker: PointwiseReranker, query: str, document: str) -> float:
+    """A score from a batch of one; that the document is long was said when all were scored."""
+    scorer_log.disabled = True
+    try:
+        return float(reranker.predict([(query, document)])[0])
+    finally:
+        scorer_log.disabled = False
 
 
 def _human_pairs(

@@ -105,6 +105,23 @@ def test_paired_tokens_have_their_own_conditions(reranker: PointwiseReranker, tm
     assert found.kept is None, "nothing is covered here"
 
 
+class OtherBitsInBatches(PointwiseReranker):
+    """Its scores of longer texts end in other bits where texts are scored together, as batches of fp32 may."""
+
+    def predict(self, pairs, **options):
+        lengths = np.array([len(document) for _, document in pairs], dtype=np.float32)
+        return super().predict(pairs, **options) + (len(pairs) > 1) * 1e-5 * lengths
+
+
+def test_a_promise_is_about_texts_by_themselves_and_not_about_what_they_are_scored_with(
+    reranker: PointwiseReranker, tmp_path: Path
+) -> None:
+    hook = reranker.with_policy("renditions", 0).hook
+    found = certify(OtherBitsInBatches(reranker.scorer, hook), TEXTS, RUN, tmp_path)
+    assert {part.kind: part.largest for part in found.parts}[COVERED] == 0
+    assert found.kept
+
+
 def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_path: Path) -> None:
     sentences = tmp_path / "pairs.jsonl"
     sentences.write_text(
