@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from rooms import BESIDE_THE_CORE
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
@@ -19,7 +20,6 @@ FLOORS = [
     ("position", "integrations", "serving", "scale"),
     ("cli", "options"),
 ]
-BESIDE_THE_CORE = {"position", "integrations", "serving", "scale"}
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 RENDERERS = {"altair", "matplotlib", "rich", "vl_convert"}

@@ -302,7 +302,7 @@ def _differences(
 
     Renditions of both are scored in one call, equal texts once. Paired tokens promise equal scores in batches of equal
     composition: texts with as many tokens as their partner are packed like these when each side is a call of its own.
-    A score depends on its batch in the last bits, and attribute senses read words of different numbers of tokens as one;
+    A score depends on its batch in the last bits, and attribute senses read words of unlike numbers of tokens as one;
     so texts that differ although one score is promised are scored once more, each by itself.
     """
     alike = np.array([promise(*triple) for triple in triples], dtype=bool)
