@@ -76,11 +76,6 @@ def served_classes() -> Mapping[str, str]:
     return _joined("SERVED")
 
 
-def commands() -> Mapping[str, tuple[str, str]]:
-    """Verbs of the command line that parts add: what each does, and the place of its function."""
-    return _joined("COMMANDS")
-
-
 def imported(place: str) -> Any:
     """What stands at a place, such as ``backpack_rank.position.lists.saved:load_listwise``."""
     module, _, name = place.partition(":")
