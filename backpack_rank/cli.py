@@ -349,7 +349,7 @@ def _rerank(config: DictConfig) -> None:
     from backpack_rank.pipelines.errors import friendly_errors
 
     with without_gc():
-        from backpack_rank.pipelines.rerank import rerank as rerank_run
+        from backpack_rank.scale.rerank import rerank as rerank_run
 
     with friendly_errors():
         rerank_run(config)

@@ -24,8 +24,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
-from backpack_rank.models.factory import Ranker
-from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
+from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking, Ranker
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.losses import listwise_softmax

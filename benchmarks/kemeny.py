@@ -22,8 +22,8 @@ from rich.console import Console
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from backpack_rank.aggregation.kemeny import Kemeny, components
-from backpack_rank.aggregation.rankings import Rankings
+from backpack_rank.position.aggregation.kemeny import Kemeny, components
+from backpack_rank.position.aggregation.rankings import Rankings
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 VOTERS = 20
@@ -42,7 +42,7 @@ class Instance:
         largest: items of the largest component of the majority graph.
         cost: of the order found.
         bound: what no order can cost less than.
-        exact: seconds of :class:`~backpack_rank.aggregation.kemeny.Kemeny`.
+        exact: seconds of :class:`~backpack_rank.position.aggregation.kemeny.Kemeny`.
         plain: seconds of the programme with all constraints, None where it was left out.
         plain_cost: the cost that it found.
     """

@@ -22,7 +22,7 @@ from rich.console import Console
 from backpack_rank.files import resource_folder
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.output_folder import register_resolvers
-from backpack_rank.pipelines.rerank import rerank
+from backpack_rank.scale.rerank import rerank
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import in_turns
 

@@ -24,7 +24,7 @@ from backpack_rank.data.datamodule import ListBatch, RankingData
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import build
 from backpack_rank.pipelines.training_settings import TrainingSettings

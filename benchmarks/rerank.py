@@ -30,8 +30,8 @@ import psutil
 import torch
 from rich.console import Console
 
-from backpack_rank.reranking.shard_plan import PAIRS_PER_SHARD, Plan
-from backpack_rank.reranking.shards import read_shard, scores_path
+from backpack_rank.scale.shard_plan import PAIRS_PER_SHARD, Plan
+from backpack_rank.scale.shards import read_shard, scores_path
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 ROOT = Path(__file__).resolve().parents[1]

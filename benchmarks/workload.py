@@ -18,7 +18,7 @@ from backpack_rank.data.tokenisation import Beginning, PairTokenizer
 from backpack_rank.files import resource_folder
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.pipelines.output_folder import register_resolvers
-from backpack_rank.pipelines.train import texts_of
+from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SEED = 2024

@@ -27,10 +27,10 @@ def run(program: str) -> None:
     [
         # What Hydra imports for evaluate.py, and what it calls then.
         ("import backpack_rank.pipelines.sweep, backpack_rank.pipelines.evaluate", TRAINING | LATER),
-        ("import backpack_rank.pipelines.rerank, backpack_rank.pipelines.rerank_workers", TRAINING | LATER),
+        ("import backpack_rank.scale.rerank, backpack_rank.scale.workers", TRAINING | LATER),
         ("import backpack_rank; backpack_rank.load", TRAINING | LATER | {"hydra", "rich"}),
         ("import backpack_rank.serving.command", TRAINING | LATER | {"hydra"}),
-        ("import backpack_rank.pipelines.rerank_process", {"torch", "transformers", "hydra"}),
+        ("import backpack_rank.scale.process", {"torch", "transformers", "hydra"}),
         ("import backpack_rank, backpack_rank.cli", {"torch", "transformers", "numpy", "scipy"}),
     ],
 )

@@ -6,16 +6,18 @@ import ast
 from pathlib import Path
 
 import pytest
+from rooms import BESIDE_THE_CORE
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
-    ("digests", "files", "progress", "checks", "constructors", "commands"),
+    ("digests", "files", "progress", "checks", "constructors", "commands", "parts"),
     ("data",),
-    ("models", "aggregation", "attributes"),
-    ("senses", "listwise", "evaluation"),
+    ("models", "attributes"),
+    ("senses", "evaluation"),
     ("reranking", "reporting"),
-    ("training", "analysis"),
-    ("pipelines", "experiments", "integrations", "serving"),
+    ("training",),
+    ("pipelines", "experiments"),
+    ("position", "integrations", "serving", "scale"),
     ("cli", "options"),
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
@@ -63,6 +65,12 @@ def test_nothing_is_imported_from_a_floor_above() -> None:
     assert up == []
 
 
+def test_the_core_imports_neither_the_wing_nor_a_door() -> None:
+    core = FLOOR.keys() - BESIDE_THE_CORE - {"cli"}
+    found = [(str(path.relative_to(PACKAGE)), rooms_used(path)) for path in MODULES if room_of(path) in core]
+    assert [(path, rooms) for path, rooms in found if rooms & BESIDE_THE_CORE] == []
+
+
 def test_modules_form_no_circle() -> None:
     names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
     waiting = {
@@ -86,7 +94,7 @@ def test_rooms_of_one_floor_form_no_circle() -> None:
     assert [room for room, others in reached.items() if room in others] == []
 
 
-@pytest.mark.parametrize("room", ["evaluation", "senses", "listwise", "models", "data", "attributes", "aggregation"])
+@pytest.mark.parametrize("room", ["evaluation", "senses", "models", "data", "attributes"])
 def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
     found = {name.partition(".")[0] for path in (PACKAGE / room).rglob("*.py") for name in imported(path)}
     assert found & RENDERERS == set()
@@ -94,7 +102,7 @@ def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
 
 def test_only_pipelines_and_the_command_line_know_the_configuration() -> None:
     found = {room_of(path) for path in MODULES for name in imported(path) if name.partition(".")[0] == "omegaconf"}
-    assert found <= {"pipelines", "cli"}
+    assert found <= {"pipelines", "position", "scale", "experiments", "cli"}
 
 
 def test_one_module_hashes() -> None:

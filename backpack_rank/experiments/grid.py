@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from backpack_rank.checks import located
-from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import print_table
-
-
-def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
-    """The listwise ranker asked for. Raises ``ValueError`` without one; ``what`` begins the sentence."""
-    if settings.alpha != 1:
-        raise ValueError(f"alpha={settings.alpha} turns the senses of a Backpack; a listwise ranker has none")
-    if settings.listwise is None:
-        raise ValueError(
-            f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
-        )
-    return settings.listwise
-
-
-def check_rows(settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str) -> None:
-    """Look at the options of all rows before the first one is ranked.
-
-    Args:
-        rows: by name, options that differ from those of the command line.
-        option: that the rows are, such as ``task.rows``.
-
-    Raises:
-        ValueError: a wrong option; names the row.
-    """
-    for name, options in rows.items():
-        with located(row_of(settings, option, name)):
-            settings.listwise_with(options)
 
 
 def row_of(settings: EvaluationSettings, option: str, name: str) -> str:

@@ -32,12 +32,11 @@ from backpack_rank.models.rankers import (
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
+from backpack_rank.parts import folder_kind
 
 log = logging.getLogger(__name__)
 AttributeNames = PathText | Sequence[PathText]
 Where = Annotated[str, OneOf(WHERE)]
-LISTWISE_FILE = "listwise.json"
-"""In the folder of a listwise ranker, beside the weights."""
 RANKERS: tuple[type[Ranker], ...] = (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -240,11 +239,6 @@ def ranker_folder(folder: str | Path, option: str) -> Path:
     raise FileNotFoundError(f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)")
 
 
-def is_listwise(folder: str | Path) -> bool:
-    """Whether this is the folder of a listwise ranker."""
-    return (Path(folder) / LISTWISE_FILE).is_file()
-
-
 def find_ranker(checkpoint: str | None, output: str) -> Path:
     """The folder of a saved ranker: the one given (a run or its ranker folder), or the last trained pointwise one.
 
@@ -254,10 +248,10 @@ def find_ranker(checkpoint: str | None, output: str) -> Path:
     if checkpoint is not None:
         return ranker_folder(checkpoint, "checkpoint")
     saved = [path.parent for path in Path(output, "train").glob(f"**/{RANKER}/config.json")]
-    found = [folder for folder in saved if not is_listwise(folder)]
-    if saved and not found:
+    found = [folder for folder in saved if folder_kind(folder) is None]
+    if saved and not found and (kind := folder_kind(saved[0])) is not None:
         raise FileNotFoundError(
-            f"all rankers below {Path(output, 'train')} are listwise: add listwise=trained, or train another one"
+            f"all rankers below {Path(output, 'train')} are {kind.name}: add {kind.advice}, or train another one"
         )
     if not found:
         raise FileNotFoundError(
@@ -287,8 +281,8 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
     config_file = Path(folder) / "config.json"
     if not config_file.is_file():
         raise FileNotFoundError(f"{config_file} is missing: {folder} is not the folder of a saved ranker")
-    if is_listwise(folder):
-        raise ValueError(f"{folder} is a listwise ranker: add listwise=trained, which ranks lists with it")
+    if (kind := folder_kind(folder)) is not None:
+        raise ValueError(f"{folder} is a {kind.name} ranker: add {kind.advice}, which ranks with it")
     with readable(folder):
         check_files(folder)
         ranker, pair_tokenizer = _load_ranker(folder, config_file)

@@ -315,8 +315,8 @@ def _differences(
             one, other = np.split(reranker.predict(sides[0] + sides[1]), 2)
         differences[rows] = np.abs(one.astype(np.float64) - other)
     for row in np.flatnonzero(alike & (differences > 0)).tolist():
-        query, one, other = triples[row]
-        differences[row] = abs(_score_by_itself(reranker, query, one) - _score_by_itself(reranker, query, other))
+        query, text, swapped = triples[row]
+        differences[row] = abs(_score_by_itself(reranker, query, text) - _score_by_itself(reranker, query, swapped))
     return differences, alike
 
 

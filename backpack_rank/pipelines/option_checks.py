@@ -11,6 +11,7 @@ from backpack_rank.constructors import Name, check_arguments, check_value, shown
 from backpack_rank.evaluation.alpha_search import parse_budgets
 from backpack_rank.models.interactions import check_sizes
 from backpack_rank.models.utils import pick_device
+from backpack_rank.parts import option_types
 from backpack_rank.pipelines.nodes import check_options, plain_values
 from backpack_rank.pipelines.option_types import EvaluationOptions, RankingOptions
 
@@ -48,7 +49,7 @@ def check_ranking(config: DictConfig) -> None:
 def check_evaluation(config: DictConfig) -> None:
     """Raise ``ValueError`` for an option of an evaluation that is wrong."""
     check_chosen(config, "attribute", "policy", "bias")
-    check_options(config, EvaluationOptions)
+    check_options(config, EvaluationOptions, *option_types("evaluate"))
     pick_device(config.scoring.device, "scoring.device")
     if config.budget is not None:
         parse_budgets(config.budget if isinstance(config.budget, str) else list(config.budget))

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.constructors import (
-    AllDocuments,
     Called,
     Count,
     CountOrZero,
@@ -35,11 +33,7 @@ from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.rotation import LEVELS
 from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
-from backpack_rank.listwise.base import ListwiseRanker
-from backpack_rank.listwise.calibration import ContentFreeCalibration
-from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.initialisation import WEIGHTS
-from backpack_rank.reranking.listwise import ORDERS
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
 
@@ -134,30 +128,6 @@ class CacheOptions(Options):
     max_gb: NonNegative
 
 
-class WindowOptions(Options):
-    """``listwise.window``."""
-
-    size: Annotated[int, Range(least=2, most=100_000)] | Annotated[None, Note("for the whole list")]
-    stride: Count | None
-
-
-class InputOptions(Options):
-    """``listwise.input``."""
-
-    order: Annotated[str, OneOf(ORDERS)]
-    seed: Seed
-
-
-class ListwiseOptions(Options):
-    """``listwise``."""
-
-    ranker: ListwiseRanker
-    depth: Count | Annotated[None, Note("for all candidates")]
-    window: WindowOptions
-    input: InputOptions
-    lists_per_call: Count
-
-
 class EvaluationOptions(Options):
     """``conf/evaluate.yaml``."""
 
@@ -167,18 +137,12 @@ class EvaluationOptions(Options):
     policy: Annotated[Policy, Called("one of list=policy")]
     bias: Annotated[FairnessMeasures, Called("one of list=bias")]
     variants: DataOptions | None
-    aggregate: Aggregator | None
-    listwise: ListwiseOptions | None
-    pairwise: Annotated[ListwiseRanker, Called("one of list=pairwise")] | None
-    permutation: Annotated[ListwiseRanker, Called("one of list=permutation")] | None
-    calibration: Annotated[ContentFreeCalibration, Called("one of list=calibration")] | None
     alpha: Alpha | Literal["auto"]
     budget: Texts | None
     checkpoint: FilePath | None
     split_attribute: bool
     run: Files | None
     ties: Annotated[str, OneOf(TIES)]
-    aggregate_depth: Count | AllDocuments
     output: FilePath
     resume: bool | FilePath
     measures: Name | Measures | Annotated[None, Note("for those of the data")]
@@ -219,7 +183,6 @@ class ModelOptions(Options):
     """``model``: its tokenizer and its ranker are nodes."""
 
     name: Name | None
-    prompt: Prompt | None
     recommended: RecommendedOptions
 
 
@@ -276,24 +239,3 @@ class RankingOptions(Options):
     lists: ListOptions
     training: LoopOptions
     start: StartOptions
-
-
-class RerankOptions(Options):
-    """``conf/rerank.yaml``; what is asked of an evaluation too is declared there."""
-
-    action: Literal["plan", "score", "merge", "status", "all"]
-    folder: FilePath | None
-    run: FilePath | None
-    split: Literal["test", "dev", "train"]
-    alpha: Alpha | Alphas
-    shards: Annotated[int, Range(least=1, most=1_000_000)] | None
-    pairs_per_shard: Count | None
-    shard: CountOrZero | None
-    engine: Literal["local", "datatrove"]
-    workers: Annotated[int, Range(least=1, most=4096)] | None
-    threads: Annotated[int, Range(least=1, most=1024)]
-    executor: Literal["local", "slurm", "ray"]
-    executor_options: Mapping[str, Any]
-    scoring: ScoringSettings
-    output: FilePath
-    checkpoint: FilePath | None

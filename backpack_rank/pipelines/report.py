@@ -1,4 +1,4 @@
-"""What an evaluation writes beside its averages: aggregation, gaps by topic, words of a policy, the report page."""
+"""What an evaluation writes beside its averages: gaps by topic, words of a policy, the report page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from backpack_rank.aggregation.runs import FusedQuery
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.attributes.word_classes import count_class_words
 from backpack_rank.checks import located
@@ -46,51 +45,9 @@ from backpack_rank.reporting.page.render import write_page
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.rerankers import AggregatedRuns
 from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.profiles import sense_profiles
 from backpack_rank.senses.renditions import MeanOfRenditions
-
-AGGREGATION_FILE = "aggregation.csv"
-
-
-def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
-    """``aggregation.csv``, a line per query: runs, documents, cost, bound, whether it is optimal; and notes.
-
-    Raises:
-        ValueError: no query is in two of the runs.
-    """
-    if not any(query.runs > 1 for of_set in fused.queries.values() for query in of_set):
-        raise ValueError(
-            f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is nothing to aggregate"
-        )
-    lines = [
-        (name, q.query_id, q.runs, q.documents, q.cost, q.bound, "yes" if q.optimal else "no", f"{q.seconds:.3f}")
-        for name, of_set in fused.queries.items()
-        for q in of_set
-    ]
-    columns = ("set", "query", "runs", "documents", "cost", "bound", "optimal", "seconds")
-    write_text(folder / AGGREGATION_FILE, csv_text(columns, lines))
-    notes = [_aggregation_notes(fused, of_set) for of_set in fused.queries.values() if of_set]
-    return [note for of_set in notes for note in of_set]
-
-
-def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> list[str]:
-    label, runs, exact = fused.name, len(fused.rerankers), fused.aggregator.exact
-    sizes = [query.documents for query in queries]
-    unsolved = [query for query in queries if exact and not query.optimal]
-    solved = ", all solved to optimality" if exact and not unsolved else ""
-    notes = [f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents each{solved}"]
-    if fewer := sum(query.runs < runs for query in queries):
-        notes.append(f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over fewer")
-    if unsolved:
-        shown = ", ".join(query.query_id for query in unsolved[:5]) + (", ..." if len(unsolved) > 5 else "")
-        above = max((query.cost - query.bound) / query.bound if query.bound else math.inf for query in unsolved)
-        notes.append(
-            f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within aggregate.time_limit "
-            f"and aggregate.largest ({shown}); their cost is at most {above:.1%} above the least one"
-        )
-    return notes
 
 
 def write_gaps_by(folder: Path, table: ResultTable, data: EvaluationData) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
-from backpack_rank.aggregation.aggregate import Aggregator
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
 from backpack_rank.constructors import check_value, made
@@ -24,9 +23,8 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.measure_names import split_measures
 from backpack_rank.files import RANKER, cache_dir, write_text
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
-from backpack_rank.pipelines.listwise import ListwiseSettings
 from backpack_rank.pipelines.metrics import MetricSuite
-from backpack_rank.pipelines.nodes import build, build_or_none, check_options
+from backpack_rank.pipelines.nodes import build, check_options
 from backpack_rank.pipelines.option_checks import check_evaluation
 from backpack_rank.pipelines.option_types import EvaluationOptions
 from backpack_rank.pipelines.pair_to_explain import PairToExplain
@@ -64,10 +62,8 @@ class EvaluationSettings:
         checkpoint, output: where the ranker is.
         runs: TREC runs to measure in place of a ranker.
         ties: order of their equal scores.
-        aggregator, aggregate_depth: makes one run of them.
         recalibration: another system's run to move.
         explain: query and document whose score is explained, or None.
-        listwise: a listwise ranker in place of a pointwise one.
         variants: documents in a wording for each group.
         swap: also score the bias set's candidates in swapped wording.
         certificate: also say for which candidates the policy promises one score, and measure it.
@@ -84,11 +80,8 @@ class EvaluationSettings:
     output: str
     runs: tuple[str, ...] | None
     ties: str
-    aggregator: Aggregator | None
-    aggregate_depth: int | None
     recalibration: Recalibration | None
     explain: PairToExplain | None
-    listwise: ListwiseSettings | None
     variants: Dataset | None
     swap: bool
     certificate: bool
@@ -115,11 +108,8 @@ class EvaluationSettings:
             output=str(config.output),
             runs=None if runs is None else tuple(str(run) for run in runs),
             ties=str(config.ties),
-            aggregator=build_or_none(config.get("aggregate"), "aggregate"),
-            aggregate_depth=config.aggregate_depth,
             recalibration=None if recalibrate.run is None else Recalibration(str(recalibrate.run), recalibrate.weight),
             explain=PairToExplain.of(config.explain),
-            listwise=ListwiseSettings.of(config),
             variants=None if config.get("variants") is None else dataset_of(config.variants),
             swap=config.swap,
             certificate=config.certificate,
@@ -136,16 +126,6 @@ class EvaluationSettings:
         merged = OmegaConf.merge(opened, OmegaConf.create(dict(options)))
         assert isinstance(merged, DictConfig)
         return EvaluationSettings.of(merged)
-
-    def listwise_with(self, options: Mapping[str, Any]) -> ListwiseSettings:
-        """The listwise ranker under some changed options. Raises ``ValueError`` where there is none."""
-        # Without the task, which may hold whole collections that rows say nothing about.
-        names = [str(name) for name in self.config if name != "task"]
-        config = OmegaConf.masked_copy(self.config, names)
-        changed = replace(self, config=config).with_options(options).listwise
-        if changed is None:
-            raise ValueError(f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker")
-        return changed
 
     @cached_property
     def chosen_dataset(self) -> Dataset | None:

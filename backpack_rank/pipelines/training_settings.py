@@ -17,8 +17,8 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
-from backpack_rank.listwise.prompt import Prompt
 from backpack_rank.models.factory import find_ranker
+from backpack_rank.parts import option_types
 from backpack_rank.pipelines.nodes import build, check_options
 from backpack_rank.pipelines.option_checks import (
     check_chosen,
@@ -65,7 +65,7 @@ class TrainingSettings:
             ValueError: an option that is about new rankers only, or hardware that is not there.
         """
         check_chosen(config, "data", "model", "adapter", "teacher", "trainer", "logger")
-        check_options(config, AnyTrainingOptions)
+        check_options(config, AnyTrainingOptions, *option_types("train"))
         settings = cls(_continued(config, changed), changed)
         check_trainer_options(settings.trainer.options)
         check_hardware(settings.trainer.options)
@@ -211,12 +211,6 @@ class TrainingSettings:
     def model_name(self) -> str:
         """The choice of ``model=``."""
         return str(self.config.model.name)
-
-    @property
-    def prompt(self) -> Prompt | None:
-        """What a listwise ranker is asked; None for other models."""
-        node = self.config.model.get("prompt")
-        return None if node is None else build(node, "model.prompt")
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """The model's tokenizer, trained on the texts where the model asks for it."""

@@ -9,13 +9,12 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.listwise.saved import load_listwise
-from backpack_rank.listwise.windows import SlidingWindows
-from backpack_rank.models.factory import is_listwise, load_ranker, ranker_folder
+from backpack_rank.models.factory import load_ranker, ranker_folder
 from backpack_rank.models.factory import split_attribute as add_missing_senses
-from backpack_rank.reranking.listwise import ListwiseReranker
+from backpack_rank.parts import folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
+from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 
@@ -33,7 +32,7 @@ def load(
     cache: str | Path | None = None,
     revision: str | None = None,
     split_attribute: bool = True,
-) -> PointwiseReranker | ListwiseReranker:
+) -> TextReranker:
     """A ranker, ready to rank: one that ``train.py`` saved, or one that was trained elsewhere.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
@@ -65,9 +64,9 @@ def load(
     if is_address(name):
         return PointwiseReranker(RemoteScorer(str(name)), attribute=attribute)
     folder = local_folder(name, "load", revision)
-    if is_listwise(folder):
-        ranker = load_listwise(folder, device=device, dtype=dtype)
-        return ListwiseReranker(SlidingWindows(ranker))
+    if (kind := folder_kind(folder)) is not None:
+        reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
+        return reranker
     loaded, pair_tokenizer = load_ranker(folder)
     if split_attribute:
         add_missing_senses(loaded, pair_tokenizer, attribute)

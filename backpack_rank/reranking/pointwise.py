@@ -14,7 +14,7 @@ from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.reranking.rerankers import Reranker
+from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents, once
 from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs, sums_of_scores, sums_of_views
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
@@ -26,7 +26,7 @@ from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import View
 
 
-class PointwiseReranker(Reranker):
+class PointwiseReranker(TextReranker):
     """Scores of one ranker; :func:`backpack_rank.load` makes it.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP

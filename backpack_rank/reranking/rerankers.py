@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from backpack_rank.aggregation.aggregate import Aggregator
-from backpack_rank.aggregation.runs import FusedQuery, fuse
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.run_order import untied
 from backpack_rank.data.trec import read_run
@@ -35,6 +34,16 @@ class Reranker(ABC):
             run: candidates of the collection's queries.
             collection: texts of queries and documents.
         """
+
+
+class TextReranker(Reranker):
+    """A reranker that also ranks texts that are given to it, as :func:`backpack_rank.load` gives one.
+
+    Attributes:
+        rank: ``rank(query, documents, top_k=None)``, documents from best to worst.
+    """
+
+    rank: Callable[..., list[dict[str, Any]]]
 
 
 class FirstStageOrder(Reranker):
@@ -80,25 +89,6 @@ class SavedRun(Reranker):
 
     def rerank(self, run: Run, collection: Collection) -> Run:
         return select_queries(self.run, collection)
-
-
-class AggregatedRuns(Reranker):
-    """Several rankings of each query made into one (Tang et al.): Kemeny, Borda, reciprocal rank fusion.
-
-    Attributes:
-        queries: how the aggregation of each query went, by name of the collection.
-    """
-
-    def __init__(self, rerankers: Sequence[Reranker], aggregator: Aggregator, depth: int | None = None) -> None:
-        """``depth``: documents of each ranking that are aggregated; None for all."""
-        self.rerankers, self.aggregator, self.depth = tuple(rerankers), aggregator, depth
-        self.name = aggregator.name if depth is None else f"{aggregator.name} depth {depth}"
-        self.queries: dict[str, tuple[FusedQuery, ...]] = {}
-
-    def rerank(self, run: Run, collection: Collection) -> Run:
-        fused = fuse([one.rerank(run, collection) for one in self.rerankers], self.aggregator, self.depth)
-        self.queries[collection.name] = fused.queries
-        return fused.run
 
 
 class RecalibratedRun(Reranker):

@@ -24,8 +24,9 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.reranking.listwise import ListwiseReranker
+from backpack_rank.parts import imported, served_classes
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import weighted_sum
 from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policy_names import POLICIES, default_name
@@ -326,43 +327,13 @@ class ServedPointwise(Served):
         return self._reranker.at(alpha, policy).hook.views
 
 
-class ServedListwise(Served):
-    """A listwise ranker: one request at a time, without a dial. Scores are minus the rank."""
-
-    def __init__(self, name: str, reranker: ListwiseReranker) -> None:
-        self.name = name
-        self._reranker = reranker
-
-    def job(
-        self,
-        query: str,
-        documents: list[str],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        deadline: float = float("inf"),
-    ) -> Job:
-        """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
-        if max_tokens is not None:
-            raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
-        terms = [[Term(1.0, 0, np.arange(len(documents)))]]
-        job = Job(self, query, documents, terms, np.full((1, len(documents)), np.nan, dtype=np.float32))
-        about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
-        job.slices.append(Slice(job, None, np.arange(len(documents)), about, None))
-        job.seal()
-        return job
-
-    def score(self, slices: Sequence[Slice]) -> None:
-        for one in slices:
-            for row in self._reranker.rank(one.job.query, one.job.documents):
-                one.job.columns[0, row["corpus_id"]] = row["score"]
-
-
-def served(name: str, reranker: PointwiseReranker | ListwiseReranker) -> Served:
-    """What ``backpack_rank.load`` gives, under a name."""
-    if isinstance(reranker, ListwiseReranker):
-        return ServedListwise(name, reranker)
-    return ServedPointwise(name, reranker)
+def served(name: str, reranker: TextReranker) -> Served:
+    """What answers requests for what ``backpack_rank.load`` gives, under a name."""
+    if isinstance(reranker, PointwiseReranker):
+        return ServedPointwise(name, reranker)
+    place = served_classes()[type(reranker).__name__]
+    answers: Served = imported(place)(name, reranker)
+    return answers
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.commands import install
 from backpack_rank.constructors import Dropout, Length, Name, Positive, Width, checked
-from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.freezing import backbone_of
 
 ALL_LINEAR = "all-linear"

@@ -13,8 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-from backpack_rank.models.factory import Ranker
-from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.models.word_ranker import InteractionForRanking
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")

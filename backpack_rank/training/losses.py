@@ -18,8 +18,7 @@ from torch import Tensor
 
 from backpack_rank.constructors import NonNegative, OneOf, Positive, checked
 from backpack_rank.data.datamodule import ListBatch
-from backpack_rank.models.factory import Ranker
-from backpack_rank.models.rankers import RankerOutput
+from backpack_rank.models.rankers import Ranker, RankerOutput
 
 
 class AuxiliaryLoss(Protocol):

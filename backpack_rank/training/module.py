@@ -18,7 +18,7 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss, scatter_lists
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from backpack_rank.constructors import Count, CountOrZero, LearningRate, Range, checked
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.module import OptimizerConfig
 
 _TEXTS = 1024

@@ -26,7 +26,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.freezing import backbone_of, layers_of
 from backpack_rank.training.module import WHOLE_DIMENSIONS
 

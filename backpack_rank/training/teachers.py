@@ -31,9 +31,9 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import numbered_lines, read_run, write_run
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.files import intact, seal
-from backpack_rank.models.factory import Ranker, find_ranker, load_ranker
+from backpack_rank.models.factory import find_ranker, load_ranker
 from backpack_rank.models.number_formats import FORMATS, resolved_format
-from backpack_rank.models.rankers import RankerOutput
+from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.utils import pick_device
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import weights_digest

@@ -10,9 +10,8 @@ from pathlib import Path
 from backpack_rank.data.batching import Pairs, sample_texts
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.factory import Ranker
 from backpack_rank.models.initialisation import check_start, start_weights
-from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.reconstruction import Reconstruction, ReconstructionModule, train_senses_only
 from backpack_rank.training.trainer import TrainerSettings, quiet_lightning

@@ -218,8 +218,6 @@ def _drawn(seconds: float, renames: int, draw: random.Random) -> Kill:
 
 def campaign(kills: int, seed: int, folder: Path) -> dict:
     """Rounds until so many commands were killed."""
-    import backpack_rank.pipelines.rerank
-    import backpack_rank.pipelines.train  # noqa: F401  imported once, before the forks
 
     draw = random.Random(seed)
     reference = folder / "reference"

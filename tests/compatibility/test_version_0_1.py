@@ -16,15 +16,15 @@ import torch
 from listwise_example import composed
 from safetensors.torch import load_file, save_file
 
-from backpack_rank.data.passages import PassageList
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.listwise.calibration import ContentFreeCalibration
-from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.token_shift import TokenClasses
-from backpack_rank.pipelines.listwise import RankerFactory
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.lists.calibration import ContentFreeCalibration
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.saved import load_listwise
+from backpack_rank.position.lists.settings import ListwiseSettings, RankerFactory
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
@@ -147,7 +147,7 @@ def nonzero(usage: Any) -> dict[str, float]:
 def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -> None:
     rankers = RankerFactory()
     for entry in RECORD["listwise"][name]["strategies"]:
-        settings = settings_of(entry["overrides"].replace("FOLDER", str(FOLDER / name))).listwise
+        settings = ListwiseSettings.of(settings_of(entry["overrides"].replace("FOLDER", str(FOLDER / name))).config)
         assert settings is not None
         for key, expected in entry["lists"].items():
             ranker, one, what = rankers.build(settings), LISTS[key], (entry["overrides"], key)

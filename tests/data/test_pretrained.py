@@ -17,14 +17,14 @@ from transformers import AutoModel, AutoTokenizer
 import backpack_rank
 from backpack_rank.data.pretrained import ADDED_TOKENS, from_pretrained
 from backpack_rank.data.tokenisation import PretrainedTokenizer, load_tokenizer
-from backpack_rank.listwise.factory import pretrained_causal_lm
-from backpack_rank.listwise.prompt import Prompt
-from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.models.factory import backpack_on_backbone, cross_encoder, load_ranker, save_ranker
 from backpack_rank.models.folder_checks import CHECKSUMS
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.word_embeddings import pretrained_vectors
+from backpack_rank.position.lists.factory import pretrained_causal_lm
+from backpack_rank.position.lists.prompt import Prompt
+from backpack_rank.position.lists.saved import load_listwise
 
 PACKAGE = Path(backpack_rank.__file__).parent
 PROMPT = Prompt("p", prefix="Rank for {query}.", passage="[{identifier}] {passage}")

@@ -26,10 +26,10 @@ from backpack_rank.evaluation.alpha_search import BudgetUnreachableError
 from backpack_rank.options import quoted
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.output_folder import register_resolvers
-from backpack_rank.pipelines.rerank import rerank
 from backpack_rank.pipelines.retrieve import retrieve
 from backpack_rank.pipelines.sweep import with_tests
 from backpack_rank.reporting.sweep import collect_sweep
+from backpack_rank.scale.rerank import rerank
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

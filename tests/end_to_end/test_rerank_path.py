@@ -13,7 +13,7 @@ from reranked import reranked, run_bytes, score_times
 from workplace import Workplace
 
 from backpack_rank.data.trec import read_run
-from backpack_rank.pipelines.rerank_settings import RerankSettings
+from backpack_rank.scale.settings import RerankSettings
 
 SWEEP = ["alpha=[1,0.5,0]", "policy=paired_tokens"]
 

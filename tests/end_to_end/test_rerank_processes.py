@@ -27,11 +27,11 @@ from workplace import Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.models.factory import load_ranker
-from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.reranking.shard_plan import Candidates, Sharding, make_plan
-from backpack_rank.reranking.shards import merge, score_shard
+from backpack_rank.scale.alpha_sweep import AlphaSweep
+from backpack_rank.scale.shard_plan import Candidates, Sharding, make_plan
+from backpack_rank.scale.shards import merge, score_shard
 
 pytestmark = pytest.mark.processes
 SHARDS = 40

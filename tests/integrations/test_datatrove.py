@@ -13,7 +13,7 @@ from reranked import run_bytes, score_times
 from saved_rankers import FIXTURES
 from workplace import ROOT
 
-from backpack_rank.pipelines.rerank import rerank
+from backpack_rank.scale.rerank import rerank
 
 pytest.importorskip("datatrove")
 pytestmark = pytest.mark.packaging

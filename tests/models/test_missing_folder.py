@@ -10,8 +10,6 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.listwise.factory import pretrained_causal_lm
-from backpack_rank.listwise.saved import load_listwise
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.factory import (
     backpack_on_backbone,
@@ -21,6 +19,8 @@ from backpack_rank.models.factory import (
     pretrained_gpt2,
 )
 from backpack_rank.models.word_embeddings import pretrained_vectors
+from backpack_rank.position.lists.factory import pretrained_causal_lm
+from backpack_rank.position.lists.saved import load_listwise
 
 BUILDERS = (
     backpack_on_backbone,

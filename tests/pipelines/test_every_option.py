@@ -108,7 +108,10 @@ def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], sa
         (["training.frozen=[1]"], r"training.frozen\[0\]=1 must be a name"),
         (["trainer.accelerator=[]"], r"^trainer.accelerator=\[\] must be a text"),
         (["+trainer.limit_train_batchs=3"], "^trainer.limit_train_batchs: .*did you mean limit_train_batches"),
-        (["model=backpack", "model.recommended.start_weights=a"], "^model.recommended.start_weights=a: use one of random, attention"),
+        (
+            ["model=backpack", "model.recommended.start_weights=a"],
+            "^model.recommended.start_weights=a: use one of random, attention",
+        ),
         (["data=dl19", "data.root=5"], "^data.root=5 must be a path"),
         (["trainer.accelerator=tpu"], "Lightning's trainer refuses trainer.accelerator=tpu"),
         (["checkpoint=5"], "checkpoint=5 must be a path"),

@@ -1,13 +1,12 @@
-"""Rankings that need no ranker of ours: first stages, run files, and what is made of several runs."""
+"""Rankings that need no ranker of ours: first stages, run files."""
 
 import math
 
 import pytest
 
-from backpack_rank.aggregation.aggregate import Borda
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.trec import write_run
-from backpack_rank.reranking.rerankers import AggregatedRuns, FirstStageOrder, RecalibratedRun, SavedRun
+from backpack_rank.reranking.rerankers import FirstStageOrder, RecalibratedRun, SavedRun
 
 COLLECTION = Collection("c", MemoryStore({name: name for name in "abc"}), {"q": "query"}, {})
 FIRST = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
@@ -28,14 +27,6 @@ def test_a_run_file_that_ranks_nothing_is_refused(tmp_path):
     (tmp_path / "empty.trec").write_text("")
     with pytest.raises(ValueError, match="is empty: it ranks nothing"):
         SavedRun.read(tmp_path / "empty.trec")
-
-
-def test_runs_are_aggregated_query_by_query():
-    reranker = AggregatedRuns([FirstStageOrder("first"), SavedRun("x", OTHER), SavedRun("y", OTHER)], Borda(), depth=2)
-    found = reranker.rerank(FIRST, COLLECTION)
-    assert list(found["q"])[:2] == ["b", "a"]
-    assert reranker.name.endswith("depth 2")
-    assert [query.query_id for query in reranker.queries["c"]] == ["q"]
 
 
 def test_another_systems_run_is_moved_by_what_alpha_changes():

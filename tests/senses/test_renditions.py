@@ -8,9 +8,9 @@ import pytest
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.reranking.alpha_sweep import AlphaSweep
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.renditions import MeanOfRenditions
 

@@ -12,8 +12,8 @@ import pytest
 from rerank_servers import running, wait_for
 from small_rankers import SmallRanker
 
-from backpack_rank.listwise.windows import SlidingWindows
-from backpack_rank.reranking.listwise import ListwiseReranker
+from backpack_rank.position.lists.reranker import ListwiseReranker
+from backpack_rank.position.lists.windows import SlidingWindows
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.jobs import served

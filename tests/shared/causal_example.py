@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from backpack_rank.listwise.prompt import Prompt
+from backpack_rank.position.lists.prompt import Prompt
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "prompt"
 WIDE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -22,9 +22,9 @@ from backpack_rank.options import groups_of
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
 from backpack_rank.pipelines.nodes import build, check_options
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
-from backpack_rank.pipelines.rerank_settings import RerankSettings
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.scale.settings import RerankSettings
 
 VALUES: dict[str, Any] = {
     "null": None,

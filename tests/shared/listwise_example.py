@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from workplace import ROOT
 
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.listwise.factory import new_causal_lm
-from backpack_rank.listwise.prompt import Prompt
-from backpack_rank.listwise.saved import save_listwise
+from backpack_rank.position.lists.factory import new_causal_lm
+from backpack_rank.position.lists.prompt import Prompt
+from backpack_rank.position.lists.saved import save_listwise
 
 DEPTH = 5
 _SMALL = ["data=synthetic", "+data.test.test_queries=6", "+data.test.documents=40"]

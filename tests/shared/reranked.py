@@ -16,7 +16,7 @@ from workplace import ROOT, Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import write_run
-from backpack_rank.pipelines.rerank import rerank
+from backpack_rank.scale.rerank import rerank
 
 PROGRAM = "from backpack_rank.cli import main; main()"
 LARGE = ["data=synthetic", "+data.test.test_queries=40", "+data.test.documents=150"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backpack_rank.data.passages import PassageList
-from backpack_rank.listwise.base import ListwiseRanker, Ranking, Usage
+from backpack_rank.position.lists.base import ListwiseRanker, Ranking, Usage
+from backpack_rank.position.lists.passages import PassageList
 
 
 class SmallRanker(ListwiseRanker):

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils.data import DataLoader
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.sharding import ShardedStrategy, whole_afterwards, with_sharding

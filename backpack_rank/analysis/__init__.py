@@ -1,1 +1,0 @@
-"""Studies of position bias in passages and in lists."""

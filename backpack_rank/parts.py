@@ -1,0 +1,89 @@
+"""Parts of the package that stand beside the core: the core asks these tables, and names no part.
+
+A part is a folder with a file ``registers.py``, whose constants say what it adds. Places are texts, ``module:name``, so
+that nothing is imported before it is used::
+
+    EVALUATIONS = {"listwise": "backpack_rank.position.lists.evaluate:ListEvaluation"}
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import backpack_rank
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """Rankers whose folders a part loads.
+
+    Attributes:
+        name: what such a ranker is called, in a sentence.
+        marker: file that its folder has, and no other.
+        advice: how one ranks with it, for who gives the folder where the core's rankers are meant.
+        loader: place of ``load(folder, device=..., dtype=...)``, which gives a ``Reranker``.
+    """
+
+    name: str
+    marker: str
+    advice: str
+    loader: str
+
+
+@lru_cache(maxsize=1)
+def _parts() -> tuple[ModuleType, ...]:
+    parts = []
+    for module in pkgutil.iter_modules(backpack_rank.__path__):
+        name = f"backpack_rank.{module.name}.registers"
+        if module.ispkg and find_spec(name) is not None:
+            parts.append(import_module(name))
+    return tuple(parts)
+
+
+def evaluations() -> Mapping[str, str]:
+    """Options of evaluate.py that choose another task than the core's, and the places of these tasks."""
+    return _joined("EVALUATIONS")
+
+
+def option_types(script: str) -> list[type]:
+    """Types of the options that parts add to a script."""
+    return [imported(place) for part in _parts() for place in getattr(part, "OPTION_TYPES", {}).get(script, ())]
+
+
+def folder_kinds() -> tuple[FolderKind, ...]:
+    """Kinds of rankers that parts load."""
+    return tuple(kind for part in _parts() for kind in getattr(part, "FOLDERS", ()))
+
+
+def folder_kind(folder: str | Path) -> FolderKind | None:
+    """The kind of the ranker in a folder; None for the core's, and for what is no ranker."""
+    for kind in folder_kinds():
+        if (Path(folder) / kind.marker).is_file():
+            return kind
+    return None
+
+
+def served_classes() -> Mapping[str, str]:
+    """Names of the classes of rerankers that parts serve, and the places of what answers requests for them."""
+    return _joined("SERVED")
+
+
+def imported(place: str) -> Any:
+    """What stands at a place, such as ``backpack_rank.position.lists.saved:load_listwise``."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _joined(table: str) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for part in _parts():
+        entries.update(getattr(part, table, {}))
+    return entries

@@ -1,0 +1,152 @@
+r"""What aggregation gives (one order, its cost, a bound that says how good it is), Borda and reciprocal rank fusion.
+
+The cost of an order is the sum of its Kendall tau distances to the m rankings (Tang et al., eqs. 2, 5): over all pairs
+that the order places i before j, the number of rankings W[j, i] that say the opposite. Pairs that a ranking ties or
+does not name both of cost nothing. Summing min(W[i, j], W[j, i]) over all pairs gives a bound that no order can beat.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from backpack_rank.constructors import Positive
+from backpack_rank.position.aggregation.rankings import Item, Rankings
+
+Absent: TypeAlias = Literal["ignored", "last"]
+"""What an item means that a ranking leaves out: nothing, or that it stands behind all items of that ranking."""
+
+
+@dataclass(frozen=True)
+class Aggregate(Generic[Item]):
+    """One ranking made from several.
+
+    Attributes:
+        order: all items, best first.
+        scores: one for each item of ``order``, never increasing; what they are depends on the method.
+        cost: of the order, see the module.
+        bound: proven lower bound of the cost of any order.
+    """
+
+    order: tuple[Item, ...]
+    scores: tuple[float, ...]
+    cost: int
+    bound: int
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it is proven that no order has a lower cost."""
+        return self.cost <= self.bound
+
+
+class Aggregator(ABC):
+    """A method that makes one ranking from several.
+
+    Attributes:
+        exact: whether it looks for the order of least cost, so that a result that is not optimal is worth a note.
+    """
+
+    exact: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short name for tables and files."""
+
+    @abstractmethod
+    def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
+        """The common ranking of all items. The same input gives the same result."""
+
+
+def by_scores(rankings: Rankings[Item], scores: np.ndarray, wins: np.ndarray) -> Aggregate[Item]:
+    """Items by score [n], highest first, equal scores in the order of the items.
+
+    Args:
+        rankings: what was aggregated.
+        scores: float64 [n], one for each item.
+        wins: W of the rankings that the cost counts, [n, n].
+    """
+    order = np.argsort(-scores, kind="stable")
+    return Aggregate(
+        tuple(rankings.items[index] for index in order.tolist()),
+        tuple(scores[order].tolist()),
+        cost_of(order, wins),
+        lower_bound(wins),
+    )
+
+
+def cost_of(order: np.ndarray, wins: np.ndarray) -> int:
+    """Sum of the distances of an order (indices [n], best first) for W [n, n]."""
+    return int(np.tril(wins[np.ix_(order, order)], -1).sum())
+
+
+def lower_bound(wins: np.ndarray) -> int:
+    """Cost if every pair stood as its majority wants, for W [n, n]."""
+    return int(np.minimum(wins, wins.T).sum()) // 2
+
+
+def check_absent(absent: str) -> None:
+    """Raise ``ValueError`` unless it is one of :data:`Absent`."""
+    if absent not in get_args(Absent):
+        raise ValueError(f"absent={absent!r}: use one of {', '.join(get_args(Absent))}")
+
+
+@dataclass(frozen=True)
+class Borda(Aggregator):
+    """Items by mean rank, the lowest first; the score is minus the mean rank.
+
+    Tied items share the middle of their ranks. Equal means: the item that stands earlier among the items.
+
+    Attributes:
+        absent: an item that a ranking leaves out is ``ignored`` there (its mean is over the others; an item in no
+            ranking comes last), or ``last``: it shares the ranks behind those that the ranking names.
+    """
+
+    absent: Absent = "ignored"
+
+    def __post_init__(self) -> None:
+        check_absent(self.absent)
+
+    @property
+    def name(self) -> str:
+        return "borda"
+
+    def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
+        """The items by mean rank."""
+        if self.absent == "last":
+            rankings = rankings.absent_last()
+        return by_scores(rankings, -rankings.mean_ranks(), rankings.precedence())
+
+
+@dataclass(frozen=True)
+class ReciprocalRankFusion(Aggregator):
+    """Items by the sum over the rankings that name them of 1 / (k + rank), ranks from 1; that sum is the score.
+
+    Cormack, Clarke and Buettcher 2009.
+
+    A ranking that leaves an item out adds nothing to it. Tied items share the middle of their ranks. Equal sums: the
+    item that stands earlier among the items.
+
+    Attributes:
+        k: 60 in the paper; a larger one makes first ranks count less. Above -1.
+    """
+
+    k: Positive = 60.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.k) or self.k <= -1:
+            raise ValueError(f"k={self.k} of reciprocal rank fusion must be a finite number above -1, such as 60")
+
+    @property
+    def name(self) -> str:
+        return "rrf"
+
+    def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
+        """The items by their sums."""
+        parts = np.nan_to_num(1.0 / (self.k + rankings.ranks()), nan=0.0)
+        # In one order of summation, so that the same ranks in other rankings give the same sum to the last bit.
+        return by_scores(rankings, np.sort(parts, axis=0).sum(axis=0), rankings.precedence())

@@ -1,0 +1,108 @@
+"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: runs made into one, and measured beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.evaluation.results import Report
+from backpack_rank.files import write_text
+from backpack_rank.pipelines.evaluate_runs import read_run_files
+from backpack_rank.pipelines.evaluation_files import Ranked, write_results
+from backpack_rank.pipelines.metrics import rank_all
+from backpack_rank.pipelines.nodes import build
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.tasks import Task
+from backpack_rank.position.aggregation.aggregate import Aggregator
+from backpack_rank.position.aggregation.runs import FusedQuery, fuse
+from backpack_rank.reporting.writers import csv_text
+from backpack_rank.reranking.rerankers import Reranker
+
+AGGREGATION_FILE = "aggregation.csv"
+
+
+class AggregatedEvaluation(Task):
+    """Measure runs, and the one that an aggregator makes of them."""
+
+    takes = ("aggregate",)
+    finds_ranker = False
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report:
+        """Read the runs, aggregate, measure, and write everything to the folder.
+
+        Raises:
+            ValueError: fewer than two runs, or no query is in two of them.
+        """
+        if settings.runs is None or len(settings.runs) < 2:
+            given = None if settings.runs is None else list(settings.runs)
+            raise ValueError(f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}")
+        aggregator: Aggregator = build(settings.config.aggregate, "aggregate")
+        data, metrics, runs = read_run_files(settings, settings.runs)
+        fused = AggregatedRuns([run.with_ties() for run in runs], aggregator, settings.config.aggregate_depth)
+        if fused.name in [run.name for run in runs]:
+            raise ValueError(
+                f"a run is called {fused.name!r}, which is the name of the aggregate: give that file another name"
+            )
+        systems = [rank_all(reranker, data) for reranker in [*runs, fused]]
+        notes = write_aggregation(folder, fused)
+        return write_results(settings, folder, Ranked(data, metrics, systems, notes), quiet)
+
+
+class AggregatedRuns(Reranker):
+    """Several rankings of each query made into one (Tang et al.): Kemeny, Borda, reciprocal rank fusion.
+
+    Attributes:
+        queries: how the aggregation of each query went, by name of the collection.
+    """
+
+    def __init__(self, rerankers: Sequence[Reranker], aggregator: Aggregator, depth: int | None = None) -> None:
+        """``depth``: documents of each ranking that are aggregated; None for all."""
+        self.rerankers, self.aggregator, self.depth = tuple(rerankers), aggregator, depth
+        self.name = aggregator.name if depth is None else f"{aggregator.name} depth {depth}"
+        self.queries: dict[str, tuple[FusedQuery, ...]] = {}
+
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        fused = fuse([one.rerank(run, collection) for one in self.rerankers], self.aggregator, self.depth)
+        self.queries[collection.name] = fused.queries
+        return fused.run
+
+
+def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
+    """``aggregation.csv``, a line per query: runs, documents, cost, bound, whether it is optimal; and notes.
+
+    Raises:
+        ValueError: no query is in two of the runs.
+    """
+    if not any(query.runs > 1 for of_set in fused.queries.values() for query in of_set):
+        raise ValueError(
+            f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is nothing to aggregate"
+        )
+    lines = [
+        (name, q.query_id, q.runs, q.documents, q.cost, q.bound, "yes" if q.optimal else "no", f"{q.seconds:.3f}")
+        for name, of_set in fused.queries.items()
+        for q in of_set
+    ]
+    columns = ("set", "query", "runs", "documents", "cost", "bound", "optimal", "seconds")
+    write_text(folder / AGGREGATION_FILE, csv_text(columns, lines))
+    notes = [_aggregation_notes(fused, of_set) for of_set in fused.queries.values() if of_set]
+    return [note for of_set in notes for note in of_set]
+
+
+def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> list[str]:
+    label, runs, exact = fused.name, len(fused.rerankers), fused.aggregator.exact
+    sizes = [query.documents for query in queries]
+    unsolved = [query for query in queries if exact and not query.optimal]
+    solved = ", all solved to optimality" if exact and not unsolved else ""
+    notes = [f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents each{solved}"]
+    if fewer := sum(query.runs < runs for query in queries):
+        notes.append(f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over fewer")
+    if unsolved:
+        shown = ", ".join(query.query_id for query in unsolved[:5]) + (", ..." if len(unsolved) > 5 else "")
+        above = max((query.cost - query.bound) / query.bound if query.bound else math.inf for query in unsolved)
+        notes.append(
+            f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within aggregate.time_limit "
+            f"and aggregate.largest ({shown}); their cost is at most {above:.1%} above the least one"
+        )
+    return notes

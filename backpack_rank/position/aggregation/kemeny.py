@@ -1,0 +1,139 @@
+r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings, exact (Tang et al., eq. 5).
+
+W[i, j] counts the rankings that place i before j; pairs that a ranking ties or does not name both of count for neither
+side. In the graph with an edge i -> j wherever W[i, j] > W[j, i], two items of different strongly connected components
+have no circle through both of them: in a topological order of the components every pair of different components
+stands as its majority wants, or ties. So it is exact to solve each component for itself and to concatenate (the
+extended Condorcet criterion); ties between components leave the order of some components open. A component of more
+than two items is solved by :mod:`~backpack_rank.position.aggregation.linear_ordering`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from backpack_rank.constructors import CountOrZero, NonNegative
+from backpack_rank.position.aggregation.aggregate import (
+    Absent,
+    Aggregate,
+    Aggregator,
+    check_absent,
+    cost_of,
+    lower_bound,
+)
+from backpack_rank.position.aggregation.rankings import Item, Rankings
+
+
+@dataclass(frozen=True)
+class Kemeny(Aggregator):
+    """An order of least cost; ``optimal`` of the result says whether that is proven.
+
+    Scores are n for the first item, n - 1 for the second, ... 1 for the last.
+
+    Where several orders have the least cost: components that may stand in either order, and neighbours that tie, stand
+    by mean rank (:class:`~backpack_rank.position.aggregation.aggregate.Borda`), then in the order of the items. Within
+    a component of more than two items the search decides; it has no chance in it, so the same input gives the same
+    order, unless the time limit ends it.
+
+    Attributes:
+        absent: an item that a ranking leaves out is ``ignored`` there, or ``last``: behind those that it names, tied.
+        time_limit: seconds (wall clock) for one call; when they are over, the best order found by then is returned. A
+            step of the solver may overrun it a little.
+        largest: components of more items are not solved exactly but by local search. The programme for n items has
+            n^2 / 2 variables.
+    """
+
+    exact: ClassVar[bool] = True
+
+    absent: Absent = "ignored"
+    time_limit: NonNegative = 10.0
+    largest: CountOrZero = 300
+
+    def __post_init__(self) -> None:
+        check_absent(self.absent)
+        if not math.isfinite(self.time_limit) or self.time_limit <= 0:
+            raise ValueError(f"time_limit={self.time_limit} of Kemeny must be a number of seconds above 0")
+        if self.largest < 0:
+            raise ValueError(f"largest={self.largest} of Kemeny must be a number of items, 0 or more")
+
+    @property
+    def name(self) -> str:
+        return "kemeny"
+
+    def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
+        """The items in an order of least cost."""
+        from backpack_rank.position.aggregation.linear_ordering import solve
+
+        deadline = time.perf_counter() + self.time_limit
+        if self.absent == "last":
+            rankings = rankings.absent_last()
+        # Index 0 is the item that wins where all else is equal.
+        reference = np.argsort(rankings.mean_ranks(), kind="stable")
+        wins = rankings.precedence()[np.ix_(reference, reference)]
+        margins = wins - wins.T
+        parts, excess = [], 0
+        for members in components(margins):
+            if len(members) < 3:  # two items in one component would have to beat each other
+                parts.append(members)
+                continue
+            solution = solve(margins[np.ix_(members, members)], deadline, self.largest)
+            parts.append(members[solution.order])
+            excess += solution.bound
+        order = _neighbours_in_place(np.concatenate(parts), margins)
+        items = tuple(rankings.items[index] for index in reference[order].tolist())
+        scores = tuple(float(len(items) - place) for place in range(len(items)))
+        return Aggregate(items, scores, cost_of(order, wins), lower_bound(wins) + excess)
+
+
+def components(margins: np.ndarray) -> list[np.ndarray]:
+    """Strongly connected components of the majority graph in a topological order.
+
+    Args:
+        margins: W - W^T, int64 [n, n].
+
+    Returns:
+        Ascending indices of each component; of components that may come next, the one with the lowest index does.
+    """
+    # Imported here, like the solver, which imports scipy too: few commands aggregate.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    beats = margins > 0
+    count, labels = connected_components(csr_array(beats), directed=True, connection="strong")
+    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+    first, second = np.nonzero(beats)
+    edges = np.zeros((count, count), dtype=bool)
+    edges[labels[first], labels[second]] = True
+    np.fill_diagonal(edges, False)
+    waiting = edges.sum(axis=0)
+    ready = [(int(members[label][0]), label) for label in np.flatnonzero(waiting == 0).tolist()]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, label = heapq.heappop(ready)
+        ordered.append(members[label])
+        waiting[edges[label]] -= 1
+        for free in np.flatnonzero(edges[label] & (waiting == 0)).tolist():
+            heapq.heappush(ready, (int(members[free][0]), free))
+    return ordered
+
+
+def _neighbours_in_place(order: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """The order with neighbours that tie swapped until the lower index stands first; its cost stays the same."""
+    order = order.copy()
+    changed = True
+    while changed:
+        changed = False
+        for start in (0, 1):  # neighbours at even places, then at odd ones: swaps of one kind share no item
+            first, second = order[start:-1:2], order[start + 1 :: 2]
+            swaps = (margins[first, second] == 0) & (first > second)
+            if swaps.any():
+                first[swaps], second[swaps] = second[swaps], first[swaps]
+                changed = True
+    return order

@@ -1,0 +1,145 @@
+"""What every listwise ranker takes and gives, so that remedies against position bias can be put around any of them."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from backpack_rank.digests import digest
+from backpack_rank.position.lists.passages import PassageList
+
+
+def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Generator:
+    """A random generator that depends on the seed, the query, and ids and order of the passages (their texts where they
+    have no ids) alone, not on other lists, their number, or earlier draws. Different purposes draw independently.
+    """
+    shown = passages.ids or passages.passages
+    identity = json.dumps([*purpose, seed, passages.query_id, passages.query, *shown])
+    return np.random.default_rng(int.from_bytes(bytes.fromhex(digest(identity)), "little"))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The order that a ranker gives to a list of m passages.
+
+    Attributes:
+        order: input positions, best first; a permutation of 0..m-1. int64 [m]
+        scores: higher is better, by input position, where the ranker has scores; they sort into ``order``.
+            float64 [m], or None.
+        num_ranked: length of the part of ``order`` that the ranker itself gave; behind it stand the passages that it
+            left out, in input order. None: all of it.
+    """
+
+    order: np.ndarray
+    scores: np.ndarray | None = None
+    num_ranked: int | None = None
+
+    def __post_init__(self) -> None:
+        order = np.asarray(self.order)
+        if order.ndim != 1 or not np.array_equal(np.sort(order), np.arange(len(order))):
+            raise ValueError(f"a ranking must name every input position once, got {order.tolist()}")
+        if self.scores is not None and self.scores.shape != order.shape:
+            raise ValueError(f"{len(order)} passages but scores of shape {self.scores.shape}")
+        if self.num_ranked is not None and not 0 <= self.num_ranked <= len(order):
+            raise ValueError(f"num_ranked={self.num_ranked} must lie in [0, {len(order)}]")
+        object.__setattr__(self, "order", order.astype(np.int64))
+
+    @classmethod
+    def of_scores(cls, scores: np.ndarray) -> Ranking:
+        """Sorted by score, equal ones in input order; scores [m]."""
+        return cls(np.argsort(-scores, kind="stable"), np.asarray(scores, dtype=np.float64))
+
+    @property
+    def ranked(self) -> np.ndarray:
+        """The input positions that the ranker itself named, best first. int64 [named]"""
+        return self.order if self.num_ranked is None else self.order[: self.num_ranked]
+
+    def ranks(self) -> np.ndarray:
+        """Output position of the passage at each input position, from 0. int64 [m]"""
+        ranks = np.empty_like(self.order)
+        ranks[self.order] = np.arange(len(self.order))
+        return ranks
+
+
+@dataclass
+class Usage:
+    """What ranking has cost so far; counted by the innermost ranker, the one that runs a model.
+
+    Attributes:
+        lists: lists that the model was shown (every window and every permutation is one).
+        passes: forward passes, counted for each list of a batch; behind a server every generated token is one. Passes
+            that a cache saved are not counted.
+        prompt_tokens: tokens read, with repetitions; what a cache saved is not counted.
+        generated_tokens: tokens generated.
+        shortened: passages that were cut to fit into the model's context.
+        missing: passages that a model left out of its answer.
+        repeated: identifiers that it named again.
+        invented: identifiers that it named without being shown them.
+        requests: that went to a server.
+        cached: requests that were answered from disk.
+        cost: of the requests, in the currency of the prices given.
+    """
+
+    lists: int = 0
+    passes: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    shortened: int = 0
+    missing: int = 0
+    repeated: int = 0
+    invented: int = 0
+    requests: int = 0
+    cached: int = 0
+    cost: float = 0.0
+
+    def as_dict(self) -> dict[str, int | float]:
+        return asdict(self)
+
+    def since(self, earlier: Usage) -> Usage:
+        """What came on top of an earlier state (``copy.copy(usage)``)."""
+        before = earlier.as_dict()
+        return Usage(**{name: value - before[name] for name, value in self.as_dict().items()})  # type: ignore[arg-type]
+
+
+class ListwiseRanker(ABC):
+    """Ranks lists of passages. Wrappers (windows, permutations) are rankers too, so they nest."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Label in tables; a wrapper adds its own to that of the ranker inside."""
+
+    @property
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What ranking has cost so far; a wrapper gives that of the ranker inside."""
+
+    @abstractmethod
+    def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
+        """One ranking for each list, in the order of the lists; lists may be of different sizes.
+
+        Give many lists at once: they are batched, and wrappers make one call of all their windows or permutations.
+
+        Raises:
+            ValueError: a list that the ranker cannot take (too many passages, a prompt that cannot fit).
+        """
+
+
+@dataclass
+class RankerWrapper(ListwiseRanker):
+    """A ranker around another one."""
+
+    ranker: ListwiseRanker
+    label: str = field(default="", init=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.ranker.name} {self.label}".strip()
+
+    @property
+    def usage(self) -> Usage:
+        return self.ranker.usage

@@ -1,0 +1,359 @@
+"""How a causal language model reads prompts and weighs the identifiers that may follow, with and without a cache.
+
+Rankings may be drawn in place of the most probable one (sampling temperature; Tang et al., section 4.1).
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from backpack_rank.checks import finite
+from backpack_rank.position.lists.base import list_rng
+from backpack_rank.position.lists.passages import PassageList
+
+_PURPOSE = "sampling"
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTrie:
+    """m candidates, and the N nodes behind which a model has to be asked for the next token.
+
+    A candidate's probability is a product over its tokens (CapCal, eq. 2), each asked for behind those before it.
+    What follows the text itself (the root) is known; the nodes are the distinct proper beginnings of the candidates.
+
+    Attributes:
+        count: m.
+        tokens: the last token of each node. int64 [N]
+        depths: tokens between the root and the node. int64 [N]
+        above: [i, j] whether node j is node i or on the way to it. bool [N, N]
+        candidate, at, next: one entry per token of a candidate: which candidate, behind which node (0: the root,
+            1 + i: node i), and the token. int64 [total]
+    """
+
+    count: int
+    tokens: np.ndarray
+    depths: np.ndarray
+    above: np.ndarray
+    candidate: np.ndarray
+    at: np.ndarray
+    next: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def of(cls, candidates: Sequence[Sequence[int]]) -> TokenTrie:
+        """The tree of token ids of candidates; none of them is empty, two may be equal."""
+        nodes: dict[tuple[int, ...], int] = {}
+        entries = []
+        for number, ids in enumerate(map(tuple, candidates)):
+            for length, token in enumerate(ids):
+                at = 0 if length == 0 else 1 + nodes.setdefault(ids[:length], len(nodes))
+                entries.append((number, at, token))
+        above = np.zeros((len(nodes), len(nodes)), dtype=bool)
+        for path, node in nodes.items():
+            above[node, [nodes[path[:length]] for length in range(1, len(path) + 1)]] = True
+        table = np.array(entries, dtype=np.int64).reshape(-1, 3)
+        return cls(
+            len(candidates),
+            np.array([path[-1] for path in nodes], dtype=np.int64),
+            np.array([len(path) - 1 for path in nodes], dtype=np.int64),
+            above,
+            *table.T.copy(),
+        )
+
+    def path(self, node: int) -> list[int]:
+        """Tokens from the root to a node, its own last."""
+        return self.tokens[self.above[node]].tolist()
+
+
+class DecodingState(ABC):
+    """B texts that a model has read, which can be continued together.
+
+    Attributes:
+        passes: forward passes so far, summed over the texts.
+    """
+
+    passes: int
+
+    @abstractmethod
+    def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
+        """Read on, then weigh what may follow.
+
+        Args:
+            forced: tokens to append to each text for good; for all of them or for none.
+            trees: the candidates of each text; nothing of them is appended.
+
+        Returns:
+            For each text the log-probability of every candidate of its tree, all its tokens together. float64 [m]
+        """
+
+    @abstractmethod
+    def select(self, rows: Sequence[int]) -> DecodingState:
+        """Only these texts, in this order; a text may be taken several times. The old context is used up."""
+
+
+def read(model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False) -> DecodingState:
+    """Read prompts of different lengths in one forward pass; the model is in evaluation mode.
+
+    Args:
+        prompts: token ids of each text. int64 [n]
+        max_length: of a text with all that will be appended.
+        once: whether nothing will be read behind them, so that keys and values need not be kept.
+    """
+    shared = not once and can_share(model, max_length)
+    return (KVCacheState if shared else RereadState)(model, prompts)
+
+
+def can_share(model: PreTrainedModel, max_length: int) -> bool:
+    """Whether texts of that length can be continued from a cache of keys and values, several ways at once.
+
+    It takes a model that attends to all tokens before, and that lets its positions and its mask be given.
+    """
+    names = _options(model)
+    config = model.config.get_text_config()
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    local = (kinds - {"sliding_attention"}) or (window is not None and window < max_length)
+    attention = getattr(config, "_attn_implementation", "sdpa")
+    return {"past_key_values", "position_ids"} <= names and not local and attention in ("sdpa", "eager")
+
+
+class KVCacheState(DecodingState):
+    """Keys and values of the texts are kept: a step reads the new tokens and the nodes of the trees, in one pass.
+
+    Each node sees its text and the nodes above it (a mask of four dimensions), and leaves the cache afterwards.
+    """
+
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
+        self.model, self.cache = model, DynamicCache()
+        ids, mask = _left_padded(prompts)
+        self.passes = len(prompts)
+        self.mask = mask.to(model.device)
+        self.lengths = self.mask.sum(dim=1)
+        positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)
+        self.last = _logits(
+            model,
+            ids,
+            1,
+            attention_mask=self.mask.long(),
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+
+    def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
+        """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes of the trees."""
+        width, nodes = max(map(len, forced)), max(map(len, trees))
+        if width + nodes:
+            logits = self._append(forced, trees, width, nodes)
+            if nodes:
+                self.cache.crop(-nodes)
+            if width:
+                self.last = logits[:, :1]
+            after = logits[:, 1:]
+        else:
+            after = self.last[:, :0]
+        return _candidates(torch.cat([self.last, after], dim=1), trees)
+
+    def select(self, rows: Sequence[int]) -> KVCacheState:
+        index = torch.tensor(rows, device=self.mask.device)
+        self.cache.batch_select_indices(index)
+        self.mask, self.lengths, self.last = self.mask[index], self.lengths[index], self.last[index]
+        return self
+
+    def _append(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie], width: int, nodes: int) -> Tensor:
+        """Logits behind the last forced token and behind every node. [B, 1 + nodes, vocabulary]
+
+        New columns are the forced tokens, aligned on the right, then the nodes, aligned on the left.
+        """
+        ids = np.zeros((len(trees), width + nodes), dtype=np.int64)
+        offsets = np.zeros_like(ids)
+        sees = np.zeros((len(trees), width + nodes, width + nodes), dtype=bool)
+        sees[:] = np.eye(
+            width + nodes, dtype=bool
+        )  # padding sees itself, so that its softmax has something to sum to 1
+        for row, (tokens, tree) in enumerate(zip(forced, trees, strict=True)):
+            start, end = width - len(tokens), width + len(tree)
+            ids[row, start:end] = [*tokens, *tree.tokens]
+            offsets[row, start:end] = [*range(len(tokens)), *(len(tokens) + tree.depths)]
+            sees[row, start:width, start:width] = np.tri(len(tokens), dtype=bool)
+            sees[row, width:end, start:width] = True
+            sees[row, width:end, width:end] = tree.above
+        device = self.mask.device
+        past = self.mask[:, None].expand(-1, width + nodes, -1)
+        allowed = torch.cat([past, torch.from_numpy(sees).to(device)], dim=2)
+        logits = _logits(
+            self.model,
+            torch.from_numpy(ids),
+            nodes + 1,
+            attention_mask=self._mask(allowed)[:, None],
+            position_ids=self.lengths[:, None] + torch.from_numpy(offsets).to(device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        counts = torch.tensor([len(tokens) for tokens in forced], device=device)
+        new = torch.arange(width, device=device) >= width - counts[:, None]
+        self.mask, self.lengths = torch.cat([self.mask, new], dim=1), self.lengths + counts
+        # Texts with nothing new only keep the others company.
+        self.passes += sum(bool(len(tokens) + len(tree)) for tokens, tree in zip(forced, trees, strict=True))
+        return logits if width else torch.cat([self.last, logits[:, -nodes:]], dim=1)
+
+    def _mask(self, allowed: Tensor) -> Tensor:
+        """As the model's attention takes it: torch's in any number format, transformers' own as a summand."""
+        if self.model.config.get_text_config()._attn_implementation == "sdpa":
+            return allowed
+        mask = torch.zeros(allowed.shape, dtype=self.model.dtype, device=allowed.device)
+        return mask.masked_fill_(~allowed, torch.finfo(mask.dtype).min)
+
+
+class RereadState(DecodingState):
+    """For models without a usable cache: every node of a tree is a text of its own that is read from its beginning."""
+
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
+        self.model, self.texts = model, [list(map(int, prompt)) for prompt in prompts]
+        self.passes = len(prompts)
+        self.last = self._read(self.texts)
+
+    def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
+        """As :meth:`DecodingState.step`, in a pass for each node of the trees."""
+        if max(map(len, forced)):
+            self.texts = [[*text, *tokens] for text, tokens in zip(self.texts, forced, strict=True)]
+            self.last = self._read(self.texts)
+            self.passes += len(self.texts)
+        nodes = max(map(len, trees))
+        after = self.last.new_zeros((len(trees), nodes, self.last.shape[-1]))
+        # Node by node, so that the batch stays as large as the one that was asked for.
+        for node in range(nodes):
+            rows = [row for row, tree in enumerate(trees) if node < len(tree)]
+            after[rows, node] = self._read([[*self.texts[row], *trees[row].path(node)] for row in rows])[:, 0]
+            self.passes += len(rows)
+        return _candidates(torch.cat([self.last, after], dim=1), trees)
+
+    def select(self, rows: Sequence[int]) -> RereadState:
+        self.texts = [self.texts[row] for row in rows]
+        self.last = self.last[torch.tensor(rows, device=self.last.device)]
+        return self
+
+    def _read(self, texts: Sequence[Sequence[int]]) -> Tensor:
+        """Logits behind the last token of each text. [B, 1, vocabulary]"""
+        ids, mask = _left_padded([np.asarray(text) for text in texts])
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0).to(self.model.device)
+        given = {"attention_mask": mask.long().to(self.model.device), "position_ids": positions, "use_cache": False}
+        known = _options(self.model)
+        return _logits(self.model, ids, 1, **{name: value for name, value in given.items() if name in known})
+
+
+def _options(model: PreTrainedModel) -> set[str]:
+    """Names of what a model's forward pass takes; an adapter around it passes everything on."""
+    inner: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    return set(inspect.signature(inner.forward).parameters)
+
+
+def _logits(model: PreTrainedModel, ids: Tensor, keep: int, **options) -> Tensor:
+    """Logits at the last ``keep`` positions, as the model gives them. [B, keep, vocabulary]"""
+    if "logits_to_keep" in _options(model):
+        # Logits of whole prompts would take more memory than the model.
+        options["logits_to_keep"] = keep
+    return model(input_ids=ids.to(model.device), **options).logits[:, -keep:]
+
+
+def _candidates(logits: Tensor, trees: Sequence[TokenTrie]) -> list[np.ndarray]:
+    """Log-probabilities of the trees' candidates from logits behind the texts and the nodes [B, 1 + nodes, V]."""
+    if bool(logits[:, 0].isnan().any()):
+        raise ValueError("the model's logits are not numbers; load it with dtype=float32")
+    logits = logits.float()
+    sizes = [len(tree.at) for tree in trees]
+    index = np.stack([np.repeat(np.arange(len(trees)), sizes), *_joined(trees)])
+    rows, at, tokens = torch.from_numpy(index).to(logits.device)
+    norms = logits.logsumexp(dim=-1)
+    single = (logits[rows, at, tokens] - norms[rows, at]).double().cpu().numpy()
+    parts = np.split(single, np.cumsum(sizes)[:-1])
+    return [np.bincount(t.candidate, weights=part, minlength=t.count) for t, part in zip(trees, parts, strict=True)]
+
+
+def _joined(trees: Sequence[TokenTrie]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([tree.at for tree in trees]), np.concatenate([tree.next for tree in trees])
+
+
+def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Token ids [B, n] with zeros on the left, and where there are tokens, bool [B, n]."""
+    width = max(map(len, texts))
+    ids = np.zeros((len(texts), width), dtype=np.int64)
+    mask = np.zeros((len(texts), width), dtype=bool)
+    for row, text in enumerate(texts):
+        ids[row, width - len(text) :] = text
+        mask[row, width - len(text) :] = True
+    return torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+def check_temperature(temperature: float) -> float:
+    """The temperature as a number. Raises ``ValueError`` unless it is finite and at least 0."""
+    number = float(temperature)
+    finite("listwise ranker: temperature", number, 0)
+    return number
+
+
+def list_rngs(lists: Sequence[PassageList], temperature: float, seed: int) -> list[np.random.Generator | None]:
+    """The chance of each list as it is shown: it depends on the seed, the query and the passages in their order.
+
+    There is none at temperature 0, where nothing is drawn.
+
+    Neither other lists nor batches change it, and the shuffles that permutation self-consistency draws with the same
+    seed are independent of it.
+    """
+    return [list_rng(shown, seed, _PURPOSE) if temperature else None for shown in lists]
+
+
+def add_gumbel(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
+    """Scores plus T times standard Gumbel noise, a number for each candidate. [m] -> [m]
+
+    The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the Gumbel-max trick).
+    Sorted, they are a draw from the Plackett-Luce distribution with weights exp(s / T), in which every next place goes
+    to one of the remaining candidates with just these probabilities, renormalised: which candidate is the largest says
+    nothing about the order of the others.
+    """
+    return scores + temperature * noise.gumbel(size=scores.shape)
+
+
+def log_scores(corrected: np.ndarray) -> np.ndarray:
+    """Corrected probabilities (they sum to 1, some may be negative) as log-probabilities. [m] -> [m], -inf up to 0."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(corrected, 0.0))
+
+
+def sample_scores(
+    scores: np.ndarray, temperature: float, noise: np.random.Generator | None, *, corrected: bool = False
+) -> np.ndarray:
+    """Scores that sort into a random order; at temperature 0 those that were given.
+
+    Args:
+        scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of their probabilities.
+            float64 [m]
+        temperature: T, 0 or above.
+        noise: of the list; None at temperature 0.
+        corrected: a candidate's weight is then its corrected probability to the power of 1 / T, as it is without a
+            correction; those at or below 0 have no weight and stand behind all others, best first.
+
+    Returns:
+        Sorted from the largest, they are a draw as of :func:`add_gumbel`. Finite. float64 [m]
+    """
+    if noise is None or not temperature:
+        return scores
+    if not corrected:
+        return add_gumbel(scores, temperature, noise)
+    found = add_gumbel(log_scores(scores), temperature, noise)
+    without = scores <= 0
+    if without.all():
+        return scores
+    found[without] = found[~without].min() - 1 + scores[without]
+    return found

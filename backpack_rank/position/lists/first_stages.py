@@ -1,0 +1,73 @@
+"""What a listwise ranker makes of candidates of several first stages (DebiasFirst, Table 2; Tang et al., Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.evaluation.results import PerQuery
+from backpack_rank.position.aggregation.aggregate import Aggregator
+from backpack_rank.position.aggregation.runs import fuse
+from backpack_rank.position.lists.base import ListwiseRanker, Ranking
+from backpack_rank.position.lists.list_runs import effectiveness_of, lists_of, run_of
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """One first stage.
+
+    Attributes:
+        name: of the first stage.
+        queries: that were ranked: judged ones with a relevant document that the first stage has candidates for.
+        before: measures of its own ranking.
+        after: measures of what the ranker made of it.
+        run: that ranking.
+    """
+
+    name: str
+    queries: int
+    before: PerQuery
+    after: PerQuery
+    run: Run
+
+
+def first_stage_study(
+    ranker: ListwiseRanker,
+    collection: Collection,
+    runs: Mapping[str, Run],
+    *,
+    depth: int = 100,
+    fusions: Sequence[Aggregator] = (),
+    measures: Sequence[str] = ("nDCG@10",),
+) -> list[FirstStage]:
+    """Rank the candidates of each first stage, and of their fusions.
+
+    Args:
+        ranker: takes lists of ``depth`` passages; put
+            :class:`~backpack_rank.position.lists.windows.SlidingWindows` around one of shorter lists.
+        collection: queries, texts and judgements.
+        runs: by name of the first stage.
+        depth: candidates of each query at most, also of a fusion, which is made of as many of each run.
+        fusions: methods by which all runs are made into one more first stage.
+        measures: of effectiveness.
+
+    Raises:
+        ValueError: no run, a depth below 1, or a run without any judged query.
+        KeyError: documents that the collection does not have.
+    """
+    if not runs or depth < 1:
+        raise ValueError(f"there must be a first stage (got {len(runs)}) and a depth of 1 or more (got {depth})")
+    stages = dict(runs)
+    for method in fusions:
+        stages[f"{method.name} of {', '.join(runs)}"] = fuse(list(runs.values()), method, depth).run
+    found = []
+    for name, run in stages.items():
+        lists = lists_of(run, collection, depth, judged=True)
+        rankings = ranker.rank(lists)
+        before = effectiveness_of(lists, [Ranking(np.arange(len(one))) for one in lists], collection.qrels, measures)
+        after = effectiveness_of(lists, rankings, collection.qrels, measures)
+        found.append(FirstStage(name, len(lists), before, after, run_of(lists, rankings)))
+    return found

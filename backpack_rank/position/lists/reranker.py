@@ -1,0 +1,181 @@
+"""A listwise ranker over candidates: it is shown a list at once, and orders it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.trec import ranking
+from backpack_rank.position.lists.base import ListwiseRanker, Usage
+from backpack_rank.position.lists.list_runs import lists_of
+from backpack_rank.position.lists.pairwise import PairwiseRanker
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency, shuffles
+from backpack_rank.position.lists.ranking_cache import CachedRanker, RankingCache
+from backpack_rank.position.lists.saved import load_listwise
+from backpack_rank.position.lists.windows import SlidingWindows
+from backpack_rank.reranking.pointwise import ranked_rows
+from backpack_rank.reranking.rerankers import TextReranker
+from backpack_rank.reranking.scorer import checked_documents
+
+RANKINGS_FILE = "rankings.jsonl"
+ORDERS = ("first_stage", "reversed", "shuffled")
+
+
+class ListwiseReranker(TextReranker):
+    """Orders the first candidates of each query; those behind stay in their order, behind all others.
+
+    Attributes:
+        ranker: the listwise ranker, with windows, permutations and calibration around it.
+        seconds: that ranking has taken so far.
+    """
+
+    def __init__(
+        self,
+        ranker: ListwiseRanker,
+        *,
+        depth: int | None = None,
+        order: str = "first_stage",
+        seed: int = 0,
+        lists_per_call: int = 64,
+        cache: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            ranker: the listwise ranker.
+            depth: candidates of each query that are ranked; None: all.
+            order: in which candidates are shown, one of :data:`ORDERS`.
+            seed: of ``shuffled``.
+            lists_per_call: lists that are ranked together; their rankings are then saved.
+            cache: file of rankings to which every new one is appended; a job that was interrupted goes on from there.
+            settings: everything that a ranking depends on but its list; rankings under others are not taken.
+
+        Raises:
+            ValueError: a wrong depth or order.
+        """
+        check_shown(depth, order)
+        self.ranker, self.depth, self.order, self.seed = ranker, depth, order, seed
+        self.name = ranker.name
+        self.seconds = 0.0
+        self._cached = ranker
+        if cache is not None:
+            known = RankingCache(cache, {"name": ranker.name, **(settings or {})})
+            self._cached = CachedRanker(ranker, known, lists_per_call)
+
+    def rerank(self, run: Run, collection: Collection) -> Run:
+        """Candidates in the ranker's order, with scores -1, -2, ..."""
+        started = time.perf_counter()
+        given = lists_of(run, collection, self.depth)
+        lists, orders = zip(*(self._shown(one) for one in given), strict=True)
+        rankings = self._cached.rank(lists)
+        reranked: Run = {query_id: {} for query_id in run}
+        for one, order, ranked in zip(lists, orders, rankings, strict=True):
+            ids = [one.ids[position] for position in ranked.order]
+            rest = ranking(run[one.query_id])[len(order) :]
+            reranked[one.query_id] = {doc_id: -float(place) for place, doc_id in enumerate([*ids, *rest], start=1)}
+        self.seconds += time.perf_counter() - started
+        return reranked
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        *,
+        alpha: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``; a score is minus the rank.
+
+        Args:
+            query: its text.
+            documents: their texts, in the order in which they are shown.
+            top_k: as many at most; None: all.
+            return_documents: with the text as ``text``.
+            alpha: 1 or None: a listwise ranker has no dial.
+
+        Raises:
+            ValueError: the query is empty, or another alpha.
+        """
+        if alpha not in (None, 1):
+            raise ValueError(f"alpha={alpha} turns the senses of a Backpack; {self.name}, a listwise ranker, has none")
+        if not query.strip():
+            raise ValueError("the query is empty: a ranker needs at least one word of query text")
+        texts = checked_documents(documents)
+        scores = np.empty(len(texts))
+        if texts:
+            (ranked,) = self.ranker.rank([PassageList(query, tuple(texts))])
+            scores[ranked.order] = -np.arange(1.0, len(texts) + 1)
+        return ranked_rows(scores, texts, top_k, return_documents)
+
+    def notes(self) -> list[str]:
+        """Sentences about what ranking cost."""
+        used = f"{self.name}: {usage_in_words(self.ranker.usage)}, {self.seconds:.1f} s"
+        shown = f"the first {self.depth} candidates of each query, shown in the order {self.order}"
+        return [f"{used}; {shown}", *remarks(self.ranker)]
+
+    def _shown(self, passages: PassageList) -> tuple[PassageList, np.ndarray]:
+        order = np.arange(len(passages))
+        if self.order == "reversed":
+            order = order[::-1]
+        elif self.order == "shuffled":
+            order = next(shuffles(passages, self.seed))
+        return passages.select(order), order
+
+
+def check_shown(depth: int | None, order: str) -> None:
+    """Raise ``ValueError`` for a wrong depth or order."""
+    if order not in ORDERS:
+        raise ValueError(f"listwise.input.order={order}: use one of {', '.join(ORDERS)}")
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
+        raise ValueError(f"listwise.depth={depth} must be a number of candidates, or null for all of them")
+
+
+def remarks(ranker: ListwiseRanker) -> list[str]:
+    """Sentences about what wrappers have counted so far: comparisons and ties, aggregates that may not be optimal."""
+    sentences = []
+    inner: ListwiseRanker | None = ranker
+    while inner is not None:
+        if isinstance(inner, PairwiseRanker) and inner.compared:
+            sentences.append(
+                f"{inner.compared:,} comparisons, each in both orders; {inner.tied:,} of them "
+                f"({inner.tied / inner.compared:.0%}) are ties, in which the orders disagree"
+            )
+        if isinstance(inner, PermutationSelfConsistency) and inner.not_optimal:
+            sentences.append(
+                f"{inner.not_optimal} of {inner.aggregated} aggregates are not proven to be optimal; raise "
+                "permutation.aggregator.time_limit"
+            )
+        inner = getattr(inner, "ranker", None)
+    return sentences
+
+
+def usage_in_words(usage: Usage) -> str:
+    """The counts that are not 0."""
+    counts = {
+        "lists": usage.lists,
+        "forward passes": usage.passes,
+        "tokens read": usage.prompt_tokens,
+        "tokens generated": usage.generated_tokens,
+        "requests": usage.requests,
+        "answers from disk": usage.cached,
+        "passages shortened": usage.shortened,
+        "identifiers missing": usage.missing,
+        "repeated": usage.repeated,
+        "invented": usage.invented,
+    }
+    words = [f"{count:,} {name}" for name, count in counts.items() if count]
+    if usage.cost:
+        words.append(f"cost {usage.cost:.4f}")
+    return ", ".join(words) or "nothing was ranked anew"
+
+
+def load_list_reranker(folder: Path, device: str = "auto", dtype: str = "float32") -> ListwiseReranker:
+    """The ranker in a folder, over windows of as many passages as it was trained on."""
+    return ListwiseReranker(SlidingWindows(load_listwise(folder, device=device, dtype=dtype)))

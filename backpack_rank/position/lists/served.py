@@ -1,0 +1,43 @@
+"""A listwise ranker behind the server's rerank requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from backpack_rank.position.lists.reranker import ListwiseReranker
+from backpack_rank.serving.bodies import RequestError
+from backpack_rank.serving.jobs import Job, Served, Slice, Term
+
+
+class ServedListwise(Served):
+    """A listwise ranker: one request at a time, without a dial. Scores are minus the rank."""
+
+    def __init__(self, name: str, reranker: ListwiseReranker) -> None:
+        self.name = name
+        self._reranker = reranker
+
+    def job(
+        self,
+        query: str,
+        documents: list[str],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        deadline: float = float("inf"),
+    ) -> Job:
+        """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
+        if max_tokens is not None:
+            raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
+        terms = [[Term(1.0, 0, np.arange(len(documents)))]]
+        job = Job(self, query, documents, terms, np.full((1, len(documents)), np.nan, dtype=np.float32))
+        about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
+        job.slices.append(Slice(job, None, np.arange(len(documents)), about, None))
+        job.seal()
+        return job
+
+    def score(self, slices: Sequence[Slice]) -> None:
+        for one in slices:
+            for row in self._reranker.rank(one.job.query, one.job.documents):
+                one.job.columns[0, row["corpus_id"]] = row["score"]

@@ -1,0 +1,189 @@
+"""``evaluate.py listwise=...``: which listwise ranker is meant, and what is put around it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from backpack_rank.commands import called
+from backpack_rank.files import RANKER
+from backpack_rank.models.factory import last_trained
+from backpack_rank.pipelines.nodes import build, build_or_none
+from backpack_rank.position.lists.base import ListwiseRanker
+from backpack_rank.position.lists.causal_lm import CausalLmRanker
+from backpack_rank.position.lists.reranker import RANKINGS_FILE, ListwiseReranker
+from backpack_rank.position.lists.saved import is_listwise
+from backpack_rank.position.lists.windows import SlidingWindows
+
+log = logging.getLogger(__name__)
+REMEDIES = ("pairwise", "permutation", "calibration")
+_OWN = ("temperature", "seed")
+"""Options of a ranker for which its model need not be loaded again; a server's are its own matter."""
+
+
+@dataclass(frozen=True)
+class ListwiseSettings:
+    """A listwise ranker and remedies against the bias of its input order, as plain values.
+
+    Attributes:
+        options: ``listwise``, ``pairwise``, ``permutation`` and ``calibration`` of ``conf/``.
+        checkpoint, output: where a trained ranker is.
+    """
+
+    options: Mapping[str, Any]
+    checkpoint: str | None
+    output: str
+
+    @classmethod
+    def of(cls, config: DictConfig) -> ListwiseSettings | None:
+        """From a composed configuration; None without ``listwise=``.
+
+        Raises:
+            ValueError: a remedy without a listwise ranker.
+        """
+        if config.get("listwise") is None:
+            for remedy in REMEDIES:
+                if config.get(remedy) is not None:
+                    raise ValueError(
+                        f"{remedy}=... is for listwise rankers: add listwise=trained, listwise=hugging_face or "
+                        "listwise=openai, or leave it out"
+                    )
+            return None
+        if missing := OmegaConf.missing_keys(config.listwise):
+            option = min(missing)
+            raise ValueError(f"{option} has no value: give {option}=...")
+        nodes = {part: config.get(part) for part in ("listwise", *REMEDIES)}
+        options = {
+            part: None if node is None else OmegaConf.to_container(node, resolve=True) for part, node in nodes.items()
+        }
+        return cls(options, config.checkpoint, str(config.output))
+
+    @property
+    def ranker(self) -> Mapping[str, Any]:
+        """Options of the ranker itself."""
+        return self.options["listwise"]["ranker"]
+
+    @property
+    def depth(self) -> int | None:
+        """Candidates of each query that are ranked; None: all."""
+        return self.options["listwise"]["depth"]
+
+    @property
+    def lists_per_call(self) -> int:
+        """Lists that are ranked together; their rankings are then saved."""
+        return int(self.options["listwise"]["lists_per_call"])
+
+    @property
+    def order(self) -> str:
+        """In which candidates are shown."""
+        return self.options["listwise"]["input"]["order"]
+
+    @property
+    def label(self) -> str:
+        """Name of the model, for a reader."""
+        return Path(str(self.ranker.get("name") or self.ranker.get("model") or "trained here")).name
+
+    def trained(self) -> Path | None:
+        """The folder of the trained ranker that is asked for; None for a model of the hub or a server.
+
+        Raises:
+            FileNotFoundError: ``listwise=trained``, and there is none.
+        """
+        options = self.ranker
+        if "name" not in options or (options["name"] is not None and not Path(options["name"]).expanduser().is_dir()):
+            return None
+        given = options["name"] if options["name"] is not None else self.checkpoint
+        if given is not None:
+            folder = Path(given).expanduser()
+            for candidate in (folder / RANKER, folder):
+                if is_listwise(candidate):
+                    return candidate
+            if options["name"] is not None and options.get("prompt") is not None:
+                return None  # a model's own folder
+            raise FileNotFoundError(f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)")
+        found = [path for path in Path(self.output, "train").glob(f"**/{RANKER}") if is_listwise(path)]
+        if not found:
+            raise FileNotFoundError(
+                f"no trained listwise ranker below {Path(self.output, 'train')}: run `{called('train')} task=listwise` "
+                "first, or give checkpoint=FOLDER, or take listwise=hugging_face or listwise=openai"
+            )
+        return last_trained(found, self.output)
+
+    def reranker(self, ranker: ListwiseRanker, folder: Path) -> ListwiseReranker:
+        """The ranker over candidates; its rankings are saved to ``rankings.jsonl`` as they come."""
+        shown = self.options["listwise"]["input"]
+        return ListwiseReranker(
+            ranker,
+            depth=self.depth,
+            order=shown["order"],
+            seed=shown["seed"],
+            lists_per_call=self.lists_per_call,
+            cache=folder / RANKINGS_FILE,
+            settings=self.options,
+        )
+
+
+class RankerFactory:
+    """Makes the rankers of an evaluation or an experiment; a model stays loaded until another one is asked for."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, Any] = {}
+        self._loaded: ListwiseRanker | None = None
+
+    def build(self, settings: ListwiseSettings) -> ListwiseRanker:
+        """The ranker asked for, with calibration inside it, permutations around it and windows around those.
+
+        With comparisons of pairs around the model, permutations are around these, and there are no windows.
+        It shares the model with the one before where they differ in remedies and sampling alone; its usage is its own.
+
+        Raises:
+            FileNotFoundError: ``listwise=trained``, and there is none.
+            ValueError: the ranker cannot be calibrated, or an option is wrong.
+        """
+        remedies = {remedy: settings.options[remedy] for remedy in REMEDIES}
+        if remedies["calibration"] is not None and "name" not in settings.ranker:
+            raise ValueError("calibration=... needs the probabilities of a model here; a server gives only texts")
+        options = copy.deepcopy(dict(settings.ranker))
+        if (checkpoint := settings.trained()) is not None:
+            options["name"] = str(checkpoint)
+        own = {name: options.pop(name) for name in _OWN if name in options and "name" in options}
+        ranker = self._model(options)
+        if isinstance(ranker, CausalLmRanker):
+            calibration = build_or_none(remedies["calibration"], "calibration")
+            ranker = ranker.sharing_model(calibration=calibration, **own)
+        passages = getattr(ranker, "passages", None)
+        for remedy in ("pairwise", "permutation"):
+            if remedies[remedy] is not None:
+                around: Callable[[ListwiseRanker], ListwiseRanker] = build(remedies[remedy], remedy)
+                ranker = around(ranker)
+        if remedies["pairwise"] is not None:
+            return ranker  # comparisons show two passages, so that a list of any length needs no windows
+        return SlidingWindows(ranker, *_window(settings.options["listwise"]["window"], passages))
+
+    def _model(self, options: dict[str, Any]) -> ListwiseRanker:
+        """The ranker without remedies, as it was loaded last where the options are the same."""
+        if options != self._options or not isinstance(self._loaded, CausalLmRanker):
+            self._loaded = None  # the model before leaves the memory first
+            self._loaded = build(options, "listwise.ranker")
+            self._options = options
+        assert self._loaded is not None
+        return self._loaded
+
+
+def _window(options: Mapping[str, Any], trained: int | None) -> tuple[int | None, int]:
+    """Size and stride; null: as many passages as the ranker was trained on, and half of the size."""
+    size = options["size"] if options["size"] is not None else trained
+    if size is not None and trained is not None and size > trained:
+        log.warning(
+            "listwise.window.size=%d, but the ranker was trained on lists of %d: it has not learnt the identifiers "
+            "behind them",
+            size,
+            trained,
+        )
+    return size, options["stride"] if options["stride"] is not None else max(1, (size or 2) // 2)

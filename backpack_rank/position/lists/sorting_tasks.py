@@ -1,0 +1,279 @@
+"""Sorting tasks of Tang et al. (section 3.1, appendix B.2): items whose right order needs no judge.
+
+MathSort: ten expressions ``digit op digit`` by value, all values of a list different. WordSort: ten words in
+alphabetical order, five that follow one another in the dictionary and five others. GSM8KSort: the sentences of a word
+problem in the order in which they tell it. The first two are generated here; all three can be read from the files
+that were published with the paper.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from backpack_rank.checks import fraction, whole
+from backpack_rank.data.trec import fail, json_value, numbered_lines, read_jsonl, read_rows, text_under
+from backpack_rank.data.words import word_tokens
+from backpack_rank.position.lists.passages import ListwiseExample, PassageList, check_size
+
+MATHSORT, WORDSORT, GSM8KSORT = "mathsort", "wordsort", "gsm8ksort"
+QUERIES = {
+    MATHSORT: "the value of the expression, smallest first",
+    WORDSORT: "alphabetical order of the words",
+    GSM8KSORT: "the order in which the sentences tell a word problem",
+}
+"""What a prompt says the items are to be ranked by."""
+MATH_COLUMNS = ("expression", "answer", "group")
+_OPERATIONS = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": lambda left, right: left / right,
+}
+_EXPRESSION = re.compile(r"([1-9]) ([-+*/]) ([1-9])")
+# Behind the end of a sentence, with what closes it.
+_SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!][\"'\u201d\u2019)]))\s+")
+_EXPRESSIONS = [
+    (f"{left} {sign} {right}", round(operation(left, right), 9))
+    for sign, operation in _OPERATIONS.items()
+    for left in range(1, 10)
+    for right in range(1, 10)
+]
+"""All expressions with their values; rounded, so that equal values are equal numbers."""
+
+
+@dataclass(frozen=True)
+class MathSort:
+    """Lists of random expressions, drawn anew in each epoch.
+
+    Attributes:
+        number: lists of an epoch.
+        size: expressions of a list.
+        seed: of all draws.
+        imbalance: 0 shows the items in random order; 1 in target order, so that the best always stands first; between
+            them, as a first stage of that quality would (see :func:`shown_order`).
+    """
+
+    number: int
+    size: int = 10
+    seed: int = 0
+    imbalance: float = 0.0
+    name: str = field(default=MATHSORT, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.number, self.size, self.imbalance)
+
+    def __len__(self) -> int:
+        return self.number
+
+    def lists(self, epoch: int) -> list[ListwiseExample]:
+        """The lists of an epoch."""
+        rng = np.random.default_rng([self.seed, epoch, 1])
+        made = []
+        for number in range(self.number):
+            values: dict[str, float] = {}
+            # Taken from a random order of all expressions, as if each was drawn anew until its value is a new one.
+            for place in rng.permutation(len(_EXPRESSIONS)).tolist():
+                expression, value = _EXPRESSIONS[place]
+                if value not in values.values():
+                    values[expression] = value
+                if len(values) == self.size:
+                    break
+            made.append(_shown(MATHSORT, f"{epoch}.{number}", list(values), list(values.values()), self, rng))
+        return made
+
+
+@dataclass(frozen=True)
+class WordSort:
+    """Lists of words, half of them neighbours in the dictionary, drawn anew in each epoch.
+
+    Attributes:
+        words: the dictionary, in alphabetical order; see :func:`dictionary`.
+        number: lists of an epoch; likewise ``size``, ``seed`` and ``imbalance`` of :class:`MathSort`.
+        neighbours: share of a list's words that follow one another in the dictionary.
+    """
+
+    words: tuple[str, ...]
+    number: int
+    size: int = 10
+    seed: int = 0
+    imbalance: float = 0.0
+    neighbours: float = 0.5
+    name: str = field(default=WORDSORT, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.number, self.size, self.imbalance)
+        fraction("task.neighbours", self.neighbours)
+        if len(self.words) < 2 * self.size or list(self.words) != sorted(set(self.words)):
+            raise ValueError(
+                f"WordSort needs a sorted dictionary of at least {2 * self.size} different words, got "
+                f"{len(self.words)}: train on data with more text"
+            )
+
+    def __len__(self) -> int:
+        return self.number
+
+    def lists(self, epoch: int) -> list[ListwiseExample]:
+        """The lists of an epoch."""
+        rng = np.random.default_rng([self.seed, epoch, 2])
+        run = round(self.neighbours * self.size)
+        made = []
+        for number in range(self.number):
+            start = int(rng.integers(len(self.words) - run + 1))
+            chosen = set(range(start, start + run))
+            while len(chosen) < self.size:
+                chosen.add(int(rng.integers(len(self.words))))
+            places = sorted(chosen)
+            made.append(
+                _shown(WORDSORT, f"{epoch}.{number}", [self.words[place] for place in places], places, self, rng)
+            )
+        return made
+
+
+def dictionary(texts: Iterable[str]) -> tuple[str, ...]:
+    """The words of some texts of three letters or more, a to z only, each once, in alphabetical order."""
+    words = {word for text in texts for word in word_tokens(text)}
+    return tuple(sorted(word for word in words if len(word) > 2 and word.isascii() and word.isalpha()))
+
+
+def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -> np.ndarray:
+    """Input order of items with these target ranks: positions [m].
+
+    Items are sorted by ``imbalance * rank / m + (1 - imbalance) * u`` with u uniform in [0, 1).
+    """
+    return np.argsort(imbalance * ranks / len(ranks) + (1 - imbalance) * rng.random(len(ranks)), kind="stable")
+
+
+def read_mathsort(path: str | Path) -> list[ListwiseExample]:
+    """The published lists of expressions, in the order of the file; equal values, in 38 of its 100 lists, are ties.
+
+    Raises:
+        ValueError: a line is malformed or its answer is not the expression's value; file and line are named.
+    """
+    groups: dict[str, list[tuple[str, float]]] = {}
+    columns: dict[str, int] = {}
+    for number, line in numbered_lines(path):
+        fields = line.rstrip("\r\n").split("\t")
+        if not columns:
+            columns = {name: place for place, name in enumerate(fields)}
+            if not set(MATH_COLUMNS) <= set(columns):
+                fail(path, number, f"expected a header with {', '.join(MATH_COLUMNS)}, got {line.strip()[:80]!r}")
+            continue
+        if len(fields) != len(columns):
+            fail(path, number, f"expected {len(columns)} columns, got {len(fields)}: {line.strip()[:80]!r}")
+        expression, answer, group = (fields[columns[name]] for name in MATH_COLUMNS)
+        value = _value(expression)
+        if value is None:
+            fail(path, number, f"{expression!r} is no expression of two digits from 1 to 9 and one of + - * /")
+        if not _is_number(answer) or abs(float(answer) - value) > 1e-6:
+            fail(path, number, f"the answer of {expression!r} is {value:g}, not {answer!r}")
+        groups.setdefault(group, []).append((expression, value))
+    made = [
+        _of_values(MATHSORT, group, [text for text, _ in items], [round(value, 9) for _, value in items])
+        for group, items in groups.items()
+        if len(items) > 1
+    ]
+    return _not_empty(path, made)
+
+
+def read_wordsort(path: str | Path) -> list[ListwiseExample]:
+    """The published lists of words, in the order of the file.
+
+    Raises:
+        ValueError: a line is no JSON list of different words; file and line are named.
+    """
+    made: list[ListwiseExample] = []
+    for _, words in read_rows(path, _words):
+        if words is None:
+            continue
+        ordered = sorted(words)
+        made.append(_of_values(WORDSORT, str(len(made)), words, [bisect.bisect_left(ordered, word) for word in words]))
+    return _not_empty(path, made)
+
+
+def read_gsm8ksort(path: str | Path, seed: int = 0, least: int = 2, most: int = 20) -> list[ListwiseExample]:
+    """The sentences of the published word problems, each problem's in an order drawn by ``seed`` and line.
+
+    Args:
+        least: sentences of a problem at least, likewise ``most``; others are left out. Two already can be in the wrong
+            order; the paper's published code takes 5 to 10, which are 11 of its 100 problems.
+
+    Raises:
+        ValueError: a line is no JSON object with a ``question``, or no problem has that many sentences.
+    """
+    made = []
+    for number, question in read_jsonl(path, lambda record: text_under(record, "question")):
+        if not question.strip():
+            fail(path, number, "the text under 'question' is empty")
+        sentences = [sentence.strip() for sentence in _SENTENCE.split(question.strip()) if sentence.strip()]
+        if least <= len(sentences) <= most:
+            order = np.random.default_rng([seed, number]).permutation(len(sentences))
+            shuffled = [sentences[place] for place in order]
+            made.append(_of_values(GSM8KSORT, str(number), shuffled, order.tolist()))
+    return _not_empty(path, made, f" of {least} to {most} sentences")
+
+
+READERS = {MATHSORT: read_mathsort, WORDSORT: read_wordsort, GSM8KSORT: read_gsm8ksort}
+"""By name of the task: gives the lists of a published file."""
+
+
+def _shown(
+    task: str,
+    number: str,
+    texts: Sequence[str],
+    values: Sequence[float],
+    settings: MathSort | WordSort,
+    rng: np.random.Generator,
+) -> ListwiseExample:
+    made = _of_values(task, number, texts, values)
+    return made.permute(shown_order(made.ranks, settings.imbalance, rng))
+
+
+def _of_values(task: str, number: str, texts: Sequence[str], values: Sequence[float]) -> ListwiseExample:
+    """Items to be ranked by value, smallest first."""
+    ids = tuple(str(place) for place in range(len(texts)))
+    passages = PassageList(QUERIES[task], tuple(texts), ids, f"{task}-{number}")
+    behind = np.array([sum(other > value for other in values) for value in values])
+    return ListwiseExample.by_keys(passages, [(value,) for value in values], range(len(texts)), behind)
+
+
+def _value(expression: str) -> float | None:
+    match = _EXPRESSION.fullmatch(expression)
+    return None if match is None else _OPERATIONS[match[2]](int(match[1]), int(match[3]))
+
+
+def _words(line: str) -> list[str] | None:
+    """The words of a line; None for the header."""
+    if line.strip() == "word_samples":
+        return None
+    words = json_value(line, "JSON")
+    if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"expected a JSON list of two words or more, got {line.strip()[:80]!r}")
+    if len(set(words)) < len(words):
+        raise ValueError(f"a word stands twice in {line.strip()[:80]!r}")
+    return words
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_empty(path: str | Path, made: list[ListwiseExample], what: str = "") -> list[ListwiseExample]:
+    if not made:
+        raise ValueError(f"{path} holds no list{what}")
+    return made
+
+
+def _check(number: int, size: int, imbalance: float) -> None:
+    check_size(size)
+    whole("task.number", number, 1)
+    fraction("task.imbalance", imbalance)

@@ -1,0 +1,216 @@
+"""Training lists as token ids: prompt and target answer, in the orders that an augmentation shows them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import cycle, islice
+
+import lightning as L
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from backpack_rank.data.datamodule import EpochSamplerBase
+from backpack_rank.position.lists.augmentation import Augmentation
+from backpack_rank.position.lists.passages import ListSource, ListwiseExample
+from backpack_rank.position.lists.prompt import PromptTokenizer
+
+_ORDERS, _SHUFFLE = 3, 4
+"""Numbers that keep the draws of this module apart from each other and from those of the sorting tasks."""
+
+
+@dataclass(frozen=True)
+class ListwiseBatch:
+    """B lists of at most m passages: prompts with their target answers, padded on the right.
+
+    Attributes:
+        ids: prompt and answer without its last token. [B, n]
+        lengths: tokens of each of them. [B]
+        prompts: tokens of the prompts alone; the first token of an answer is predicted at ``prompts - 1``. [B]
+        targets: answers. [B, t]
+        known: True where there is a token of an answer. [B, t]
+        identifiers: the token of each input position's identifier, 0 where there is none. [B, m]
+        ranks: target rank by input position. [B, m]
+        levels: passages of the same level are tied. [B, m]
+        mask: True where there is a passage. [B, m]
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    prompts: Tensor
+    targets: Tensor
+    known: Tensor
+    identifiers: Tensor
+    ranks: Tensor
+    levels: Tensor
+    mask: Tensor
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> ListwiseBatch:
+        """The same batch on another device."""
+        return ListwiseBatch(*(getattr(self, own.name).to(device) for own in fields(self)))
+
+    def pin_memory(self) -> ListwiseBatch:
+        """The same batch in page-locked memory (called by torch's data loader)."""
+        return ListwiseBatch(*(getattr(self, own.name).pin_memory() for own in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedList:
+    """One list as token ids; see :class:`ListwiseBatch`."""
+
+    prompt: np.ndarray
+    answer: np.ndarray
+    identifiers: np.ndarray
+    ranks: np.ndarray
+    levels: np.ndarray
+
+
+def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
+    """The one token of each of the first ``size`` identifiers.
+
+    Raises:
+        ValueError: an identifier has several tokens, so that its first one does not tell it from others.
+    """
+    tokens = pair_tokenizer.identifiers(size)
+    for number, own in enumerate(tokens, start=1):
+        if len(own) != 1:
+            raise ValueError(
+                f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(own)} tokens here, and the "
+                "ranking loss reads one logit for each passage: take alphabetic identifiers "
+                "(model.prompt.identifiers=alphabetic) or shorter lists (task.size)"
+            )
+    return [own[0] for own in tokens]
+
+
+def encode_lists(pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]) -> list[EncodedList]:
+    """Prompt, target answer and identifiers of lists as they are shown."""
+    prompts = pair_tokenizer.encode_all([item.passages for item in items])
+    identifiers = np.array(single_identifiers(pair_tokenizer, max(map(len, items))), dtype=np.int64)
+    return [
+        EncodedList(
+            prompt.ids,
+            np.array(pair_tokenizer.answer(item.order)),
+            identifiers[: len(item)],
+            item.ranks,
+            item.relevance_levels,
+        )
+        for prompt, item in zip(prompts, items, strict=True)
+    ]
+
+
+def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
+    """Pad several lists."""
+    texts = [np.concatenate([item.prompt, item.answer[:-1]]) for item in items]
+    targets, known = _padded([item.answer for item in items])
+    ids, _ = _padded(texts)
+    identifiers, mask = _padded([item.identifiers for item in items])
+    return ListwiseBatch(
+        ids=ids,
+        lengths=torch.tensor([len(text) for text in texts]),
+        prompts=torch.tensor([len(item.prompt) for item in items]),
+        targets=targets,
+        known=known,
+        identifiers=identifiers,
+        ranks=_padded([item.ranks for item in items])[0],
+        levels=_padded([item.levels for item in items])[0],
+        mask=mask,
+    )
+
+
+class ListwiseDataset(Dataset):
+    """Lists by (epoch, number); ``number`` counts every order of every list of the epoch."""
+
+    def __init__(
+        self, source: ListSource, pair_tokenizer: PromptTokenizer, augmentation: Augmentation, seed: int = 0
+    ) -> None:
+        self.source, self.pair_tokenizer, self.augmentation, self.seed = source, pair_tokenizer, augmentation, seed
+        self._epoch: tuple[int, list[ListwiseExample]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.source) * self.augmentation.copies
+
+    def __getitem__(self, key: tuple[int, int]) -> EncodedList:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[tuple[int, int]]) -> list[EncodedList]:
+        """All lists of a batch (called by torch's data loader): their texts are encoded together."""
+        return encode_lists(self.pair_tokenizer, [self.shown(*key) for key in keys])
+
+    def shown(self, epoch: int, number: int) -> ListwiseExample:
+        """A list in the order in which it is shown."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = epoch, self.source.lists(epoch)
+        place, copy = divmod(number, self.augmentation.copies)
+        item = self._epoch[1][place]
+        rng = np.random.default_rng([self.seed, epoch, place, _ORDERS])
+        return item.permute(self.augmentation.orders(len(item), rng)[copy])
+
+
+class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
+    """The (epoch, number) keys of an epoch in an order drawn for it by seed and epoch alone."""
+
+    def __init__(self, number: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        super().__init__(number, rank, world_size)
+        self.seed = seed
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        order = np.random.default_rng([self.seed, self.epoch, _SHUFFLE]).permutation(self.per_epoch).tolist()
+        # Processes must take the same number of steps: the first lists come again where the order falls short.
+        shared = islice(cycle(order), len(self) * self.world_size)
+        return ((self.epoch, number) for number in islice(shared, self.rank, None, self.world_size))
+
+
+class ListwiseData(L.LightningDataModule):
+    """Training lists in augmented orders, and held-out lists by their numbers.
+
+    The trainer must be made with ``use_distributed_sampler=False``: processes share the lists here.
+    """
+
+    def __init__(
+        self,
+        source: ListSource,
+        held_out: Sequence[ListwiseExample],
+        pair_tokenizer: PromptTokenizer,
+        augmentation: Augmentation,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        workers: int = 0,
+    ) -> None:
+        super().__init__()
+        self.train = ListwiseDataset(source, pair_tokenizer, augmentation, seed)
+        self.held_out = held_out
+        self.batch_size = batch_size
+        self.seed = seed
+        self.workers = workers
+
+    def train_dataloader(self) -> DataLoader:
+        """Batches of :class:`ListwiseBatch`."""
+        return DataLoader(
+            self.train,
+            batch_size=self.batch_size,
+            sampler=ListwiseSampler(len(self.train), self.seed, *self._place()),
+            collate_fn=collate,
+            num_workers=self.workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def val_dataloader(self) -> DataLoader:
+        """Numbers of the held-out lists of this process, in one batch."""
+        rank, world_size = self._place()
+        return DataLoader([torch.arange(rank, len(self.held_out), world_size)], batch_size=None)  # type: ignore[arg-type]
+
+    def _place(self) -> tuple[int, int]:
+        """Rank of this process and the number of processes."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+
+def _padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Rows with 0 behind them, and a mask that is True where there is something. [B, n] each"""
+    lengths = torch.tensor([len(row) for row in rows])
+    values = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
+    for own, row in zip(values, rows, strict=True):
+        own[: len(row)] = torch.from_numpy(np.asarray(row, dtype=np.int64))
+    return values, torch.arange(values.shape[1])[None] < lengths[:, None]

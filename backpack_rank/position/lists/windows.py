@@ -1,0 +1,82 @@
+r"""Sliding windows over a long list, from its back to its front (RankGPT; Tang et al., section 2.2).
+
+With windows of ``size`` passages that move by ``stride``, the last ``size`` passages are ranked first. The best of
+them stand at the front of that window, which the next window, ``stride`` nearer to the front, takes in. So
+``size - stride`` passages can come from the very back to the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backpack_rank.checks import whole
+from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ranking
+from backpack_rank.position.lists.passages import PassageList
+
+
+@dataclass
+class SlidingWindows(RankerWrapper):
+    """Ranks long lists by a ranker of short ones.
+
+    Rankings have no scores, since those of different windows do not compare. Passages of a window that the ranker left
+    out stand at its end, as it has them; of the whole ranking those count as left out that stand behind all others and
+    that the last window to show them left out.
+
+    Attributes:
+        ranker: ranks one window.
+        size: passages of a window; None: one window for the whole list.
+        stride: passages by which the window moves; no more than ``size``, or some would be in no window.
+    """
+
+    ranker: ListwiseRanker
+    size: int | None = 20
+    stride: int = 10
+
+    def __post_init__(self) -> None:
+        whole("windows: size", self.size, 2, null="for the whole list")
+        whole("windows: stride", self.stride, 1)
+        if self.size is not None and self.stride > self.size:
+            raise ValueError(
+                f"stride={self.stride} is more than size={self.size}: passages between two windows would not be ranked"
+            )
+        self.label = f"windows {self.size}/{self.stride}" if self.size else "one window"
+
+    def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
+        """One ranking for each list. All lists move on together: one call of the ranker for each step."""
+        orders = [np.arange(len(one)) for one in lists]
+        left_out = [np.zeros(len(one), dtype=bool) for one in lists]
+        edges = [window_edges(len(one), self.size, self.stride) for one in lists]
+        for step in range(max(map(len, edges), default=0)):
+            moving = [number for number in range(len(lists)) if step < len(edges[number])]
+            shown = [orders[number][slice(*edges[number][step])].copy() for number in moving]
+            ranked = self.ranker.rank([lists[n].select(taken) for n, taken in zip(moving, shown, strict=True)])
+            for number, taken, ranking in zip(moving, shown, ranked, strict=True):
+                orders[number][slice(*edges[number][step])] = taken[ranking.order]
+                left_out[number][taken] = True
+                left_out[number][taken[ranking.ranked]] = False
+        return [_ranking(order, out) for order, out in zip(orders, left_out, strict=True)]
+
+
+def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, int]]:
+    """First position and end of each window, in the order in which they are ranked; the last one starts at 0.
+
+    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: a list of exactly
+    ``size - stride`` passages, which that leaves as it is, is one window. The front window is smaller than ``size``
+    where the list is no whole number of strides longer than a window.
+    """
+    edges: list[tuple[int, int]] = []
+    end = length
+    while not edges or edges[-1][0] > 0:
+        edges.append((max(0, end - (size or length)), end))
+        end -= stride
+    return edges
+
+
+def _ranking(order: np.ndarray, left_out: np.ndarray) -> Ranking:
+    """With the length of what the ranker gave, where passages that it left out are at the end."""
+    given = np.flatnonzero(~left_out[order])
+    named = int(given[-1]) + 1 if len(given) else 0
+    return Ranking(order, num_ranked=None if named == len(order) else named)

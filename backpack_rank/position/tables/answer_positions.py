@@ -1,0 +1,86 @@
+"""Where answers stand in the passages of collections, as they are and rotated (Hofstätter et al. 2021, Figure 1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from backpack_rank.constructors import Length, OneOf, PathText, Range
+from backpack_rank.data.answers import Answers, load_answers
+from backpack_rank.data.rotation import Rotation
+from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.tasks import Task
+from backpack_rank.position.passages.answer_position_report import (
+    CollectionPositions,
+    PositionHistogram,
+    print_answer_positions,
+    write_answer_positions,
+)
+from backpack_rank.position.passages.answer_positions import MATCHES, AnswerPositions, answer_positions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AnswerPositionStudy(Task):
+    """``task`` of ``evaluate.py experiment=answer_positions``.
+
+    Attributes:
+        sources: BEIR folders with ``answers.jsonl``, files of SQuAD, ir_datasets ids; see
+            :func:`~backpack_rank.data.answers.load_answers`.
+        title: texts of BEIR folders begin with their titles.
+        match: ``offsets`` (the places given, a search where there are none) or ``all`` (a search, every match counts,
+            as the paper did).
+        certain_only: leave out answers whose given place is only the likeliest of several.
+        bins: of the histogram.
+    """
+
+    sources: Annotated[Sequence[PathText], Length(1)]
+    title: bool = False
+    match: Annotated[str, OneOf(MATCHES)] = "offsets"
+    certain_only: bool = False
+    bins: Annotated[int, Range(least=1, most=10_000)] = 20
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sources, str):
+            object.__setattr__(self, "sources", (self.sources,))
+        if not self.sources:
+            raise ValueError("task.sources names nothing: give task.sources=[FOLDER,train-v1.1.json,msmarco-qna/train]")
+        if self.match not in MATCHES:
+            raise ValueError(f"task.match={self.match}: use one of {', '.join(MATCHES)}")
+        if self.bins < 1:
+            raise ValueError(f"task.bins={self.bins} must be at least 1")
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
+        """Measure all sources; write ``answer_positions.json``, ``.csv``, ``.png``, ``.svg`` and print a table."""
+        refuse_alpha(settings)
+        rotation = settings.rotation
+        collections = []
+        for source in self.sources:
+            answers = load_answers(source, title=self.title)
+            log.info("%s: %d answers", answers.name, len(answers.rows))
+            collections.append(self._measured(answers, rotation))
+        settings.save(folder)
+        write_answer_positions(folder, collections)
+        if not quiet:
+            print_answer_positions(collections)
+            print(f"Written to {folder}")
+
+    def _measured(self, answers: Answers, rotation: Rotation) -> CollectionPositions:
+        found = answer_positions(answers, (None, rotation), self.match, self.certain_only)
+        labels = ("original", rotation.label)
+        uncertain = 0 if self.certain_only else sum(not row.certain for row in answers.rows)
+        counts = (found[0].answers, found[0].unmatched, answers.unanswered, uncertain)
+        histograms = tuple(_histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True))
+        return CollectionPositions(answers.name, *counts, self.match, histograms)
+
+
+def _histogram(label: str, found: AnswerPositions, bins: int) -> PositionHistogram:
+    matches = len(found.starts)
+    mean = float(found.relative.mean()) if matches else None
+    distance = found.uniform_distance if matches else None
+    return PositionHistogram(label, matches, found.cut, mean, distance, tuple(found.histogram(bins).tolist()))

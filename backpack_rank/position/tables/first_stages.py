@@ -1,0 +1,102 @@
+"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages and their fusion."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from backpack_rank.checks import located
+from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.trec import write_run
+from backpack_rank.evaluation.paired import p_wilcoxon
+from backpack_rank.experiments.grid import row_of, show
+from backpack_rank.pipelines.option_types import Rows
+from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with, slugify
+from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
+from backpack_rank.position.lists.evaluate import ListTask, needed_listwise
+from backpack_rank.position.lists.first_stages import FirstStage, first_stage_study
+from backpack_rank.position.lists.page import ListPage, write_list_page
+from backpack_rank.position.lists.reranker import usage_in_words
+from backpack_rank.position.lists.settings import RankerFactory
+from backpack_rank.position.tables.list_bias_tables import StageFigures, first_stage_table
+from backpack_rank.reporting.charts import DotRow, dots
+from backpack_rank.reporting.vega import save_chart
+from backpack_rank.reporting.writers import write_table
+
+
+@dataclass(frozen=True)
+class FirstStages(ListTask):
+    """``task`` of ``conf/experiment/lists/first_stages.yaml`` (as Table 2 of DebiasFirst).
+
+    Attributes:
+        collections: by name, nodes of ``conf/data``.
+        stages: by name, what each first stage changes about a collection, such as its candidates.
+        fused: also rank the reciprocal rank fusion of all stages.
+    """
+
+    collections: Rows
+    stages: Rows
+    fused: bool = True
+    measure: ClassVar[str] = "nDCG@10"
+
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of a first stage or of a collection."""
+        for heading, node in self.collections.items():
+            with located(f"task.collections.{heading}"):
+                dataset_with(node, {})
+            for name, changes in self.stages.items():
+                with located(row_of(settings, "task.stages", name)):
+                    dataset_with(node, changes)
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
+        """Rank everything; write the table, a picture, ``report.html`` and all rankings, and print the table.
+
+        Raises:
+            ValueError: no listwise ranker, or no first stage.
+        """
+        listwise = needed_listwise(settings, "first stages are reranked by a listwise ranker")
+        if not self.stages or not self.collections:
+            raise ValueError("task.stages and task.collections must name at least one first stage and one collection")
+        self.check(settings)
+        settings.save(folder)
+        ranker = RankerFactory().build(listwise)
+        start = time.perf_counter()
+        found: list[StageFigures] = []
+        for name, node in self.collections.items():
+            test, runs = self._runs(node)
+            fusions = [ReciprocalRankFusion()] if self.fused and len(runs) > 1 else []
+            depth = listwise.depth or max(len(scores) for run in runs.values() for scores in run.values())
+            for stage in first_stage_study(ranker, test, runs, depth=depth, fusions=fusions, measures=[self.measure]):
+                label = stage.name if stage.name in runs else "RRF"
+                found.append(self._figures(name, label, stage))
+                tag = f"{slugify(label)}__{slugify(name)}"
+                write_run(folder / "runs" / f"{tag}.run", stage.run, tag)
+        note = f"{ranker.name}: {usage_in_words(ranker.usage)}, {time.perf_counter() - start:.1f} s."
+        table = first_stage_table(found, ranker.name, self.measure, [note])
+        write_table(folder, table)
+        rows = {
+            name: [
+                DotRow(one.stage, {"before": one.before, "after": one.after}) for one in found if one.collection == name
+            ]
+            for name in self.collections
+        }
+        _, picture = save_chart(folder / "first_stages", dots(rows, self.measure))
+        page = ListPage("First stages", (table,), {"Before and after": picture}, (), settings.text)
+        write_list_page(folder / "report.html", page)
+        show([table], f"Report: {folder / 'report.html'}", quiet)
+
+    def _runs(self, node: Any) -> tuple[Collection, dict[str, Run]]:
+        """The collection, and the candidates of each first stage."""
+        runs: dict[str, Run] = {}
+        for name, changes in self.stages.items():
+            _, dataset = dataset_with(node, changes)
+            test = dataset.split("test")
+            runs[name] = dataset.candidates("test", test)[1]
+        return test, runs
+
+    def _figures(self, collection: str, label: str, stage: FirstStage) -> StageFigures:
+        before, after = (values.summary().figures[self.measure] for values in (stage.before, stage.after))
+        p = p_wilcoxon(stage.after, stage.before, self.measure)
+        return StageFigures(collection, label, stage.queries, before, after, p)

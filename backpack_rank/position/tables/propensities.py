@@ -1,0 +1,82 @@
+"""``evaluate.py experiment=propensities``: how much a frozen listwise ranker favours each way from input to output."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from backpack_rank.constructors import Count, OneOf, Range, Seed
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.lists.evaluate import ListTask, needed_listwise
+from backpack_rank.position.lists.position_matrices import write_heat_map
+from backpack_rank.position.lists.propensity import FILE, FLOOR, Propensities, Transitions, estimate_propensities
+from backpack_rank.position.lists.settings import RankerFactory
+from backpack_rank.position.lists.sources import KINDS, ListSize, ListwiseDataConfig, dataset_of_lists, trained_lists
+
+log = logging.getLogger(__name__)
+STEM = "propensity_map"
+
+
+@dataclass(frozen=True)
+class PropensityEstimation(ListTask):
+    """``task`` of ``evaluate.py experiment=propensities`` (DebiasFirst, section 4.1, eq. 5).
+
+    Attributes:
+        lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained on.
+        size: passages of a list; None: as the ranker was trained.
+        number: lists at most.
+        shuffles: of each list.
+        floor: least propensity as a share of the even one, 1 / size^2, so that no weight is infinite.
+        seed: of the shuffles, and of a sorting task's lists.
+    """
+
+    lists: Annotated[str, OneOf(KINDS)] | None = None
+    size: ListSize | None = None
+    number: Count = 3000
+    shuffles: Count = 10
+    floor: Annotated[float, Range(above=0, most=1)] = FLOOR
+    seed: Seed = 0
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
+        """Write ``propensities.json`` for ``task.propensities`` of training, and a table and picture of it.
+
+        Raises:
+            ValueError: no listwise ranker, or it is not known which lists are meant.
+        """
+        listwise = needed_listwise(settings, "propensities are of a listwise ranker")
+        checkpoint = listwise.trained()
+        kind, size = trained_lists(checkpoint, self.lists, self.size)
+        source = ListwiseDataConfig(kind, size, self.number, seed=self.seed)
+        dataset = dataset_of_lists(settings, checkpoint, kind)
+        ranker = RankerFactory().build(listwise)
+        lists = [item.passages for item in source.source(dataset).lists(0)]
+        found = estimate_propensities(ranker, lists, source.size, self.shuffles, self.seed, self.floor)
+        settings.save(folder, checkpoint)
+        found.save(folder / FILE)
+        write_heat_map(
+            folder,
+            STEM,
+            found.counts / found.counts.sum(),
+            title=f"Propensities of {ranker.name}",
+            rows="input position",
+            columns="output position",
+            value="share of all transitions",
+            centre=1 / found.size**2,
+            notes=[in_words(found)],
+        )
+        log.info(in_words(found))
+        if not quiet:
+            print(f"{in_words(found)}\nFor training: task.propensities={folder / FILE}")
+
+
+def in_words(found: Propensities) -> str:
+    """How far from no bias the transitions are, and what was floored."""
+    transitions = Transitions(found.counts)
+    left_out = f"; {found.left_out} lists of other sizes left out" if found.left_out else ""
+    return (
+        f"{found.lists} lists of {found.size} passages, each shuffled {found.shuffles} times{left_out}. Distance of "
+        f"the transitions from even: {transitions.total_variation:.3f} (by chance {transitions.chance:.3f}); "
+        f"{found.floored} of {found.size**2} cells below the floor of {found.floor:g} of the even share"
+    )

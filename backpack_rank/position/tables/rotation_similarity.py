@@ -1,0 +1,98 @@
+"""Table 2 and Figure 2 of Hofstätter et al. 2021: MATS of rankers trained on original and on rotated passages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
+from backpack_rank.pipelines.option_types import Files, Names
+from backpack_rank.pipelines.settings import EvaluationSettings, slugify
+from backpack_rank.pipelines.tasks import Task
+from backpack_rank.position.passages.representations import CONTEXTUAL
+from backpack_rank.position.passages.term_similarity_report import TermSimilarityReport, write_term_similarity
+from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
+from backpack_rank.position.tables.rotation import chosen_runs, paper_name, ranker_notes
+from backpack_rank.position.tables.rotation_tables import TRAININGS, similarity_table
+from backpack_rank.position.tables.term_similarity import TermSimilarity
+from backpack_rank.reporting.writers import write_table
+
+log = logging.getLogger(__name__)
+_PAPER_DATA = {"msmarco": "MS MARCO", "squad": "SQuAD"}
+
+
+@dataclass(frozen=True)
+class RotationSimilarity(Task):
+    """``task`` of ``evaluate.py experiment=passage_rotation/table2``.
+
+    Attributes:
+        similarity: how ATS and MATS are taken (``conf/experiment/term_similarity.yaml``).
+        runs: folders that hold the runs of train.py; None takes all of ``output``.
+        models: names to measure; None measures all that are found.
+    """
+
+    similarity: TermSimilarity
+    runs: Files | None = None
+    models: Names | None = ("tk",)
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
+        """Measure every ranker on the passages that it was trained for; write the table, and a figure per collection.
+
+        Raises:
+            ValueError: no ranker was trained on one collection alone.
+        """
+        refuse_alpha(settings)
+        level = settings.rotation.level
+        runs = [
+            run
+            for run in chosen_runs(self.runs, self.models, settings)
+            if len(run.stages) == 1 and run.stages[0].rotation in (None, level)
+        ]
+        if not runs:
+            raise ValueError(
+                "no ranker for this table was found: train some with data.rotation=none and data.rotation=train, and "
+                "say where they are by task.runs=[FOLDER]"
+            )
+        measured: dict[tuple[str, str, str], tuple[float, float]] = {}
+        figures: dict[str, list[TermSimilarityReport]] = {}
+        for (model, (stage,)), group in group_by_seed(runs).items():
+            training, collection = TRAININGS[stage.rotation is not None], _PAPER_DATA.get(stage.data, stage.data)
+            reports = [self._measured(run, settings, f"{paper_name(model)}, {training}") for run in group]
+            curves = [report.curves[0] for report in reports]
+            sums = sum(curve.mats for curve in curves), sum(curve.mats_std for curve in curves)
+            measured[paper_name(model), collection, training] = (sums[0] / len(curves), sums[1] / len(curves))
+            figures.setdefault(collection, []).append(reports[0])
+        settings.save(folder)
+        sampled = next(iter(figures.values()))[0]
+        notes = [
+            f"{sampled.terms} terms in {sampled.documents} passages, distances up to {self.similarity.max_distance} "
+            f"tokens; the standard deviation is over the distances.",
+            *ranker_notes(runs),
+        ]
+        table = similarity_table(measured, notes)
+        written = write_table(folder, table)
+        for collection, reports in figures.items():
+            write_term_similarity(folder / f"figure2_{slugify(collection)}", _joined(reports))
+        show([table], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
+
+    def _measured(self, run: Checkpoint, settings: EvaluationSettings, label: str) -> TermSimilarityReport:
+        """The curve of a ranker's contextual vectors under that label."""
+        log.info("measuring %s", run.ranker)
+        collection = run.dataset().with_rotation("none").split(self.similarity.split)
+        scorer = settings.reranker(run.ranker).local_scorer
+        task = replace(self.similarity, representations=(CONTEXTUAL,))
+        report = task.measure(scorer, collection, str(run.ranker))
+        meaning = {label: f"{report.meaning[CONTEXTUAL]} of {run.ranker}"}
+        return replace(report, curves=(replace(report.curves[0], representation=label),), meaning=meaning)
+
+
+def _joined(reports: Sequence[TermSimilarityReport]) -> TermSimilarityReport:
+    """Several rankers on the same documents as one report."""
+    return replace(
+        reports[0],
+        ranker=", ".join(report.ranker for report in reports),
+        curves=tuple(curve for report in reports for curve in report.curves),
+        meaning={name: meaning for report in reports for name, meaning in report.meaning.items()},
+    )

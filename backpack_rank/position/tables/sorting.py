@@ -1,0 +1,115 @@
+"""``evaluate.py experiment=lists/psc_table3`` and ``psc_table8``: sorting tasks, by several ways of ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from backpack_rank.checks import located
+from backpack_rank.constructors import Count, Length, OneOf, PathText, Seed
+from backpack_rank.experiments.grid import show
+from backpack_rank.pipelines.option_types import Rows
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.lists.evaluate import ListTask, check_rows, listwise_with, needed_listwise
+from backpack_rank.position.lists.passages import ListwiseExample
+from backpack_rank.position.lists.reranker import remarks, usage_in_words
+from backpack_rank.position.lists.settings import RankerFactory
+from backpack_rank.position.lists.sorting_scores import sorting_scores
+from backpack_rank.position.lists.sorting_tasks import MATHSORT, READERS
+from backpack_rank.position.lists.sources import ListSize, ListwiseDataConfig
+from backpack_rank.position.lists.windows import SlidingWindows
+from backpack_rank.position.tables.list_tables import Sorted, SortingFigures, sorting_table
+from backpack_rank.reporting.writers import write_table
+
+TASKS: Mapping[str, str] = {"mathsort": "MathSort", "wordsort": "WordSort", "gsm8ksort": "GSM8KSort"}
+"""The paper's names of the tasks."""
+_ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
+
+
+@dataclass(frozen=True)
+class SortingTask(ListTask):
+    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (Tang et al., section 3.1).
+
+    Attributes:
+        published: name of the published table, which says whether ways are columns (Table 3) or rows (Table 8).
+        ways: of ranking, by name: options that differ from those of the command line, such as ``permutation``.
+        tasks: of :data:`TASKS`.
+        files: folder with the published ``mathsort.tsv``, ``wordsort.tsv`` and ``gsm8ksort.jsonl``; None draws lists of
+            the first two.
+        number: lists of each task at most.
+        size: items of lists that are drawn.
+        seed: of lists that are drawn.
+        options: parts of the configuration that others refer to; not read here.
+    """
+
+    published: PathText
+    ways: Rows
+    tasks: Annotated[Sequence[Annotated[str, OneOf(tuple(TASKS))]], Length(1)] = tuple(TASKS)
+    files: PathText | None = None
+    number: Count = 100
+    size: ListSize = 10
+    seed: Seed = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        with located("task.published"):
+            sorting_table(self.published, [])  # before anything is ranked
+        if not self.ways:
+            raise ValueError("task.ways is empty: name a way of ranking, such as {Orig.: {}}")
+        if isinstance(self.tasks, str):
+            object.__setattr__(self, "tasks", (self.tasks,))
+        for name in self.tasks:
+            if name not in TASKS:
+                raise ValueError(f"task.tasks: {name!r} is none of {', '.join(TASKS)}")
+
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of a way."""
+        check_rows(settings, self.ways, "task.ways")
+
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
+        """Rank the lists, print Kendall's tau beside the published figures, and write the table.
+
+        Raises:
+            ValueError: no listwise ranker, or a task whose lists can only be read.
+        """
+        listwise = needed_listwise(settings, "sorting needs a listwise ranker")
+        self.check(settings)
+        settings.save(folder)
+        found: dict[tuple[str, str], Sorted] = {}
+        notes, rankers = [], RankerFactory()
+        which = (settings, self.files, self.number, self.size, self.seed)
+        given = {task: sorting_lists(task, *which) for task in self.tasks}
+        plain = rankers.build(listwise)
+        name = plain.ranker.name if isinstance(plain, SlidingWindows) else plain.name  # ways may do without windows
+        # All tasks of one way before the next one, which may be of another model or prompt.
+        for way, options in self.ways.items():
+            own = listwise_with(settings, options)
+            for task, items in given.items():
+                ranker = rankers.build(own)
+                scores = sorting_scores(
+                    ranker.rank([item.passages for item in items]), [i.relevance_levels for i in items]
+                )
+                found[TASKS[task], way] = Sorted(scores.tau, scores.exact_share)
+                sentences = [usage_in_words(ranker.usage), *remarks(ranker)]
+                notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {'; '.join(sentences)}.")
+        table = sorting_table(self.published, [SortingFigures(name, found)], notes)
+        write_table(folder, table)
+        show([table], f"Written to {folder}", quiet)
+
+
+def sorting_lists(
+    task: str, settings: EvaluationSettings, files: str | None, number: int, size: int = 10, seed: int = 0
+) -> list[ListwiseExample]:
+    """Lists of a sorting task: the published ones, or drawn ones where there is no folder of files.
+
+    Raises:
+        ValueError: a task whose lists can only be read; words are to be drawn, and no data has been chosen.
+    """
+    if files is not None:
+        return READERS[task](Path(files).expanduser() / f"{task}.{_ENDINGS[task]}")[:number]
+    if task == "gsm8ksort":
+        raise ValueError("gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out")
+    dataset = settings.chosen_dataset if task == MATHSORT else settings.needed_dataset()
+    return ListwiseDataConfig(task, size, number, held_out=number, seed=seed).held_out_lists(dataset)

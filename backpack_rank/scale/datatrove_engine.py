@@ -1,0 +1,69 @@
+"""``engine=datatrove``: its executors call the workers, on this machine, by SLURM or by Ray.
+
+A task is a shard. datatrove's own marks of finished tasks know nothing of a plan, so they are not used: a task whose
+shard is scored ends at once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from backpack_rank.commands import install
+from backpack_rank.scale.alpha_sweep import AlphaSweep
+from backpack_rank.scale.settings import RerankSettings
+from backpack_rank.scale.shard_plan import Plan
+from backpack_rank.scale.shards import score_shard
+
+
+def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
+    """Let an executor of datatrove score every shard; logs go to ``datatrove/`` in the folder of the plan.
+
+    Raises:
+        ValueError: datatrove is not installed, or the executor does not take an option.
+    """
+    try:
+        from datatrove import executor as executors
+    except ModuleNotFoundError as error:
+        raise ValueError(f"engine=datatrove needs datatrove: {install('scale')}") from error
+    kind = {"local": "LocalPipelineExecutor", "slurm": "SlurmPipelineExecutor", "ray": "RayPipelineExecutor"}
+    task = ShardTask(OmegaConf.to_yaml(settings.config, resolve=True))
+    options: dict[str, Any] = {
+        "pipeline": [task],
+        "tasks": len(plan),
+        "workers": settings.workers if settings.executor == "local" else settings.config.workers or -1,
+        "logging_dir": str(plan.folder / "datatrove"),
+        "skip_completed": False,
+        **settings.executor_options,
+    }
+    try:
+        executor = getattr(executors, kind[settings.executor])(**options)
+    except TypeError as error:
+        raise ValueError(f"executor_options: {error}; see datatrove's {kind[settings.executor]}") from error
+    executor.run()
+
+
+class ShardTask:
+    """A step of a pipeline of datatrove: the shard with the task's number. Only text, so that it goes anywhere."""
+
+    def __init__(self, config: str) -> None:
+        self.config = config
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
+        """Score shard ``rank``; ``data`` is that of a step before, and there is none."""
+        settings, plan, sweep = _opened(self.config)
+        score_shard(plan, rank, sweep, settings.collection)
+
+
+@cache  # one ranker for each process, whichever shards it gets
+def _opened(config: str) -> tuple[RerankSettings, Plan, AlphaSweep]:
+    composed = OmegaConf.create(config)
+    assert isinstance(composed, DictConfig)
+    settings = RerankSettings.of(composed)
+    torch.set_num_threads(settings.threads)
+    plan, sweep = Plan.read(settings.folder), settings.sweep()
+    plan.check(sweep.fingerprint(settings.collection))
+    return settings, plan, sweep

@@ -1,0 +1,225 @@
+"""Shards of a plan, scored one by one into files that are whole or absent, and merged into TREC runs.
+
+A file of scores is in the format of safetensors: ``scores`` [N, A], float32, in the order of the plan's pairs, with a
+checksum over the shard and its scores. Whoever finds a whole file leaves it alone; a damaged one is scored again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection
+from backpack_rank.data.trec import write_rankings
+from backpack_rank.digests import digest
+from backpack_rank.files import atomic_path
+from backpack_rank.progress import Progress
+from backpack_rank.scale.alpha_sweep import AlphaSweep
+from backpack_rank.scale.shard_plan import LOCKS, Plan, room_for
+
+log = logging.getLogger(__name__)
+BLOCK = 1024
+"""Pairs that are tokenised, sorted by length and scored together; another number changes scores in their last bits."""
+SCORES, RUNS = "scores", "runs"
+RUN = "run.txt"
+
+
+@dataclass(frozen=True)
+class ScoredShard:
+    """The scores of a shard and how they came about.
+
+    Attributes:
+        scores: float32 [N, A]
+        seconds: of scoring, without loading the ranker.
+        processor_seconds: that the process had a core for.
+        host: name of the machine.
+    """
+
+    scores: np.ndarray
+    seconds: float
+    processor_seconds: float
+    host: str
+
+
+def scores_path(plan: Plan, number: int) -> Path:
+    """Where the scores of a shard are."""
+    return plan.folder / SCORES / f"{number:05d}.safetensors"
+
+
+def read_shard(plan: Plan, number: int) -> ScoredShard | None:
+    """The scores of a shard; None where there are none, or where the file is cut, damaged or of another shard."""
+    path = scores_path(plan, number)
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "np") as file:
+            scores, about = file.get_tensor(SCORES), file.metadata() or {}
+        if about.get("checksum") == _checksum(plan, number, scores):
+            return ScoredShard(scores, float(about["seconds"]), float(about["processor seconds"]), about["host"])
+    except (SafetensorError, OSError, KeyError, ValueError):
+        pass
+    return None
+
+
+def open_shards(plan: Plan) -> list[int]:
+    """Numbers of the shards without a whole file of scores."""
+    return [number for number in range(len(plan)) if read_shard(plan, number) is None]
+
+
+def score_shard(
+    plan: Plan,
+    number: int,
+    sweep: AlphaSweep,
+    collection: Collection,
+    progress: Callable[[int], object] = lambda pairs: None,
+) -> bool:
+    """Score the pairs of a shard, unless that is done or another process is at it.
+
+    Args:
+        plan: which must be of this ranker and collection: see :meth:`Plan.check`.
+        number: of the shard.
+        sweep: the ranker at the plan's alphas.
+        collection: texts.
+        progress: called with the number of pairs scored after every block.
+
+    Returns:
+        Whether it was scored here and now.
+
+    Raises:
+        ValueError: there is no such shard, its pairs are damaged, or a score is not finite.
+        OSError: there is no room for its scores.
+    """
+    if not 0 <= number < len(plan):
+        raise ValueError(f"shard={number}: {plan.folder} has {len(plan)} shards, 0 to {len(plan) - 1}")
+    with _claimed(plan, number) as mine:
+        if not mine or read_shard(plan, number) is not None:
+            return False
+        if scores_path(plan, number).exists():
+            log.warning("%s is damaged: its %d pairs are scored again", scores_path(plan, number), _pairs(plan, number))
+        begun = time.monotonic(), time.process_time()
+        scores = np.empty((_pairs(plan, number), len(sweep.alphas)), dtype=np.float32)
+        rows, done = plan.pairs(number), 0
+        while block := list(islice(rows, BLOCK)):
+            query_ids, doc_ids = zip(*block, strict=True)
+            scores[done : done + len(block)] = sweep.scores(Pairs(collection, query_ids, doc_ids))
+            done += len(block)
+            progress(done)
+        _write(plan, number, scores, time.monotonic() - begun[0], time.process_time() - begun[1])
+    return True
+
+
+def is_held(plan: Plan, number: int) -> bool:
+    """Whether another process is at a shard."""
+    with _claimed(plan, number) as mine:
+        return not mine
+
+
+def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) -> list[Path]:
+    """Make one TREC run of each alpha from the shards' scores: ``runs/LABEL/run.txt``.
+
+    Memory holds the scores of one shard and the documents of one query.
+
+    Args:
+        plan: all of whose shards are scored.
+        describe: called with the path of each run, to write what is known of it beside it.
+
+    Raises:
+        ValueError: shards are missing; they are named.
+    """
+    if missing := open_shards(plan):
+        raise ValueError(
+            f"{plan.folder}: {len(missing)} of {len(plan)} shards have no scores yet: {ranges(missing)}. "
+            "Score them with action=score (or action=all) and the options of the plan"
+        )
+    paths = [plan.folder / RUNS / label / RUN for label in plan.labels]
+    total = len(paths) * sum(shard.queries for shard in plan.shards)
+    (plan.folder / LOCKS).mkdir(exist_ok=True)
+    with FileLock(plan.folder / LOCKS / "merge.lock"), Progress(total=total, desc="merging", unit="query") as bar:
+        for left_by_killed in (plan.folder / SCORES, *(path.parent for path in paths)):
+            for leftover in left_by_killed.glob(".*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+        for column, path in enumerate(paths):
+            with room_for(path, "the run"):
+                write_rankings(path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column])
+                describe(path)
+    return paths
+
+
+def ranges(numbers: list[int]) -> str:
+    """Ascending numbers as text: ``3, 7-9``."""
+    runs = [[number for _, number in same] for _, same in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _rankings(plan: Plan, column: int, step: Callable[[], object]) -> Iterator[tuple[str, dict[str, float]]]:
+    for number in range(len(plan)):
+        shard = read_shard(plan, number)
+        if shard is None:
+            raise ValueError(f"{scores_path(plan, number)} went away while it was merged: score it again")
+        rows = zip(plan.pairs(number), shard.scores[:, column].tolist(), strict=True)
+        for query_id, own in groupby(rows, key=lambda row: row[0][0]):
+            yield query_id, {doc_id: score for (_, doc_id), score in own}
+            step()
+
+
+@contextmanager
+def _claimed(plan: Plan, number: int) -> Iterator[bool]:
+    """Whether the shard is ours while the block runs; the lock ends with its process, however that ends."""
+    lock = FileLock(plan.folder / LOCKS / f"{number:05d}.lock")
+    (plan.folder / LOCKS).mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    except NotImplementedError:  # a file system without locks: at worst a shard is scored twice, to the same bytes
+        yield True
+        return
+    try:
+        for leftover in (plan.folder / SCORES).glob(f".{scores_path(plan, number).name}.*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        yield True
+    finally:
+        lock.release()
+
+
+def _write(plan: Plan, number: int, scores: np.ndarray, seconds: float, processor_seconds: float) -> None:
+    about = {
+        "checksum": _checksum(plan, number, scores),
+        "shard": str(number),
+        "tokens": str(plan.shards[number].tokens),
+        "seconds": f"{seconds:.3f}",
+        "processor seconds": f"{processor_seconds:.3f}",
+        "host": socket.gethostname(),
+        "process": str(os.getpid()),
+        "threads": str(torch.get_num_threads()),
+    }
+    with room_for(scores_path(plan, number), f"shard {number}"), atomic_path(scores_path(plan, number)) as temporary:
+        temporary.write_bytes(save({SCORES: scores}, metadata=about))
+
+
+def _pairs(plan: Plan, number: int) -> int:
+    return plan.shards[number].pairs
+
+
+def _checksum(plan: Plan, number: int, scores: np.ndarray) -> str:
+    """Of the scores, and of what they are scores of."""
+    shard = json.dumps([plan.fingerprint, plan.shards[number].digest])
+    return digest([shard, f"{scores.dtype} {scores.shape}", np.ascontiguousarray(scores)])

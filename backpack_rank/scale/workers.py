@@ -1,0 +1,189 @@
+"""Processes that score the shards of a plan, each with a ranker of its own.
+
+Nobody hands out work: a worker takes any shard that is open and that no other process holds. So a worker may be killed,
+a second command may run beside the first, on this machine or on another one with the same folder, and nothing is lost
+but the shards that were open.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, MutableSequence
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from backpack_rank.data.batching import start_worker
+from backpack_rank.pipelines.errors import MISTAKES
+from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.progress import Progress
+from backpack_rank.scale.alpha_sweep import AlphaSweep
+from backpack_rank.scale.process import begin
+from backpack_rank.scale.settings import RerankSettings
+from backpack_rank.scale.shard_plan import Plan
+from backpack_rank.scale.shards import open_shards, score_shard, scores_path
+
+log = logging.getLogger(__name__)
+_POLL = 0.2
+_REPLACED = 3
+"""Killed workers that are replaced; more of them have a reason, such as too little memory."""
+
+
+def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers: list[int]) -> int:
+    """Score shards in this process; gives how many it scored."""
+    total, scored, behind = sum(plan.shards[number].pairs for number in numbers), 0, 0
+    with _threads(settings.threads), Progress(total=total, desc="scoring", unit="pair") as bar:
+        for number in numbers:
+
+            def show(pairs: int, behind: int = behind) -> None:
+                bar.update(behind + pairs - bar.n)
+
+            scored += score_shard(plan, number, sweep, settings.collection, show)
+            behind += plan.shards[number].pairs
+            bar.update(behind - bar.n)
+    return scored
+
+
+def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
+    """Score all open shards with ``settings.workers`` processes.
+
+    Raises:
+        ValueError: what a worker cannot score.
+        RuntimeError: workers are killed again and again, or end with a defect.
+    """
+    numbers = open_shards(plan)
+    if not numbers:
+        return
+    pool = _Pool(settings, min(settings.workers, len(numbers)))
+    total = sum(plan.shards[number].pairs for number in numbers)
+    with Progress(total=total, desc="scoring", unit="pair") as bar:
+        try:
+            while pool.alive():
+                pool.replace_killed()
+                left = [number for number in numbers if not scores_path(plan, number).is_file()]
+                whole = total - sum(plan.shards[number].pairs for number in left)
+                bar.update(max(0, min(total, whole + sum(pool.counts)) - bar.n))
+                wait(pool.sentinels(), timeout=_POLL)
+        finally:
+            pool.stop()
+    pool.check()
+
+
+class _Pool:
+    """Workers, those that ended too."""
+
+    def __init__(self, settings: RerankSettings, workers: int) -> None:
+        self.context: SpawnContext = multiprocessing.get_context("spawn")
+        self.counts: MutableSequence[int] = self.context.Array("q", workers, lock=False)
+        self._reader, self._writer = self.context.Pipe(duplex=False)
+        self._config = OmegaConf.to_container(settings.config, resolve=True)
+        self._replaced = 0
+        self._processes = [self._started(place) for place in range(workers)]
+
+    def alive(self) -> bool:
+        """Whether a worker is at work."""
+        return any(process.is_alive() for process in self._processes)
+
+    def sentinels(self) -> list[int]:
+        """Become ready when a worker ends."""
+        return [process.sentinel for process in self._processes if process.is_alive()]
+
+    def replace_killed(self) -> None:
+        """Start another worker for one that a signal ended."""
+        for place, process in enumerate(self._processes):
+            if process.exitcode is not None and process.exitcode < 0 and self._replaced < _REPLACED:
+                log.warning("worker %d was ended by signal %d; another one takes its place", place, -process.exitcode)
+                self._replaced += 1
+                self.counts[place] = 0
+                self._processes[place] = self._started(place)
+
+    def stop(self) -> None:
+        """End the workers that are still there."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+
+    def check(self) -> None:
+        """Raise what ended a worker."""
+        if self._reader.poll():
+            raise ValueError(self._reader.recv())
+        codes = [process.exitcode for process in self._processes]
+        if any(codes):
+            raise RuntimeError(
+                f"workers ended with {', '.join(map(str, codes))} (negative: killed by that signal, often for want of "
+                "memory: give fewer workers). What is scored is kept: give the same command again"
+            )
+
+    def _started(self, place: int) -> SpawnProcess:
+        arguments = (self._config, place, self.counts, self._writer)
+        process = self.context.Process(target=begin, args=arguments, daemon=True, name=f"rerank-{place}")
+        with _deaf_to_ctrl_c():
+            process.start()
+        return process
+
+
+def work(config: dict[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
+    """A worker: any open shard that nobody holds, until there is none."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    quiet_libraries()
+    start_worker(place)
+    try:
+        settings = RerankSettings.of(on_own_device(OmegaConf.create(config), place))
+        torch.set_num_threads(settings.threads)
+        plan, sweep = Plan.read(settings.folder), settings.sweep()
+        plan.check(sweep.fingerprint(settings.collection))
+        for number in open_shards(plan):
+            try:
+                score_shard(plan, number, sweep, settings.collection, lambda pairs: counts.__setitem__(place, pairs))
+            finally:
+                counts[place] = 0
+    except MISTAKES as error:
+        errors.send(str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+        raise SystemExit(1) from None
+
+
+def on_own_device(config: Any, place: int) -> DictConfig:
+    """The configuration with a GPU of the worker's own, where there are several and none is named."""
+    if config.scoring.device in ("auto", "cuda") and torch.cuda.device_count() > 1:
+        config.scoring.device = f"cuda:{place % torch.cuda.device_count()}"
+    return config
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed says nothing to its workers, so they watch it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What is started here is deaf to Ctrl-C, from its first moment on: the parent ends its workers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are out of reach
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,409 @@
+"""Transitions, reversals, controlled positions, order robustness, sorting scores, first stages, by hand."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import ir_measures
+import numpy as np
+import pytest
+from scipy import stats
+from small_rankers import RandomRanker, SmallRanker, numbers
+
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.data.trec import read_run
+from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.first_stages import first_stage_study
+from backpack_rank.position.lists.list_positions import (
+    MEASURES,
+    controlled_positions,
+    order_robustness,
+    reversals,
+    with_one_relevant,
+    wrong_pairs,
+)
+from backpack_rank.position.lists.list_runs import effectiveness_of, lists_of, run_of
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency, rank_shuffled
+from backpack_rank.position.lists.propensity import Transitions, transition_counts
+from backpack_rank.position.lists.sorting_scores import sorting_scores
+
+KEEPS_ORDER = 1e6
+"""Slope of a ranker that gives the input order back."""
+
+
+def random_rankings(number: int, size: int, seed: int = 0) -> list[Ranking]:
+    rng = np.random.default_rng(seed)
+    return [Ranking(rng.permutation(size)) for _ in range(number)]
+
+
+# Transitions
+
+
+def test_transitions_are_counted_by_hand_and_by_loops():
+    # Order [2, 0, 1]: input 2 comes out first, input 0 second, input 1 third.
+    assert transition_counts([Ranking(np.array([2, 0, 1]))], 3).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    rankings = random_rankings(50, 6)
+    expected = np.zeros((6, 6), dtype=int)
+    for ranking in rankings:
+        for place, position in enumerate(ranking.order.tolist()):
+            expected[position][place] += 1
+    found = transition_counts(rankings, 6)
+    assert found.dtype == np.int64
+    assert np.array_equal(found, expected)
+    transitions = Transitions(found)
+    assert transitions.rankings == 50
+    assert transitions.shares.sum() == pytest.approx(1)
+    assert transitions.given_input == pytest.approx(expected / 50)
+
+
+def test_the_distance_from_uniform_has_its_ends():
+    lists = [numbers(*np.random.default_rng(n).permutation(5), query_id=str(n)) for n in range(4)]
+    kept = Transitions.of(rank_shuffled(SmallRanker(KEEPS_ORDER), lists, 30).rankings, 5)
+    assert np.array_equal(kept.counts, 120 * np.eye(5))
+    assert kept.total_variation == pytest.approx(1 - 1 / 5)
+    every = [Ranking(np.roll(np.arange(5), shift)) for shift in range(5)]
+    assert Transitions.of(every, 5).total_variation == pytest.approx(0)
+
+
+@pytest.mark.parametrize(("number", "size"), [(7, 4), (40, 3), (12, 4), (5, 1)])
+def test_the_distance_that_chance_alone_gives_is_that_of_simulations(number: int, size: int):
+    drawn = [Transitions.of(random_rankings(number, size, seed), size).total_variation for seed in range(600)]
+    error = np.std(drawn) / math.sqrt(600)
+    assert Transitions.of(random_rankings(number, size), size).chance == pytest.approx(np.mean(drawn), abs=4 * error)
+
+
+def test_an_oracle_on_shuffled_lists_is_no_more_than_chance_from_uniform():
+    lists = [numbers(*range(8), query_id=str(number)) for number in range(20)]
+    blind = Transitions.of(rank_shuffled(SmallRanker(), lists, 20).rankings, 8)
+    biased = Transitions.of(rank_shuffled(SmallRanker(slope=1.0), lists, 20).rankings, 8)
+    assert blind.total_variation == pytest.approx(blind.chance, rel=0.3)
+    assert biased.total_variation > 3 * biased.chance
+
+
+def test_lists_of_another_size_are_refused():
+    rankings = random_rankings(2, 4) + random_rankings(1, 3)
+    with pytest.raises(ValueError, match="ranking 3 of 3 is of 3 passages, not of 4"):
+        transition_counts(rankings, 4)
+    with pytest.raises(ValueError, match="ranking 1 of 3 is of 4 passages, not of 3"):
+        transition_counts(rankings, 3)
+    with pytest.raises(ValueError, match="no ranking"):
+        transition_counts([], 3)
+
+
+# Shuffles
+
+
+def test_shuffled_rankings_lead_back_to_the_list():
+    lists = [numbers(5, 9, 7, 1), numbers(3, 4, query_id="r")]
+    found = rank_shuffled(SmallRanker(), lists, 3)
+    assert found.lists == (0, 0, 0, 1, 1, 1)
+    assert [found.original(number).tolist() for number in range(6)] == [[1, 2, 0, 3]] * 3 + [[1, 0]] * 3
+
+
+# Reversals
+
+
+def test_reversed_pairs_by_hand_and_by_loops():
+    # Read a b c, answered c a b: c passed a and b, a and b kept their order.
+    found = reversals([Ranking(np.array([2, 0, 1]))], 3)
+    assert found.counts.tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, 0]]
+    assert np.isnan(found.shares[1, 0])
+    rankings = random_rankings(40, 5)
+    found = reversals(rankings, 5)
+    for i, j in combinations(range(5), 2):
+        count = sum(r.order.tolist().index(j) < r.order.tolist().index(i) for r in rankings)
+        assert found.counts[i, j] == count
+        assert found.shares[i, j] == count / 40
+    assert found.mean == found.counts.sum() / (40 * 10)
+
+
+def test_a_ranker_that_keeps_the_input_order_reverses_nothing_and_an_oracle_half():
+    lists = [numbers(*range(6), query_id=str(number)) for number in range(50)]
+    kept = reversals(rank_shuffled(SmallRanker(KEEPS_ORDER), lists, 20).rankings, 6)
+    assert kept.mean == 0
+    oracle = reversals(rank_shuffled(SmallRanker(), lists, 20).rankings, 6)
+    upper = oracle.shares[np.triu_indices(6, 1)]
+    assert np.abs(upper - 0.5).max() < 4 * math.sqrt(0.25 / 1000)
+    biased = reversals(rank_shuffled(SmallRanker(slope=1.0), lists, 20).rankings, 6)
+    # The farther apart two passages are read, the more the first one is ahead.
+    assert biased.shares[0, 5] < biased.shares[0, 3] < biased.shares[0, 1] < 0.5
+    assert biased.range > oracle.range
+
+
+def test_wrong_pairs_are_those_that_contradict_the_right_order():
+    # Read 30, 10, 20, 10 (smaller first): right is 10, 10, 20, 30. Answered: 10 (position 1), 30, 10 (position 3), 20.
+    found = wrong_pairs([Ranking(np.array([1, 0, 3, 2]))], [np.array([30.0, 10.0, 20.0, 10.0])], 4)
+    assert {(i, j) for i, j in np.argwhere(found.counts).tolist()} == {(0, 2), (0, 3)}
+    assert found.of[1, 3] == 0  # two equal ones have no right order
+    assert found.of.sum() == 5
+    assert found.mean == 2 / 5
+
+
+def test_an_oracle_makes_no_pair_wrong_and_a_blind_ranker_half():
+    lists = [numbers(*range(6), query_id=str(number)) for number in range(40)]
+    for ranker, low, high in (
+        (SmallRanker(), 0, 0),
+        (RandomRanker(), 0.45, 0.55),
+        (SmallRanker(KEEPS_ORDER), 0.45, 0.55),
+    ):
+        found = rank_shuffled(ranker, lists, 10)
+        targets = [-order.astype(float) for order in found.permutations]  # the list's passages are 0, 1, ... 5
+        assert low <= wrong_pairs(found.rankings, targets, 6).mean <= high
+    with pytest.raises(ValueError, match="a target of 6 places for each of the 400"):
+        wrong_pairs(found.rankings, targets[:-1], 6)
+
+
+# Controlled positions
+
+
+def test_an_oracle_has_the_same_value_at_every_position():
+    lists = [numbers(1, 9, 2, 3), numbers(0, 1, 2, 50)]
+    found = controlled_positions(SmallRanker(), lists, [1, 3])
+    assert found.ranks.tolist() == [[0] * 4] * 2
+    for measure in MEASURES:
+        curve = found.curve(measure)
+        assert curve.values == (1.0,) * 4
+        assert (curve.mean, curve.range, curve.variance) == (1.0, 0.0, 0.0)
+
+
+def test_a_ranker_that_keeps_the_input_order_has_the_value_of_the_position():
+    found = controlled_positions(SmallRanker(KEEPS_ORDER), [numbers(*range(12))], [3])
+    assert found.ranks.tolist() == [list(range(12))]
+    ndcg = found.curve("nDCG@10")
+    assert ndcg.values[:3] == pytest.approx((1.0, 1 / math.log2(3), 0.5))
+    assert ndcg.values[9:] == pytest.approx((1 / math.log2(11), 0, 0))
+    assert ndcg.range == 1.0
+    assert ndcg.variance == pytest.approx(np.var(ndcg.values))
+    assert found.curve("MRR").values == pytest.approx([1 / rank for rank in range(1, 13)])
+    assert found.curve("accuracy@1").values == (1.0,) + (0.0,) * 11
+    assert all(math.isnan(error) for error in ndcg.errors)
+
+
+def test_a_ranker_that_prefers_early_positions_by_a_known_amount():
+    # 10 against 9.5, 7.5, 4 with a loss of 1 per position: ahead of all at the first, behind 9.5 at the second (9
+    # against 9.5), behind it at the third (8 against 9.5 and 6.5), and behind 9.5 alone at the last (7 against 9.5,
+    # 6.5, 2).
+    found = controlled_positions(SmallRanker(slope=1.0), [numbers(9.5, 10, 7.5, 4)], [1])
+    assert found.ranks.tolist() == [[0, 1, 1, 1]]
+    assert found.curve("accuracy@1").values == (1.0, 0.0, 0.0, 0.0)
+    assert found.curve("MRR").mean == pytest.approx(2.5 / 4)
+
+
+def test_the_others_keep_their_order_and_all_lists_are_one_call_for_each_position():
+    ranker = SmallRanker()
+    controlled_positions(ranker, [numbers(1, 9, 2), numbers(7, 3, 4, query_id="r")], [1, 0])
+    shown = [[one.passages for one in call] for call in ranker.calls]
+    assert shown == [
+        [("9", "1", "2"), ("7", "3", "4")],
+        [("1", "9", "2"), ("3", "7", "4")],
+        [("1", "2", "9"), ("3", "4", "7")],
+    ]
+
+
+def test_values_are_those_of_ir_measures():
+    lists = [numbers(*np.random.default_rng(n).permutation(15), query_id=str(n)) for n in range(20)]
+    found = controlled_positions(SmallRanker(slope=1.5), lists, [n % 15 for n in range(20)])
+    names = {"nDCG@10": ir_measures.nDCG @ 10, "MRR": ir_measures.RR, "accuracy@1": ir_measures.P @ 1}
+    for measure, reference in names.items():
+        # The right passage stands before as many of the 14 others as its rank leaves.
+        run = {
+            f"{n} {p}": {"right": float(-found.ranks[n, p]), **{f"other {r}": -r - 0.5 for r in range(14)}}
+            for n in range(20)
+            for p in range(15)
+        }
+        qrels = {query: {"right": 1} for query in run}
+        values = {metric.query_id: metric.value for metric in ir_measures.iter_calc([reference], qrels, run)}
+        expected = [[values[f"{n} {p}"] for p in range(15)] for n in range(20)]
+        assert found.values(measure) == pytest.approx(np.array(expected))
+        curve = found.curve(measure)
+        assert curve.errors == pytest.approx(stats.sem(np.array(expected), axis=0))
+
+
+def test_permutation_self_consistency_lowers_the_range():
+    lists = [numbers(8, 7, 6, 5, 4, 3, 2, 1, query_id=str(number)) for number in range(8)]
+    biased = SmallRanker(slope=0.9)
+    plain = controlled_positions(biased, lists, [0] * 8).curve("MRR")
+    remedied = controlled_positions(PermutationSelfConsistency(biased, 20), lists, [0] * 8).curve("MRR")
+    assert plain.range > 0.4
+    assert remedied.range < plain.range / 2
+    assert remedied.mean > plain.mean
+
+
+def test_one_relevant_passage_is_kept_and_the_size_is_even():
+    lists = [
+        numbers(10, 11, 12, 13, 14, 15, query_id="several"),
+        numbers(20, 21, 22, 23, 24, query_id="late"),
+        numbers(30, 31, 32, 33, query_id="none"),
+        numbers(40, 41, 42, query_id="short"),
+    ]
+    relevance = [[0, 2, 0, 1, 0, 3], [0, 0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 0]]
+    found = with_one_relevant(lists, relevance, size=3)
+    assert [one.passages for one in found.lists] == [("10", "11", "12"), ("20", "21", "24")]
+    assert found.relevant == (1, 2)
+    assert found.removed == 2
+    assert (found.without_relevant, found.too_short) == (("none",), ("short",))
+    strict = with_one_relevant(lists[:1], relevance[:1], size=3, minimum=3)
+    assert [one.passages for one in strict.lists] == [("10", "12", "15")]  # 11 and 13 are neither
+    with pytest.raises(ValueError, match="1 have no relevant one, 1 too few others"):
+        with_one_relevant(lists[2:], relevance[2:], size=3)
+    with pytest.raises(ValueError, match="query several: 6 passages but 2 judgements"):
+        with_one_relevant(lists[:1], [[0, 1]], size=3)
+
+
+def test_lists_of_several_sizes_do_not_compare():
+    with pytest.raises(ValueError, match="query r has 2 passages, query q has 3"):
+        controlled_positions(SmallRanker(), [numbers(1, 2, 3), numbers(1, 2, query_id="r")], [0, 0])
+    with pytest.raises(ValueError, match="no position 3 in a list of 3"):
+        controlled_positions(SmallRanker(), [numbers(1, 2, 3)], [3])
+    with pytest.raises(ValueError, match="no list"):
+        controlled_positions(SmallRanker(), [], [])
+    with pytest.raises(ValueError, match="use one of nDCG@10"):
+        controlled_positions(SmallRanker(), [numbers(1, 2)], [0]).values("P@5")
+
+
+# Order robustness
+
+QRELS = {"q": {"d9": 2, "d8": 1, "d1": 0}, "r": {"d4": 1}, "unranked": {"d1": 1}}
+
+
+def test_an_oracle_gives_one_ranking_whatever_the_order():
+    lists = [numbers(1, 9, 3, 8), numbers(4, 2, query_id="r")]
+    found = order_robustness(SmallRanker(), lists, QRELS, shuffled=2)
+    assert found.orders == ("original", "reversed", "shuffled 1", "shuffled 2")
+    assert found.taus.tolist() == np.ones((2, 4, 4)).tolist()
+    assert [part.mean("nDCG@10") for part in found.effectiveness] == [1.0] * 4
+    assert found.effectiveness[0].query_ids == ("q", "r")
+
+
+def test_the_input_order_given_back_is_the_reverse_of_that_reversed():
+    lists = [numbers(1, 9, 3, 8), numbers(4, 2, query_id="r")]
+    found = order_robustness(SmallRanker(KEEPS_ORDER), lists, QRELS, shuffled=0)
+    assert found.tau.tolist() == [[1, -1], [-1, 1]]
+    assert [ranking.order.tolist() for ranking in found.rankings[1]] == [[3, 2, 1, 0], [1, 0]]
+    # q as given: 1 9 3 8 with gains 0 2 0 1; reversed: 1 0 2 0. Ideal: 2 1.
+    ideal = 2 + 1 / math.log2(3)
+    original, reverse = (part.values["nDCG@10"] for part in found.effectiveness)
+    assert original["q"] == pytest.approx((2 / math.log2(3) + 1 / math.log2(5)) / ideal)
+    assert reverse["q"] == pytest.approx((1 + 2 / math.log2(4)) / ideal)
+    assert (original["r"], reverse["r"]) == pytest.approx((1, 1 / math.log2(3)))
+
+
+def test_taus_are_those_of_counted_pairs():
+    lists = [numbers(*np.random.default_rng(n).permutation(7), query_id=str(n)) for n in range(5)]
+    found = order_robustness(SmallRanker(slope=1.2), lists, shuffled=2)
+    assert found.effectiveness == ()
+    for first, second in combinations(range(4), 2):
+        for number in range(5):
+            one, other = (found.rankings[place][number].order.tolist() for place in (first, second))
+            agree = [
+                (one.index(i) < one.index(j)) == (other.index(i) < other.index(j)) for i, j in combinations(range(7), 2)
+            ]
+            tau = 2 * sum(agree) / len(agree) - 1
+            assert found.taus[number, first, second] == pytest.approx(tau)
+            assert found.taus[number, second, first] == pytest.approx(tau)
+
+
+def test_all_orders_are_one_call():
+    ranker = SmallRanker()
+    order_robustness(ranker, [numbers(1, 2, 3), numbers(4, 5, query_id="r")], shuffled=3)
+    assert [len(call) for call in ranker.calls] == [10]
+    with pytest.raises(ValueError, match="has one passage"):
+        order_robustness(ranker, [numbers(1)])
+
+
+# Sorting scores
+
+
+def test_sorting_scores_by_hand():
+    right, reverse, swapped = Ranking(np.array([1, 2, 0])), Ranking(np.array([0, 2, 1])), Ranking(np.array([2, 1, 0]))
+    target = [3.5, -1.0, 2.0]  # positions 1, 2, 0 in this order
+    found = sorting_scores([right, reverse, swapped], [target] * 3)
+    assert found.taus == pytest.approx([1, -1, 1 / 3])
+    assert found.exact.tolist() == [True, False, False]
+    assert found.tau == pytest.approx(1 / 9)
+    assert found.exact_share == pytest.approx(1 / 3)
+
+
+def test_equal_items_may_come_in_any_order():
+    target = [1.0, 2.0, 1.0]
+    found = sorting_scores([Ranking(np.array([0, 2, 1])), Ranking(np.array([2, 0, 1]))], [target] * 2)
+    assert found.exact.tolist() == [True, True]
+    with pytest.raises(ValueError, match="list 1: its 2 items have one place"):
+        sorting_scores([Ranking(np.array([0, 1]))], [[4, 4]])
+    with pytest.raises(ValueError, match="2 items were ranked, 3 have a place"):
+        sorting_scores([Ranking(np.array([0, 1]))], [[4, 4, 5]])
+
+
+# Runs and first stages
+
+
+def test_rankings_become_a_run_and_back():
+    documents = {f"d{n}": str(n) for n in range(6)}
+    queries = {"a": "which", "b": "which", "c": "which"}
+    collection = Collection("numbers", MemoryStore(documents), queries, {"a": {"d5": 1}, "b": {"d0": 0}})
+    run = {"a": {"d1": 0.5, "d5": 0.5, "d3": 2.0}, "b": {"d0": 1.0}, "other": {"d1": 1.0}}
+    lists = lists_of(run, collection, depth=2)
+    assert [(one.query_id, one.ids, one.passages) for one in lists] == [
+        ("a", ("d3", "d1"), ("3", "1")),
+        ("b", ("d0",), ("0",)),
+    ]
+    assert [one.query_id for one in lists_of(run, collection, judged=True)] == ["a"]
+    lists = lists_of(run, collection, None)
+    assert run_of(lists, SmallRanker().rank(lists)) == {"a": {"d5": 3.0, "d3": 2.0, "d1": 1.0}, "b": {"d0": 1.0}}
+    with pytest.raises(ValueError, match="none of the queries of numbers"):
+        lists_of({"other": {"d1": 1.0}}, collection)
+
+
+def test_lists_that_no_run_can_hold_are_refused():
+    one = numbers(1, 2)
+    ranking = Ranking(np.array([0, 1]))
+    with pytest.raises(ValueError, match="'q' has two lists"):
+        run_of([one, one], [ranking] * 2)
+    with pytest.raises(ValueError, match="needs ids"):
+        run_of([PassageList("q", ("a", "b"))], [ranking])
+    with pytest.raises(ValueError, match="document 'd1' stands 2 times"):
+        effectiveness_of([PassageList("q", ("a", "a"), ("d1", "d1"), "q")], [ranking], {"q": {"d1": 1}})
+
+
+def test_every_first_stage_and_their_fusion_before_and_after():
+    documents = {f"d{n}": str(n) for n in range(1, 7)}
+    collection = Collection(
+        "numbers", MemoryStore(documents), {"a": "which", "b": "which"}, {"a": {"d6": 1}, "b": {"d1": 0}}
+    )
+    runs = {
+        "low first": {"a": {"d1": 3.0, "d2": 2.0, "d6": 1.0}, "b": {"d1": 1.0}},
+        "without": {"a": {"d3": 3.0, "d2": 2.0, "d6": 1.0}},
+    }
+    found = first_stage_study(SmallRanker(), collection, runs, depth=3, fusions=[ReciprocalRankFusion()])
+    assert [stage.name for stage in found] == ["low first", "without", "rrf of low first, without"]
+    assert [stage.queries for stage in found] == [1, 1, 1]
+    # d2 and d6 are in both runs and lead the fusion, d2 ahead: its ranks are 2 and 2, those of d6 3 and 3.
+    assert [stage.before.mean("nDCG@10") for stage in found] == pytest.approx([0.5, 0.5, 1 / math.log2(3)])
+    assert [stage.after.mean("nDCG@10") for stage in found] == [1.0] * 3
+    assert found[0].run == {"a": {"d6": 3.0, "d2": 2.0, "d1": 1.0}}
+    cut = first_stage_study(SmallRanker(), collection, runs, depth=2)
+    assert [stage.after.mean("nDCG@10") for stage in cut] == [0.0, 0.0]
+    with pytest.raises(ValueError, match="a first stage"):
+        first_stage_study(SmallRanker(), collection, {})
+
+
+class InputOrder(SmallRanker):
+    """Gives the input order back, of any texts."""
+
+    def _one(self, passages: PassageList) -> Ranking:
+        return Ranking(np.arange(len(passages)))
+
+
+def test_first_stages_of_dl19_have_the_figures_of_tang_et_al(real_data):
+    folder = real_data / "dl19"
+    collection = load_beir(folder, "test", qrels=real_data / "trec_dl" / "qrels.dl19-passage.txt")
+    runs = {name: read_run(folder / "candidates" / f"{name}.trec", depth=20) for name in ("bm25", "splade_pp_ed")}
+    found = first_stage_study(InputOrder(), collection, runs, depth=20)
+    assert [stage.queries for stage in found] == [43, 43]
+    # Table 4, rows 1 and 2.
+    assert [round(100 * stage.before.mean("nDCG@10"), 2) for stage in found] == pytest.approx([50.58, 73.08], abs=0.1)
+    assert [stage.after.mean("nDCG@10") for stage in found] == [stage.before.mean("nDCG@10") for stage in found]

@@ -1,0 +1,257 @@
+"""Permutation self-consistency: what it shuffles, what it makes of the answers, when it stops."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise, permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from in_process import configured
+from small_rankers import RandomRanker, SmallRanker, numbers, shown
+
+from backpack_rank.position.aggregation.aggregate import Aggregate, Aggregator, Borda, ReciprocalRankFusion
+from backpack_rank.position.aggregation.kemeny import Kemeny
+from backpack_rank.position.lists.base import Ranking
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.permutation import PermutationSelfConsistency
+from backpack_rank.position.lists.windows import SlidingWindows
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+METHODS = [Kemeny(), Borda(), ReciprocalRankFusion()]
+
+
+def answers_of(ranker: SmallRanker, passages: PassageList) -> list[list[str]]:
+    """What a ranker answered, as ids, best first."""
+    return [
+        [shown_list.ids[place] for place in ranker._one(shown_list).ranked]
+        for call in ranker.calls
+        for shown_list in call
+        if set(shown_list.ids) == set(passages.ids)
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_an_oracle_stays_right_and_the_input_order_no_longer_matters(method: Aggregator):
+    passages = numbers(3, 8, 1, 9, 5)
+    found = PermutationSelfConsistency(SmallRanker(), 5, method).rank([passages])[0]
+    assert shown(passages, found) == ["9", "8", "5", "3", "1"]
+    assert found.num_ranked is None
+
+
+def test_position_bias_that_hides_the_best_passage_is_averaged_out():
+    # At the last of 8 positions 100 loses 8.4 > 100 - 92 and comes out behind the passage at the first one.
+    passages = numbers(92, *range(1, 7), 100)
+    biased = SmallRanker(slope=1.2)
+    assert shown(passages, biased.rank([passages])[0])[0] == "92"
+    assert shown(passages, PermutationSelfConsistency(biased, 20).rank([passages])[0])[:2] == ["100", "92"]
+
+
+def test_the_result_is_the_order_closest_to_the_answers_by_brute_force():
+    passages = numbers(1, 2, 3, 4, 5)
+    ranker = SmallRanker(slope=1.1)
+    found = PermutationSelfConsistency(ranker, 7, seed=3).rank([passages])[0]
+    answers = answers_of(ranker, passages)
+    assert len({tuple(answer) for answer in answers}) > 3
+
+    def cost(order: tuple[str, ...]) -> int:
+        return sum(a.index(i) > a.index(j) for a in answers for i, j in combinations(order, 2))
+
+    best = min(map(cost, permutations(passages.ids)))
+    assert cost(tuple(passages.ids[place] for place in found.order)) == best
+    assert any(cost(tuple(answer)) > best for answer in answers)
+
+
+def test_borda_of_partial_answers_is_the_mean_rank_of_those_that_name_a_passage():
+    passages = numbers(1, 2, 3, 4, 5, 6)
+    ranker = SmallRanker(slope=2.0, keeps=3)
+    found = PermutationSelfConsistency(ranker, 9, Borda("ignored"), seed=1).rank([passages])[0]
+    answers = answers_of(ranker, passages)
+    means = [np.mean([a.index(i) + 1 for a in answers if i in a] or [7.0]) for i in passages.ids]
+    assert found.scores is not None
+    assert found.scores == pytest.approx(-np.array(means))
+    assert found.order.tolist() == np.argsort(means, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_passages_that_no_answer_names_stand_last_in_input_order_as_left_out(method: Aggregator):
+    passages = numbers(3, 8, 1, 9, 5)
+    found = PermutationSelfConsistency(SmallRanker(keeps=2), 6, method).rank([passages])[0]
+    assert found.order.tolist() == [3, 1, 0, 2, 4]
+    assert found.num_ranked == 2
+    assert found.scores is not None
+    assert (np.diff(found.scores[found.order]) <= 0).all()
+
+
+def test_answers_that_name_nothing_leave_the_input_order():
+    found = PermutationSelfConsistency(SmallRanker(keeps=0), 4).rank([numbers(3, 8, 1)])[0]
+    assert found.order.tolist() == [0, 1, 2]
+    assert found.num_ranked == 0
+
+
+def test_one_call_has_all_permutations_of_all_lists():
+    ranker = SmallRanker()
+    wrapper = PermutationSelfConsistency(ranker, 6)
+    wrapper.rank([numbers(1, 2, 3, 4), numbers(5, 6, 7, query_id="r")])
+    (call,) = ranker.calls
+    assert [one.query_id for one in call] == ["q"] * 6 + ["r"] * 6
+    assert len({one.passages for one in call[:6]}) > 3
+    assert (wrapper.aggregated, wrapper.ranked, wrapper.not_optimal) == (2, 12, 0)
+    assert wrapper.usage.lists == 12
+
+
+def test_shuffles_depend_on_the_list_and_the_seed_alone():
+    first, second = numbers(1, 2, 3, 4, 5), numbers(9, 8, 7, 6, query_id="r")
+
+    def orders(lists, seed=0, permutations=4):
+        ranker = SmallRanker()
+        PermutationSelfConsistency(ranker, permutations, seed=seed).rank(lists)
+        return {q: [one.passages for one in ranker.calls[0] if one.query_id == q] for q in ("q", "r")}
+
+    together = orders([first, second])
+    assert orders([second, first]) == together
+    assert orders([first])["q"] == together["q"]
+    assert orders([first], permutations=9)["q"][:4] == together["q"]
+    assert orders([first], seed=1)["q"] != together["q"]
+    other_query = PassageList("another question", first.passages, first.ids, "q")
+    assert orders([other_query])["q"] != together["q"]
+    without_ids = PassageList("q", first.passages, query_id="q"), PassageList("q", second.passages, query_id="q")
+    one, other = (orders([passages])["q"] for passages in without_ids)
+    assert [p.index("1") for p in one] != [p.index("9") for p in other]
+
+
+def test_shuffles_are_uniform():
+    ranker = SmallRanker()
+    PermutationSelfConsistency(ranker, 6000).rank([numbers(1, 2, 3)])
+    counts = dict.fromkeys(permutations("123"), 0)
+    for one in ranker.calls[0]:
+        counts[one.passages] += 1
+    assert len(counts) == 6
+    assert max(abs(count - 1000) for count in counts.values()) < 4 * np.sqrt(6000 * (1 / 6) * (5 / 6))
+
+
+def test_the_original_order_can_be_the_first_of_them():
+    ranker = SmallRanker()
+    passages = numbers(4, 1, 3, 2, 5)
+    PermutationSelfConsistency(ranker, 3, include_original=True).rank([passages])
+    assert ranker.calls[0][0] == passages
+    assert len(ranker.calls[0]) == 3
+    shuffled_only = SmallRanker()
+    PermutationSelfConsistency(shuffled_only, 2).rank([passages])
+    assert [one.passages for one in ranker.calls[0][1:]] == [one.passages for one in shuffled_only.calls[0]]
+
+
+def test_a_list_of_one_passage_is_ranked_once():
+    for patience in (None, 2):
+        ranker = SmallRanker()
+        found = PermutationSelfConsistency(ranker, 20, patience=patience).rank([numbers(7)])
+        assert found[0].order.tolist() == [0]
+        assert sum(map(len, ranker.calls)) == 1
+
+
+def test_a_list_stops_when_its_aggregate_does_not_change_and_others_go_on():
+    steady, shaky = numbers(1, 2, 3, 4), numbers(*np.linspace(0, 0.9, 12), query_id="shaky")
+    ranker = SmallRanker(slope=0.3)
+    wrapper = PermutationSelfConsistency(ranker, 40, patience=2, round_size=4)
+    found = wrapper.rank([steady, shaky])
+    rounds = [[one.query_id for one in call] for call in ranker.calls]
+    # Numbers 1 apart hide no more than neighbours: the first round's order stays, so three rounds are enough.
+    assert [call.count("q") for call in rounds[:4]] == [4, 4, 4, 0]
+    assert shown(steady, found[0]) == ["4", "3", "2", "1"]
+    assert len(rounds) > 3
+    assert wrapper.ranked == sum(map(len, rounds)) < 80
+    # What a list stops with is what as many permutations in one call give.
+    drawn = sum(call.count("shaky") for call in rounds)
+    alone = PermutationSelfConsistency(SmallRanker(slope=0.3), drawn).rank([shaky])[0]
+    assert found[1].order.tolist() == alone.order.tolist()
+
+
+def test_patience_is_counted_in_rounds_in_a_row():
+    passages = numbers(*np.linspace(0, 1, 8))
+    for patience in (1, 2, 3):
+        ranker = SmallRanker(slope=0.2)
+        PermutationSelfConsistency(ranker, 60, patience=patience, round_size=2).rank([passages])
+        orders = [
+            PermutationSelfConsistency(SmallRanker(slope=0.2), 2 * n).rank([passages])[0].order.tolist()
+            for n in range(1, len(ranker.calls) + 1)
+        ]
+        same = [one == other for one, other in pairwise(orders)]
+        assert all(same[-patience:])
+        assert not any(all(same[start : start + patience]) for start in range(len(same) - patience))
+
+
+def test_only_the_front_can_be_watched():
+    passages = numbers(100, *np.linspace(0, 1, 14))
+    whole, front = SmallRanker(slope=0.4), SmallRanker(slope=0.4)
+    PermutationSelfConsistency(whole, 40, patience=2, round_size=2).rank([passages])
+    PermutationSelfConsistency(front, 40, patience=2, round_size=2, stable=1).rank([passages])
+    assert len(front.calls) == 3
+    assert len(whole.calls) > 3
+
+
+def test_the_last_round_takes_what_is_left():
+    ranker = RandomRanker()
+    PermutationSelfConsistency(ranker, 7, patience=5, round_size=3).rank([numbers(*range(9))])
+    assert [len(call) for call in ranker.calls] == [3, 3, 1]
+
+
+class Unproven(Borda):
+    exact = True
+
+    def aggregate(self, rankings):
+        found = super().aggregate(rankings)
+        return Aggregate(found.order, found.scores, cost=found.bound + 1, bound=found.bound)
+
+
+def test_results_without_proof_are_counted():
+    wrapper = PermutationSelfConsistency(SmallRanker(), 3, Unproven())
+    wrapper.rank([numbers(1, 2, 3), numbers(3, 1, query_id="r")])
+    wrapper.rank([numbers(1, 2)])
+    assert (wrapper.not_optimal, wrapper.aggregated) == (3, 3)
+    plain = PermutationSelfConsistency(SmallRanker(slope=0.5), 3, Borda())
+    plain.rank([numbers(*range(9))])
+    assert plain.not_optimal == 0  # Borda does not look for the least cost
+
+
+def test_it_composes_with_windows_both_ways():
+    passages = numbers(*range(12))
+    inside = SmallRanker(slope=0.7)
+    found = SlidingWindows(PermutationSelfConsistency(inside, 5), 4, 2).rank([passages])[0]
+    assert [len(call) for call in inside.calls] == [5] * 5
+    assert all(len(one) == 4 for call in inside.calls for one in call)
+    assert shown(passages, found)[:2] == ["11", "10"]
+    outside = SmallRanker(slope=0.7)
+    wrapper = PermutationSelfConsistency(SlidingWindows(outside, 4, 2), 5)
+    found = wrapper.rank([passages])[0]
+    assert [len(call) for call in outside.calls] == [5] * 5
+    assert isinstance(found, Ranking)
+    assert wrapper.name == "small windows 4/2 PSC 5 kemeny"
+
+
+@pytest.mark.parametrize(("name", "method"), [("kemeny", Kemeny), ("borda", Borda), ("rrf", ReciprocalRankFusion)])
+def test_the_configuration_makes_one_around_a_ranker(name: str, method: type[Aggregator]):
+    chosen = ["permutation=psc", f"permutation/aggregator={name}", "permutation.patience=2"]
+    inside = SmallRanker()
+    wrapper = instantiate(configured("evaluate", *chosen).permutation)(inside)
+    assert isinstance(wrapper, PermutationSelfConsistency)
+    assert wrapper.ranker is inside
+    assert isinstance(wrapper.aggregator, method)
+    # What an answer leaves out says nothing about it, as in the paper.
+    assert getattr(wrapper.aggregator, "absent", "ignored") == "ignored"
+    assert (wrapper.permutations, wrapper.patience, wrapper.round_size) == (20, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"permutations": 0}, "permutations=0"),
+        ({"patience": 0}, "patience=0"),
+        ({"patience": 1, "round_size": 20}, "round_size=20"),
+        ({"round_size": 0}, "round_size=0"),
+        ({"stable": 10}, "set patience too"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        PermutationSelfConsistency(SmallRanker(), **options)

@@ -1,0 +1,337 @@
+"""Prompts and their tokens."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+from causal_example import prompt_file, sentence_piece, word_piece
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.position.lists.identifiers import IdentifierTokens, identifier_names, without_identifiers
+from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer, _common_length
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+WITHOUT_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+
+
+@pytest.fixture
+def shown(sentences):
+    return PassageList("doctor in the ward", sentences[:3])
+
+
+@pytest.fixture
+def chat_tokenizer(tokenizer):
+    """The byte-level tokenizer with ChatML's special tokens and template."""
+    copy = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()))
+    copy.add_special_tokens({"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]})
+    copy.chat_template = CHATML
+    return copy
+
+
+def test_a_plain_prompt_reads_as_its_file_says(tokenizer, shown, sentences):
+    encoded = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown)
+    lines = [f"[{number}] {text}" for number, text in enumerate(sentences[:3], 1)]
+    assert tokenizer.decode(encoded.ids) == "\n".join(["query: doctor in the ward", *lines, "["])
+    assert (encoded.count, encoded.shortened) == (3, 0)
+
+
+@pytest.mark.parametrize("name", ["plain", "rank_gpt", "rank_zephyr", "first"])
+def test_parts_have_the_tokens_of_the_whole_text(name, tokenizer, shown):
+    ids = PromptTokenizer(tokenizer, prompt_file(name), 2048).encode(shown).ids.tolist()
+    assert ids == tokenizer(tokenizer.decode(ids), verbose=False)["input_ids"]
+
+
+@pytest.mark.parametrize("scheme", ["always", "first"])
+def test_parts_have_the_tokens_of_the_whole_text_with_spaces_as_letters(scheme, shown, sentences):
+    tokenizer = sentence_piece(sentences, prepend_scheme=scheme)
+    prompt = prompt_file(
+        "plain", prefix="Search {query}", suffix="Query {query} and", passage="[{identifier}] {passage}"
+    )
+    ids = PromptTokenizer(tokenizer, prompt, 2048).encode(shown).ids.tolist()
+    assert ids[0] == tokenizer.bos_token_id
+    # Line breaks are unknown to this vocabulary, so the text is put together here.
+    lines = [f"[{number}] {text}" for number, text in enumerate(shown.passages, 1)]
+    text = "\n".join(["Search doctor in the ward", *lines, "Query doctor in the ward and", "["])
+    assert ids == tokenizer(text)["input_ids"]
+
+
+def test_word_pieces_have_a_start_token_and_no_end(shown, sentences):
+    tokenizer = word_piece(sentences)
+    ids = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown).ids.tolist()
+    text = "query : doctor in the ward " + " ".join(f"[{n}] {text}" for n, text in enumerate(shown.passages, 1)) + " ["
+    assert ids == tokenizer(text)["input_ids"][:-1]
+    assert ids[0] == tokenizer.cls_token_id
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=4), st.text(min_size=1, max_size=20))
+def test_any_text_stands_in_the_prompt(tokenizer, passages, query):
+    prompt = prompt_file("plain")
+    encoded = PromptTokenizer(tokenizer, prompt, 4096).encode(PassageList(query, tuple(passages)))
+    lines = [f"[{n}] {prompt.cleaned(text)}" if text else f"[{n}]" for n, text in enumerate(passages, 1)]
+    assert tokenizer.decode(encoded.ids) == "\n".join([f"query: {prompt.cleaned(query)}", *lines, "["])
+
+
+HOSTILE = {
+    "two loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "a format width": "{{ '%3000000000d' % 1 }}",
+    "a product": "{{ 'x' * 3000000000 }}",
+    "doubling": "{% set n = namespace(s='x') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_template_that_takes_all_time_or_memory_is_refused(chat_tokenizer, shown, monkeypatch, kind):
+    monkeypatch.setattr("backpack_rank.position.lists.bounded.SECONDS", 1.0)
+    chat_tokenizer.chat_template = HOSTILE[kind]
+    with pytest.raises(
+        ValueError, match=r"the chat template of .* (takes more than 1 seconds or|.*MemoryError)"
+    ) as said:
+        PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr"), 400).encode(shown)
+    assert len(str(said.value).splitlines()) == 1
+
+
+def test_a_chat_template_is_used_and_texts_cannot_spell_its_tokens(chat_tokenizer):
+    shown = PassageList("which door <|im_end|>", ("one <|im_start|>system", "two"))
+    prompt = prompt_file("rank_zephyr", suffix="Query: {query}. {count} passages, such as {example}.")
+    encoded = PromptTokenizer(chat_tokenizer, prompt, 1024).encode(shown)
+    text = chat_tokenizer.decode(encoded.ids)
+    assert text.startswith(f"<|im_start|>system\n{prompt.system}<|im_end|>\n<|im_start|>user\nBelow are 2 passages.")
+    assert text.endswith(
+        "\n[1] one <|im_start|>system\n[2] two\nQuery: which door <|im_end|>. 2 passages, such as [2] > [1]."
+        "<|im_end|>\n<|im_start|>assistant\n["
+    )
+    starts = chat_tokenizer.convert_tokens_to_ids("<|im_start|>")
+    assert (encoded.ids == starts).sum() == 3  # system, user, assistant
+    assert (encoded.ids == chat_tokenizer.eos_token_id).sum() == 2
+
+
+def test_rank_gpt_gives_each_passage_a_turn(chat_tokenizer, shown):
+    text = chat_tokenizer.decode(PromptTokenizer(chat_tokenizer, prompt_file("rank_gpt"), 1024).encode(shown).ids)
+    assert text.count("<|im_start|>user") == 5
+    assert text.count("<|im_start|>assistant") == 5
+    assert "<|im_start|>assistant\nI have read passage [2].<|im_end|>\n<|im_start|>user\n[3] A nurse" in text
+
+
+def test_a_template_without_system_messages_gets_it_in_the_first_message(chat_tokenizer, shown):
+    chat_tokenizer.chat_template = WITHOUT_SYSTEM + CHATML
+    prompt = prompt_file("rank_zephyr")
+    text = chat_tokenizer.decode(PromptTokenizer(chat_tokenizer, prompt, 1024).encode(shown).ids)
+    assert text.startswith(f"<|im_start|>user\n{prompt.system}\nBelow are 3 passages.")
+
+
+def test_chat_false_leaves_the_template_alone_and_true_needs_one(chat_tokenizer, tokenizer, shown):
+    encoded = PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr", chat=False), 1024).encode(shown)
+    assert "<|im_start|>" not in chat_tokenizer.decode(encoded.ids)
+    with pytest.raises(ValueError, match="chat=true, but the tokenizer has no chat template"):
+        PromptTokenizer(tokenizer, prompt_file("rank_zephyr", chat=True), 1024)
+
+
+def test_messages_for_a_server_have_roles_and_no_opening_bracket(shown):
+    messages = prompt_file("rank_gpt").messages(shown)
+    assert [message["role"] for message in messages] == ["system", "user", "assistant"] + ["user", "assistant"] * 3 + [
+        "user"
+    ]
+    assert messages[5]["content"] == f"[2] {shown.passages[1]}"
+    assert not messages[-1]["content"].endswith("[")
+
+
+def test_names_go_on_behind_z():
+    names = identifier_names("alphabetic", 703)
+    assert [names[i] for i in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
+    assert identifier_names("numeric", 11)[9:] == ["10", "11"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("numeric", "see [3] and [ 12 ], not [a]", "see (3) and ( 12 ), not [a]"),
+        ("alphabetic", "see [B] and [3], [aa] [word]", "see (B) and [3], (aa) [word]"),
+    ],
+)
+def test_texts_cannot_hold_identifiers(kind, text, expected):
+    assert without_identifiers(text, kind) == expected
+    assert Prompt("p", "{query}", "[{identifier}] {passage}", identifiers=kind).cleaned(f" {text}\n") == expected
+
+
+@pytest.mark.parametrize("make", [word_piece, sentence_piece, None])
+@pytest.mark.parametrize("kind", ["numeric", "alphabetic"])
+def test_answers_read_as_rankings(make, kind, tokenizer, sentences):
+    tokenizer = make(sentences) if make else tokenizer
+    if make is word_piece and kind == "alphabetic":
+        sentences = [*sentences, " ".join(2 * letter for letter in "abcdefghijklmnopqrstuvwxyz")]
+        tokenizer = make(sentences)
+    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain", identifiers=kind), 2048)
+    names = identifier_names(kind, 12)
+    order = [11, 0, 4, 9]
+    answer = pair_tokenizer.answer(order)
+    opening = tokenizer("[", add_special_tokens=False)["input_ids"]
+    text = "".join(tokenizer.decode([*opening, *answer[:-1]]).split()).upper()
+    assert text == ">".join(f"[{names[i]}]" for i in order)
+    assert answer[-1] == (tokenizer.sep_token_id if make is word_piece else tokenizer.eos_token_id)
+    # The tokens are those that the tokenizer gives to the whole text.
+    whole = tokenizer(" > ".join(f"[{names[i]}]" for i in order), add_special_tokens=False)["input_ids"]
+    assert [*opening, *answer[:-1]] == whole
+    # No identifier with its bracket is the beginning of another one.
+    ends = [tuple(ids + pair_tokenizer.closing) for ids in pair_tokenizer.identifiers(30)]
+    assert all(b[: len(a)] != a for a in ends for b in ends if a is not b)
+
+
+def merging(
+    pieces: list[str], merges: list[tuple[str, str]], alphabet: str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ[]> :"
+):
+    """A BPE over whole texts with these merges, so that brackets and identifiers can become one token."""
+    vocabulary = {token: number for number, token in enumerate(["<end>", *alphabet, *pieces])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern="\n", behavior="removed")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+
+
+def test_identifiers_that_merge_with_a_bracket_are_read_apart():
+    tokenizer = merging(["[A", "B]"], [("[", "A"), ("B", "]")])
+    assert len(tokenizer("[A] > [B]", add_special_tokens=False)["input_ids"]) == 7
+    tokens = IdentifierTokens(tokenizer, "alphabetic")
+    assert tokens.merged == {"A", "B"}
+    assert tokenizer.convert_ids_to_tokens([i for ids in tokens.of(3) for i in ids]) == ["A", "B", "C"]
+    assert tokenizer.convert_ids_to_tokens(tokens.closing) == ["]"]
+    assert tokenizer.convert_ids_to_tokens(tokens.between) == [" ", ">", " ", "["]
+
+
+def test_a_bracket_that_merges_with_what_follows_is_written_apart():
+    tokenizer = merging(["] ", "> ", "> ["], [("]", " "), (">", " "), ("> ", "[")])
+    tokens = IdentifierTokens(tokenizer, "numeric")
+    assert tokenizer.convert_ids_to_tokens(tokens.closing + tokens.between) == ["]", " ", "> ["]
+
+
+def test_a_tokenizer_that_knows_no_brackets_is_refused(sentences):
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "A": 1}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
+    with pytest.raises(ValueError, match=r"cannot write identifiers of kind numeric; choose the other kind"):
+        PromptTokenizer(fast, prompt_file("plain"), 100)
+
+
+def test_identifiers_without_a_token_of_their_own_are_refused():
+    # A vocabulary of whole words, one of which is "[A" without an "A".
+    vocabulary = {token: number for number, token in enumerate(["<end>", "<unk>", "[", "]", "[A", "[A]", ">"])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Split(pattern=" ", behavior="isolated")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", unk_token="<unk>")
+    with pytest.raises(ValueError, match=r"'A'.*choose the other kind of prompt.identifiers"):
+        IdentifierTokens(tokenizer, "alphabetic")
+
+
+@pytest.mark.parametrize("limit", [70, 90, 110, 130])
+def test_long_passages_are_cut_to_one_length_the_longest_first(limit, tokenizer):
+    shown = PassageList("door", ("old " * 40, "river", "a bridge over the river " * 4, "soup " * 30), query_id="q7")
+    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), limit)
+    whole = PromptTokenizer(tokenizer, prompt_file("plain"), 4096).encode(shown)
+    encoded = pair_tokenizer.encode(shown)
+    assert len(encoded) + len(pair_tokenizer.answer(range(4))) <= limit
+    text = tokenizer.decode(encoded.ids)
+    kept = [line.split("] ", 1)[1] for line in text.split("\n")[1:-1]]
+    lengths = [len(tokenizer(f" {line}")["input_ids"]) for line in kept]
+    full = [len(tokenizer(f" {' '.join(p.split())}")["input_ids"]) for p in shown.passages]
+    cut = [a < b for a, b in zip(lengths, full, strict=True)]
+    assert encoded.shortened == sum(cut) > 0
+    assert len({length for length, is_cut in zip(lengths, cut, strict=True) if is_cut}) == 1
+    assert max(lengths) == max(length for length, is_cut in zip(lengths, cut, strict=True) if is_cut)
+    # One more token for each of them would not have fitted.
+    assert len(encoded) + len(pair_tokenizer.answer(range(4))) + sum(cut) > limit
+    assert len(whole) > len(encoded)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(-5, 300))
+def test_the_common_length_is_the_largest_that_fits(lengths, room):
+    expected = max((c for c in range(max(lengths) + 1) if sum(min(n, c) for n in lengths) <= room), default=-1)
+    assert _common_length(np.array(lengths), room) == expected
+
+
+@pytest.mark.parametrize("kind", ["numeric", "alphabetic"])
+def test_real_passages_in_gpt2_tokens(kind, real_data):
+    tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
+    with open(real_data / "dl19" / "corpus.jsonl") as lines:
+        texts = [json.loads(line)["text"] for line in islice(lines, 400)]
+    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("rank_zephyr", identifiers=kind), 4096)
+    lists = [PassageList("what is theraderm used for", tuple(texts[i : i + 20])) for i in range(0, 400, 20)]
+    for encoded in pair_tokenizer.encode_all(lists):
+        ids = encoded.ids.tolist()
+        assert ids == tokenizer(tokenizer.decode(ids, clean_up_tokenization_spaces=False), verbose=False)["input_ids"]
+    assert [len(ids) for ids in pair_tokenizer.identifiers(20)] == [1] * 20
+    assert not pair_tokenizer.tokens.merged
+
+
+def test_a_prompt_that_cannot_fit_names_the_query_and_the_way_out(tokenizer):
+    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), 60)
+    shown = PassageList("door", ("old wooden door",) * 12, query_id="q7")
+    with pytest.raises(
+        ValueError, match=r"query 'q7': prompt plain for 12 passages takes \d+ of max_length=60 .*windows"
+    ):
+        pair_tokenizer.encode(shown)
+    assert pair_tokenizer.encode(PassageList("door", ("old",) * 2)).count == 2
+
+
+def test_duplicate_and_empty_passages_are_shown_like_others(tokenizer):
+    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), 512)
+    ids = pair_tokenizer.encode(PassageList("door", ("soup", "soup", ""))).ids
+    assert tokenizer.decode(ids) == "query: door\n[1] soup\n[2] soup\n[3]\n["
+
+
+def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(tokenizer, shown):
+    prompt, two = prompt_file("pairwise"), shown.select([1, 0])
+    ids = PromptTokenizer(tokenizer, prompt, 512).encode(two).ids.tolist()
+    text = tokenizer.decode(ids)
+    assert ids == tokenizer(text, verbose=False)["input_ids"]
+    start, end = text.index("Given the query"), text.index("If passage A")
+    assert text[start:end] == (
+        'Given the query "doctor in the ward", which of the following two passages is more relevant to it?\n'
+        f"\nPassage [A]: {two.passages[0]}\n\nPassage [B]: {two.passages[1]}\n\n"
+    )
+    assert text.endswith("\n[")
+    message = "prompt pairwise shows 2 passages at most, not 3: compare them two at a time"
+    with pytest.raises(ValueError, match=message):
+        PromptTokenizer(tokenizer, prompt, 512).encode(shown)
+    with pytest.raises(ValueError, match=message):
+        prompt.messages(shown)
+
+
+def test_white_space_alone_is_a_text(tokenizer):
+    ids = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(PassageList("door", (" " * 4, "soup"))).ids
+    assert tokenizer.decode(ids) == f"query: door\n[1] {' ' * 4}\n[2] soup\n["
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prefix": "no field"}, "neither prefix nor suffix has {query}"),
+        (
+            {"prefix": "{quary}"},
+            r"prefix has {quary}, which is not filled in there; known: {count}, {example}, {query}",
+        ),
+        ({"prefix": "{query"}, "write a brace of the text itself twice"),
+        ({"passage": "{passage}"}, "must hold {identifier} and {passage} once each"),
+        ({"identifiers": "roman"}, "identifiers=roman: use one of numeric, alphabetic"),
+        ({"chat": "yes"}, "chat=yes: use one of auto, True, False"),
+        ({"received": "ok [{identifier}]"}, "both prefix_received and received, or neither"),
+        ({"answer": "Ranking:"}, r"must end with '\['"),
+        ({"sufix": ""}, "unknown keys of a prompt: sufix; known are name"),
+    ],
+)
+def test_mistakes_in_a_prompt_file_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        prompt_file("plain", **changes)
+
+
+def test_a_prompt_needs_its_main_parts():
+    with pytest.raises(ValueError, match="a prompt needs passage"):
+        Prompt.of({"name": "p", "prefix": "{query}"})

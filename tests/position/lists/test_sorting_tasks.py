@@ -1,0 +1,167 @@
+"""Sorting tasks: what is drawn is what the paper says, and the published files are read as they are."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backpack_rank.position.lists.passages import ListwiseExample
+from backpack_rank.position.lists.sorting_tasks import (
+    QUERIES,
+    MathSort,
+    WordSort,
+    dictionary,
+    read_gsm8ksort,
+    read_mathsort,
+    read_wordsort,
+    shown_order,
+)
+
+WORDS = tuple(sorted(f"{first}{second}x" for first in "abcdefgh" for second in "aeiou"))
+
+
+def in_order(item: ListwiseExample) -> list[str]:
+    return [item.passages.passages[place] for place in item.order]
+
+
+def test_mathsort_lists_hold_ten_expressions_of_two_digits_sorted_by_different_values() -> None:
+    lists = MathSort(50, seed=3).lists(0)
+    assert len(lists) == 50
+    for item in lists:
+        expressions = in_order(item)
+        assert all(text[0] in "123456789" and text[2] in "+-*/" and text[4] in "123456789" for text in expressions)
+        values = [eval(text) for text in expressions]
+        assert len(values) == 10
+        assert all(after - before > 1e-6 for before, after in pairwise(values))
+        assert item.relevance_levels.tolist() == item.ranks.tolist()
+        assert [item.grades[place] for place in item.order] == list(range(9, -1, -1))
+        assert item.passages.query == QUERIES["mathsort"]
+    signs = [text[2] for item in lists for text in item.passages.passages]
+    assert {signs.count(sign) > 60 for sign in "+-*/"} == {True}
+
+
+def test_lists_depend_on_seed_and_epoch_alone() -> None:
+    task = MathSort(5, seed=1)
+    one = [item.passages for item in task.lists(4)]
+    assert [item.passages for item in task.lists(4)] == one
+    assert [item.passages for item in MathSort(5, seed=1).lists(4)] == one
+    assert [item.passages for item in task.lists(5)] != one
+    assert [item.passages for item in MathSort(5, seed=2).lists(4)] != one
+
+
+def test_wordsort_lists_hold_a_run_of_neighbours_and_words_from_anywhere() -> None:
+    runs, places = [], []
+    for item in WordSort(WORDS, 60).lists(0):
+        words = in_order(item)
+        assert words == sorted(words)
+        assert len(set(words)) == 10
+        numbers = [WORDS.index(word) for word in words]
+        longest = run = 1
+        for before, after in pairwise(numbers):
+            run = run + 1 if after == before + 1 else 1
+            longest = max(longest, run)
+        runs.append(longest)
+        places += numbers
+    assert min(runs) >= 5
+    assert np.mean(runs) < 8
+    assert len(set(places)) == len(WORDS)
+
+
+def test_random_order_is_even_and_imbalance_brings_the_best_to_the_front() -> None:
+    first = {
+        strength: [item.order[0] for item in MathSort(400, 5, imbalance=strength).lists(0)] for strength in (0, 0.5, 1)
+    }
+    shares = {strength: np.bincount(places, minlength=5) / 400 for strength, places in first.items()}
+    assert shares[0].max() < 0.28
+    assert shares[0].min() > 0.12
+    assert shares[1].tolist() == [1, 0, 0, 0, 0]
+    assert shares[0.5][0] > 2 * shares[0.5][2] > 0
+    assert shown_order(np.array([2, 0, 1]), 1.0, np.random.default_rng(0)).tolist() == [1, 2, 0]
+
+
+def test_a_dictionary_has_every_word_of_three_letters_once_in_order() -> None:
+    assert dictionary(["The cat, a Dog!", "the 7th caf\u00e9 cats' dog"]) == ("cat", "cats", "dog", "the")
+
+
+def test_published_expressions_keep_their_order_and_ties(tmp_path: Path) -> None:
+    rows = ["expression\tanswer\tgroup\tanswer_index", "8 / 4\t2.0\t0\t5", "1 - 8\t-7.0\t0\t5", "1 + 1\t2.0\t0\t5"]
+    rows += ["9 * 9\t81.0\t7\t5", "1 / 3\t0.3333333333333333\t7\t5"]
+    file = tmp_path / "math.tsv"
+    file.write_text("\n".join(rows) + "\n")
+    one, two = read_mathsort(file)
+    assert one.passages.passages == ("8 / 4", "1 - 8", "1 + 1")
+    assert one.relevance_levels.tolist() == [1, 0, 1]
+    assert one.ranks.tolist() == [1, 0, 2]
+    assert one.grades.tolist() == [0, 2, 0]
+    assert two.order.tolist() == [1, 0]
+
+
+def test_published_words_and_sentences(tmp_path: Path) -> None:
+    words = tmp_path / "words.tsv"
+    words.write_text('word_samples\n["ox", "ant", "bee"]\n')
+    (item,) = read_wordsort(words)
+    assert item.passages.passages == ("ox", "ant", "bee")
+    assert item.ranks.tolist() == [2, 0, 1]
+    told = ["Ann said \u201cgo.\u201d", "She ran 1.5 miles!", "How far is it?"]
+    problems = tmp_path / "problems.jsonl"
+    lines = [{"question": " ".join(told), "answer": "x"}, {"question": "One sentence only."}]
+    problems.write_text("\n".join(json.dumps(line) for line in lines))
+    (item,) = read_gsm8ksort(problems, seed=1)
+    assert sorted(item.passages.passages) == sorted(told)
+    assert in_order(item) == told
+    orders = {read_gsm8ksort(problems, seed=seed)[0].passages.passages for seed in range(30)}
+    assert len(orders) == 6
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "said"),
+    [
+        (read_mathsort, "expression\tanswer\n1 + 1\t2", r"f, line 1: expected a header with expression, answer, group"),
+        (read_mathsort, "expression\tanswer\tgroup\n1 + 1\t2\t0\n1 + 0\t1\t0", r"f, line 3: '1 \+ 0' is no expression"),
+        (read_mathsort, "expression\tanswer\tgroup\n1 + 1\t3\t0", r"f, line 2: the answer of '1 \+ 1' is 2, not '3'"),
+        (read_mathsort, "expression\tanswer\tgroup\n1 + 1\t2", "f, line 2: expected 3 columns, got 2"),
+        (read_mathsort, "expression\tanswer\tgroup\n", "f holds no list"),
+        (read_wordsort, '["a", "b"]\n["a"', "f, line 2: expected JSON"),
+        (read_wordsort, '["a", "a"]', "f, line 1: a word stands twice"),
+        (read_wordsort, '{"a": 1}', "f, line 1: expected a JSON list of two words"),
+        (read_gsm8ksort, '{"answer": "x"}', "f, line 1: expected a string under 'question'"),
+        (read_gsm8ksort, '{"question": "One."}', "f holds no list of 2 to 20 sentences"),
+    ],
+)
+def test_mistakes_in_files_are_named(tmp_path: Path, reader, text: str, said: str) -> None:
+    file = tmp_path / "f"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=said):
+        reader(file)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: MathSort(0), "task.number=0"),
+        (lambda: MathSort(3, size=21), "task.size=21 must be from 2 to 20"),
+        (lambda: MathSort(3, imbalance=1.5), r"task.imbalance=1.5 must lie in \[0, 1\]"),
+        (lambda: WordSort(("b", "a") * 20, 3), "sorted dictionary of at least 20"),
+        (lambda: WordSort(WORDS, 3, neighbours=2), "task.neighbours=2"),
+    ],
+)
+def test_wrong_options_are_named(make, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_the_published_files_are_read_whole(real_data: Path) -> None:
+    folder = real_data / "sorting"
+    math = read_mathsort(folder / "mathsort.tsv")
+    assert (len(math), {len(item) for item in math}) == (100, {10})
+    assert sum(item.relevance_levels.max() < 9 for item in math) == 38
+    assert math[0].passages.passages[math[0].order[0]] == "1 - 8"
+    words = read_wordsort(folder / "wordsort.tsv")
+    assert (len(words), {len(item) for item in words}) == (100, {10})
+    assert in_order(words[0])[0] == "hemopoietic"
+    assert len(read_gsm8ksort(folder / "gsm8ksort.jsonl")) == 99
+    assert len(read_gsm8ksort(folder / "gsm8ksort.jsonl", least=5, most=10)) == 11

@@ -1,0 +1,199 @@
+"""ATS and MATS against loops over all pairs; what is kept of a stream, and what it stands for."""
+
+import math
+
+import numpy as np
+import pytest
+
+from backpack_rank.position.passages.term_similarity import TermSample, choose_terms, term_similarity
+
+TERMS, POSITIONS, SIZE = 4, 7, 5
+
+
+def occurrences(documents=30, seed=0, size=SIZE):
+    """(document, term, position, vector) of random documents, in which a term may stand twice.
+
+    Vectors depend on term, position and chance, so that similarity falls with distance.
+    """
+    rng = np.random.default_rng(seed)
+    base, drift = rng.normal(size=(TERMS, size)), rng.normal(size=size)
+    found = []
+    for document in range(documents):
+        for position in range(rng.integers(2, POSITIONS + 1)):
+            term = int(rng.integers(TERMS))
+            vector = base[term] + 0.3 * position * drift + rng.normal(size=size)
+            found.append((document, term, position, vector * rng.uniform(0.1, 9)))
+    return found
+
+
+def sampled(found, per_position, seed=0, parts=1):
+    sample = TermSample(np.arange(TERMS) + 10, POSITIONS, per_position, seed)
+    documents = np.array([row[0] for row in found])
+    for part in np.array_split(np.unique(documents), parts):
+        rows = [row for row in found if row[0] in part]
+        sample.add(*(np.array(column) for column in zip(*rows, strict=True)))
+    return sample
+
+
+def cosine(a, b):
+    return float(a @ b / math.sqrt(a @ a) / math.sqrt(b @ b))
+
+
+def by_hand(found, max_distance):
+    """ATS, its deviation, terms and pairs of each distance; loops over all pairs of occurrences."""
+    cosines = {(term, distance): [] for term in range(TERMS) for distance in range(max_distance + 1)}
+    for number, (document, term, position, vector) in enumerate(found):
+        for other_document, other_term, other_position, other in found[number + 1 :]:
+            distance = abs(position - other_position)
+            if term == other_term and document != other_document and distance <= max_distance:
+                cosines[term, distance].append(cosine(vector, other))
+    rows = []
+    for distance in range(max_distance + 1):
+        own = [cosines[term, distance] for term in range(TERMS) if cosines[term, distance]]
+        if not own:
+            rows.append((math.nan, math.nan, 0, 0))
+            continue
+        ats = sum(sum(values) / len(values) for values in own) / len(own)
+        spread = sum(sum((value - ats) ** 2 for value in values) / len(values) for values in own) / len(own)
+        rows.append((ats, math.sqrt(spread), len(own), sum(map(len, own))))
+    return rows, cosines
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_all_pairs_give_the_figures_of_a_double_loop(parts):
+    found = occurrences()
+    curve = term_similarity(sampled(found, per_position=100, parts=parts), POSITIONS - 1)
+    rows, _ = by_hand(found, POSITIONS - 1)
+    for at, (ats, std, terms, pairs) in zip(curve.distances, rows, strict=True):
+        assert at.ats == pytest.approx(ats, abs=1e-6)
+        assert at.std == pytest.approx(std, abs=1e-6)
+        assert (at.terms, at.pairs, at.pairs_in_documents) == (terms, pairs, pairs)
+    differences = [rows[0][0] - row[0] for row in rows[1:]]
+    assert curve.mats == pytest.approx(sum(differences) / len(differences), abs=1e-6)
+    assert curve.mats_std == pytest.approx(np.std(differences), abs=1e-6)
+    assert curve.mats > 0.05  # vectors drift with their position
+    assert curve.occurrences == curve.occurrences_in_documents == len(found)
+
+
+def test_blocks_of_occurrences_are_compared_with_each_other(monkeypatch):
+    whole = term_similarity(sampled(occurrences(), 100), 3)
+    monkeypatch.setattr("backpack_rank.position.passages.term_similarity._BLOCK", 4)
+    parts = term_similarity(sampled(occurrences(), 100), 3)
+    for one, other in zip(whole.distances, parts.distances, strict=True):
+        assert (one.pairs, one.terms) == (other.pairs, other.terms)
+        assert one.ats == pytest.approx(other.ats, abs=1e-7)
+
+
+def test_differences_within_terms_leave_out_terms_without_both_distances():
+    found = occurrences(documents=9, seed=3)
+    curve = term_similarity(sampled(found, 100), POSITIONS - 1)
+    _, cosines = by_hand(found, POSITIONS - 1)
+    means = []
+    for distance in range(1, POSITIONS):
+        both = [t for t in range(TERMS) if cosines[t, 0] and cosines[t, distance]]
+        if both:
+            means.append(np.mean([np.mean(cosines[t, 0]) - np.mean(cosines[t, distance]) for t in both]))
+    assert curve.mats_within_terms == pytest.approx(np.mean(means), abs=1e-6)
+    assert curve.mats_within_terms != pytest.approx(curve.mats, abs=1e-3)
+
+
+def test_a_sample_is_right_on_average():
+    """Positions in which many occurrences stood must not count as little as rare ones."""
+    found = occurrences(documents=60, seed=1)
+    rows, _ = by_hand(found, 2)
+    curves = [term_similarity(sampled(found, 2, seed, parts=3), 2) for seed in range(150)]
+    for distance in range(3):
+        estimates = np.array([curve.distances[distance].ats for curve in curves])
+        error = estimates.std() / math.sqrt(len(estimates))
+        assert abs(estimates.mean() - rows[distance][0]) < 4 * error + 0.004
+        assert (
+            curves[0].distances[distance].pairs < curves[0].distances[distance].pairs_in_documents == rows[distance][3]
+        )
+
+
+def test_every_occurrence_is_kept_with_the_same_probability():
+    kept = np.zeros(12)
+    for seed in range(1000):
+        sample = TermSample(np.array([5]), 1, 3, seed)
+        for part in np.split(np.arange(12), [5, 6]):
+            zeros = np.zeros(len(part), dtype=int)
+            sample.add(part, zeros, zeros, np.eye(12)[part] + 1)
+        _, documents, _ = sample.kept(0)
+        assert len(documents) == 3
+        kept[documents] += 1
+    # Binomial with p = 1/4: the deviation of a share is 0.014.
+    np.testing.assert_allclose(kept / 1000, 0.25, atol=0.06)
+
+
+def test_a_sample_keeps_vectors_with_their_documents_and_positions():
+    found = occurrences(documents=50, seed=2)
+    sample = sampled(found, 3, parts=9)
+    by_place = {(document, position): (term, vector) for document, term, position, vector in found}
+    total = 0
+    for term in range(TERMS):
+        positions, documents, vectors = sample.kept(term)
+        assert (np.diff(positions) >= 0).all()
+        assert max(np.bincount(positions)) <= 3
+        assert len({*zip(documents.tolist(), positions.tolist(), strict=True)}) == len(documents)
+        for position, document, vector in zip(positions.tolist(), documents.tolist(), vectors, strict=True):
+            own, original = by_place[document, position]
+            assert own == term
+            np.testing.assert_allclose(vector, original / np.linalg.norm(original), rtol=1e-5)
+        total += len(positions)
+    assert total == len(sample) < len(found)
+
+
+def test_samples_of_one_seed_keep_the_same_occurrences_of_other_vectors():
+    one, other = (sampled(occurrences(50, 2, size), 2, seed=4) for size in (SIZE, 3))
+    third = sampled(occurrences(50, 2), 2, seed=5)
+    # Occurrences of other sizes are other ones; equal ones with changed vectors are the same.
+    changed = sampled([(d, t, p, -2 * v) for d, t, p, v in occurrences(50, 2)], 2, seed=4)
+    assert len(one) == len(changed)
+    for term in range(TERMS):
+        assert np.array_equal(one.kept(term)[1], changed.kept(term)[1])
+    assert any(not np.array_equal(one.kept(t)[1], third.kept(t)[1]) for t in range(TERMS))
+    assert len(other)
+
+
+def test_vectors_without_direction_are_counted_and_left_out():
+    found = [(d, 0, p, np.zeros(SIZE) if d == 3 else np.ones(SIZE)) for d in range(4) for p in range(2)]
+    curve = term_similarity(sampled(found, 10), 1)
+    assert curve.without_vector == 2
+    assert [at.pairs for at in curve.distances] == [6, 6]
+    assert curve.mats == pytest.approx(0, abs=1e-7)
+
+
+def test_distances_without_a_pair_count_for_nothing():
+    found = [(d, 0, p, np.array([1.0, p])) for d in range(3) for p in (0, 2)]
+    curve = term_similarity(sampled(found, 10), 5)
+    assert [at.pairs for at in curve.distances] == [6, 0, 6, 0, 0, 0]
+    assert math.isnan(curve.distances[1].ats)
+    assert curve.mats == pytest.approx(1 - 1 / math.sqrt(5), abs=1e-6)
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(ValueError, match="per_position=1 must be at least 2"):
+        TermSample(np.arange(2), 3, 1, 0)
+    with pytest.raises(ValueError, match="max_distance=0"):
+        term_similarity(sampled(occurrences(), 3), 0)
+    alone = [(0, 0, p, np.ones(SIZE)) for p in range(4)]
+    with pytest.raises(ValueError, match="no term stands at the same position in two documents"):
+        term_similarity(sampled(alone, 3), 2)
+    same = [(d, 0, 1, np.ones(SIZE)) for d in range(4)]
+    with pytest.raises(ValueError, match="positions up to 2 apart in two documents"):
+        term_similarity(sampled(same, 3), 2)
+    with pytest.raises(ValueError, match="not finite"):
+        sampled([(0, 0, 0, np.full(SIZE, np.nan))], 3)
+    with pytest.raises(ValueError, match="position 7 is not below positions=7"):
+        sampled([(0, 0, 7, np.ones(SIZE))], 3)
+
+
+def test_terms_are_drawn_by_the_seed():
+    eligible = np.arange(100, 200)
+    assert np.array_equal(choose_terms(eligible, None, 0), eligible)
+    assert np.array_equal(choose_terms(eligible, 500, 0), eligible)
+    one = choose_terms(eligible, 10, 0)
+    assert len(set(one.tolist())) == 10
+    assert (np.diff(one) > 0).all()
+    assert np.array_equal(one, choose_terms(eligible, 10, 0))
+    assert not np.array_equal(one, choose_terms(eligible, 10, 1))
