@@ -34,7 +34,7 @@ from backpack_rank.scale.rerank import rerank
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
