@@ -56,9 +56,7 @@ def main() -> None:
     goals = []
     for command in ("evaluate", "rerank"):
         ratio = times.speedup(f"{command}, short", f"{command}, long")
-        goals.append(
-            Goal(f"{command}: processor time with the long document over that with the short one", ratio, GOAL, False)
-        )
+        goals.append(Goal(f"{command}: processor time with the long document over the short one", ratio, GOAL, False))
     for goal in goals:
         goal.__dict__["judged"] = not options.quick
     record = {
