@@ -135,16 +135,16 @@ def test_a_disk_that_is_full_for_the_first_files_is_one_sentence(tmp_path: Path,
     assert err == f"{folder} could not be written: File too large; free some space, or give {ELSEWHERE}\n"
 
 
-@pytest.mark.processes
-def test_an_evaluation_goes_on_without_a_cache_that_cannot_be_made(trained: Workplace, tmp_path: Path) -> None:
-    options = (f"checkpoint={trained.newest('train')}", "alpha=0.5", "policy=uniform")
-    place = Workplace(tmp_path / "without")
-    place.folder.mkdir()
-    (place.folder / "cache").touch()  # a file, where a folder would be made: root may write to a read-only one
-    said = place.run("evaluate.py", *options).stderr
-    assert "the cache of sense vectors is left out" in said
+def test_an_evaluation_goes_on_without_a_cache_that_cannot_be_made(
+    trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = (f"checkpoint={trained.newest('train')}", "alpha=0.5", "policy=uniform", "swap=false")
+    (tmp_path / "cache").touch()  # a file, where a folder would be made: root may write to a read-only one
+    evaluated(Workplace(tmp_path), tmp_path / "without", *options)
+    assert "the cache of sense vectors is left out" in caplog.text
     evaluated(trained, tmp_path / "with", *options)
-    assert (place.newest("evaluate") / "per_query.csv").read_bytes() == (tmp_path / "with/per_query.csv").read_bytes()
+    with_cache, without = (tmp_path / name / "per_query.csv" for name in ("with", "without"))
+    assert with_cache.read_bytes() == without.read_bytes()
 
 
 def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(trained: Workplace, tmp_path: Path) -> None:
