@@ -25,7 +25,6 @@ from backpack_rank.pipelines.settings import AUTO, EvaluationSettings
 from backpack_rank.pipelines.tasks import Task, task_of
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import FirstStageOrder, RecalibratedRun, Reranker
-from backpack_rank.senses.policies import check_alpha
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ def rank_under_alpha(settings: EvaluationSettings, folder: Path, quiet: bool) ->
     if settings.alpha == AUTO:
         alpha, notes = choose_alpha(settings, unchanged, load("dev"), metrics)
     else:
-        alpha = check_alpha(settings.alpha)
+        alpha = float(settings.alpha)
     controlled = unchanged.with_policy(settings.policy, alpha)
     if settings.recalibration is not None and alpha == 1:
         raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
