@@ -59,7 +59,7 @@ def main() -> None:
         goals.append(Goal(f"{command}: processor time with the long document over the short one", ratio, GOAL, False))
     for goal in goals:
         goal.__dict__["judged"] = not options.quick
-    record = {
+    record: dict[str, object] = {
         "command": command_line("long_documents"),
         "machine": machine("cpu"),
         "characters": {"short": SHORT, "long": options.characters},
