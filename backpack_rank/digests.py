@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from io import BufferedIOBase
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
 import xxhash
 
+if TYPE_CHECKING:  # the command line hashes before it needs numpy
+    import numpy as np
+
 Algorithm: TypeAlias = Literal["blake2b", "sha256", "xxh3"]
-Content: TypeAlias = str | bytes | np.ndarray
+Content: TypeAlias = "str | bytes | np.ndarray"
 _BLOCK = 2**20
 
 
