@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -30,7 +31,7 @@ class ChatServer(ThreadingHTTPServer):
         self.seconds = seconds
         self.trouble: Callable[[int, dict], Reply | str | None] = lambda number, body: None
         self.bodies: list[dict] = []
-        self.headers: list[dict[str, str]] = []
+        self.headers: list[Message] = []
         self.active = self.most = 0
         self.lock = threading.Lock()
 
@@ -51,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with server.lock:
             server.bodies.append(body)
-            server.headers.append(dict(self.headers))
+            server.headers.append(self.headers)
             number = len(server.bodies)
             server.active += 1
             server.most = max(server.most, server.active)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -12,17 +13,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from http.cookiejar import DefaultCookiePolicy
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-import requests
 from filelock import FileLock
-from requests.adapters import HTTPAdapter
 
 from backpack_rank.checks import above, at_least
+from backpack_rank.commands import install
 from backpack_rank.digests import digest
 from backpack_rank.files import write_text
 
@@ -176,35 +177,48 @@ class RetryPolicy:
 
 
 class ChatServer:
-    """Where chat completions come from; safe with several threads.
+    """Where chat completions come from, through the ``openai`` package; safe with several threads.
 
     The key is read from the environment when a request is sent, and goes nowhere but into its header.
+
+    The package sends one attempt at a time. When to ask again is decided here, because the package takes any body with
+    status 200 for an answer, and neither bounds nor obeys a long Retry-After.
 
     Attributes:
         url: of the chat completions.
     """
 
-    def __init__(self, base_url: str, key_variable: str | None, patience: RetryPolicy, connections: int) -> None:
+    def __init__(self, base_url: str, key_variable: str | None, patience: RetryPolicy) -> None:
         """
         Args:
             base_url: up to and with ``/v1``.
             key_variable: name of the environment variable with the key; None for a server without keys.
             patience: with requests that fail.
-            connections: that are kept open.
 
         Raises:
             ValueError: a URL that is none, or that holds a user or a query; a variable that has no possible name.
+            ImportError: the ``openai`` package is not installed.
         """
-        self.url = _checked_url(base_url) + "/chat/completions"
+        base_url = _checked_url(base_url)
+        self.url = f"{base_url}/chat/completions"
         if key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable):
             # What was given is not repeated: it may be the key itself.
             raise ValueError("key_variable must be the name of an environment variable, such as OPENAI_API_KEY")
         self._key_variable, self._patience = key_variable, patience
         self._chance = random.Random()  # own numbers: waiting must not change what a seeded experiment draws
-        self._session = requests.Session()
-        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(pool_maxsize=connections))
+        self._openai = _openai()
+        self._client = self._openai.OpenAI(
+            # Given with every request: a key that the client knew would outlive a change of the variable.
+            api_key="none",
+            base_url=base_url,
+            max_retries=0,
+            timeout=patience.timeout,
+            http_client=self._openai.DefaultHttpxClient(
+                # A redirect could take the key to another server.
+                follow_redirects=False,
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            ),
+        )
 
     def complete(self, body: Mapping[str, Any], stop: Event) -> Answer:
         """Send a request until it is answered.
@@ -235,29 +249,40 @@ class ChatServer:
         raise ServerError(f"{what} ({self._patience.retries + 1} attempts)")
 
     def _once(self, body: Mapping[str, Any], key: str | None) -> Answer:
+        omit = self._openai.Omit()
+        headers = {
+            "Authorization": omit if key is None else f"Bearer {key}",
+            # The package would fill them from OPENAI_ORG_ID and OPENAI_PROJECT_ID, for whatever server.
+            "OpenAI-Organization": omit,
+            "OpenAI-Project": omit,
+        }
+        fields = dict(body)
         try:
-            response = self._session.post(
-                self.url,
-                json=body,
-                timeout=self._patience.timeout,
-                allow_redirects=False,
-                # A function, also without a key: else requests would look for a password in ~/.netrc.
-                auth=lambda request: _signed(request, key),
+            response = self._client.chat.completions.with_raw_response.create(
+                model=fields.pop("model"),
+                messages=fields.pop("messages"),
+                extra_body=fields,  # as they are: servers have fields that the package does not know
+                extra_headers=headers,
             )
-        except requests.Timeout as error:
+        except self._openai.APITimeoutError as error:
             raise TransientError(f"no answer within {self._patience.timeout:g} s") from error
-        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-            raise TransientError(f"no connection, or lost: {_hidden(_innermost(error), key)}") from error
-        except requests.RequestException as error:
-            raise ServerError(f"{type(error).__name__}: {_hidden(str(error), key)}") from error
-        if response.status_code == 200:
-            return _answer(response, key)
+        except self._openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            what = _hidden(f"{type(cause).__name__}: {cause}", key)
+            raise TransientError(f"no connection, or lost: {what}") from error
+        except self._openai.APIStatusError as error:
+            raise self._refusal(error.response, key) from None  # the package's error holds the answer with the key
+        except self._openai.OpenAIError as error:
+            raise ServerError(f"{type(error).__name__}: {_hidden(str(error), key)}") from None
+        return _answer(response.content, key)
+
+    def _refusal(self, response: Any, key: str | None) -> ServerError | TransientError:
         message, code = _complaint(response)
         what = f"status {response.status_code}: {_hidden(message, key)}"
         passing = response.status_code in _PASSING or response.status_code >= 500
         if passing and code != "insufficient_quota":  # comes with 429, but does not pass
-            raise TransientError(what, _retry_after(response.headers.get("Retry-After")))
-        raise ServerError(what, of_list=response.status_code in _OF_THE_LIST)
+            return TransientError(what, _retry_after(response.headers.get("Retry-After")))
+        return ServerError(what, of_list=response.status_code in _OF_THE_LIST)
 
     def _key(self) -> str | None:
         if self._key_variable is None:
@@ -274,24 +299,37 @@ class ChatServer:
 
 
 def _checked_url(base_url: str) -> str:
-    parts = urlsplit(base_url)
+    try:
+        parts = urlsplit(base_url)
+        # A port that is no number, or a name that no system could look up, is a ValueError too.
+        name = (parts.hostname or "").encode("idna")
+        possible = parts.scheme in ("http", "https") and name != b"" and parts.port != 0
+    except ValueError:
+        # It is not repeated: it may hold a password.
+        raise ValueError("base_url is not like http://localhost:8000/v1") from None
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("base_url must not hold a user, a password or a query; keys belong into key_variable")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not possible:
         raise ValueError(f"base_url={base_url!r} must be like http://localhost:8000/v1")
     return base_url.rstrip("/")
 
 
-def _signed(request: requests.PreparedRequest, key: str | None) -> requests.PreparedRequest:
-    if key is not None:
-        request.headers["Authorization"] = f"Bearer {key}"
-    return request
+def _openai() -> ModuleType:
+    try:
+        module = importlib.import_module("openai")
+    except ImportError as error:
+        raise ImportError(f"listwise=openai needs the openai package: {install('openai')}") from error
+    # Its transport notes every request, which is a line for every list.
+    for transport in ("httpx", "httpx2"):
+        if logging.getLogger(transport).level == logging.NOTSET:
+            logging.getLogger(transport).setLevel(logging.WARNING)
+    return module
 
 
-def _answer(response: requests.Response, key: str | None) -> Answer:
+def _answer(content: bytes, key: str | None) -> Answer:
     """Raises ``TransientError`` for a body that is no chat completion: servers under load send such with status 200."""
     try:
-        record = response.json()
+        record = json.loads(content)
         choice = record["choices"][0]
         text = choice["message"].get("content") or ""
         if isinstance(text, list):  # parts, as multimodal servers give them
@@ -299,22 +337,22 @@ def _answer(response: requests.Response, key: str | None) -> Answer:
         usage = record.get("usage") or {}
         tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
         return Answer(_hidden(text, key), str(choice.get("finish_reason") or ""), *tokens)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        begin = _hidden(response.text[:200], key)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        begin = _hidden(content.decode("utf-8", "replace"), key)[:200]
         raise TransientError(f"an answer that is no chat completion: {begin!r}") from error
 
 
-def _complaint(response: requests.Response) -> tuple[str, str]:
+def _complaint(response: Any) -> tuple[str, str]:
     """What a server says about an error, and its code; the servers that speak this protocol say it in many forms."""
     try:
         record = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     found = record.get("error", record) if isinstance(record, dict) else record
     if isinstance(found, dict):
         message = found.get("message") or found.get("detail") or found
         return str(message)[:500], str(found.get("code") or "")
-    return (str(found) if found else response.text.strip() or response.reason or "")[:500], ""
+    return (str(found) if found else response.text.strip() or response.reason_phrase)[:500], ""
 
 
 def _retry_after(value: str | None) -> float | None:
@@ -330,17 +368,6 @@ def _retry_after(value: str | None) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return max((moment - datetime.now(timezone.utc)).total_seconds(), 0.0)
-
-
-def _innermost(error: BaseException) -> str:
-    """The cause in few words: requests wraps what urllib3 wraps."""
-    inner: object = error
-    while isinstance(inner, BaseException):
-        deeper = getattr(inner, "reason", None) or next((arg for arg in inner.args if isinstance(arg, Exception)), None)
-        if not isinstance(deeper, BaseException):
-            break
-        inner = deeper
-    return f"{type(inner).__name__}: {inner}"
 
 
 def _hidden(text: str, key: str | None) -> str:

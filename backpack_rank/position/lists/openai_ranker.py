@@ -111,6 +111,7 @@ class OpenAiRanker(ListwiseRanker):
 
         Raises:
             ValueError: an option is out of range, or the URL is none.
+            ImportError: the ``openai`` package is not installed.
         """
         self.model = model
         self.prompt = prompt if isinstance(prompt, Prompt) else Prompt.of(prompt)
@@ -119,7 +120,7 @@ class OpenAiRanker(ListwiseRanker):
         for name, price in (("prompt_price", prompt_price), ("answer_price", answer_price)):
             at_least(name, price, 0)
         patience = RetryPolicy(timeout, retries, backoff, longest_wait)
-        self._server = ChatServer(base_url, key_variable, patience, concurrency)
+        self._server = ChatServer(base_url, key_variable, patience)
         self._concurrency = concurrency
         self._places = BoundedSemaphore(concurrency)
         self._fields = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}

@@ -6,7 +6,9 @@ import inspect
 import json
 import logging
 import socket
+import sys
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -386,6 +388,57 @@ def test_without_a_key_variable_no_password_is_sent(server, make, tmp_path, monk
     assert server.headers[1]["Authorization"] == f"Bearer {KEY}"
 
 
+def test_nothing_but_the_key_is_taken_from_the_environment_of_the_package(server, make, monkeypatch):
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, f"{KEY}-of-{name}")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    make(key_variable=None).rank([shown("q1")])
+    assert KEY not in str(server.headers[0])
+    make().rank([shown("q2")])
+    assert str(server.headers[1]).count(KEY) == 1
+
+
+def test_a_key_that_changes_is_the_next_requests(server, make, monkeypatch):
+    ranker = make()
+    ranker.rank([shown("q1")])
+    monkeypatch.setenv("OPENAI_API_KEY", "another-key-0123")
+    ranker.rank([shown("q2")])
+    assert [headers["Authorization"] for headers in server.headers] == [f"Bearer {KEY}", "Bearer another-key-0123"]
+
+
+def test_no_redirect_is_followed_and_no_cookie_kept(server, make):
+    server.trouble = lambda number, body: (200, {"Set-Cookie": "a=b"}, completion("[1]")[2])
+    ranker = make(concurrency=1)
+    ranker.rank(many(2))
+    assert not [headers for headers in server.headers if "Cookie" in headers]
+    with serving() as other:
+        server.trouble = lambda number, body: (307, {"Location": f"{other.url}/chat/completions"}, b"")
+        with pytest.raises(ServerError, match="status 307"):
+            ranker.rank([shown("q9")])
+        assert other.bodies == []
+
+
+def test_a_key_in_an_error_is_hidden_whatever_shows_the_error(server, make, monkeypatch):
+    server.trouble = lambda number, body: complaint(401, f"wrong key {KEY}")
+    with pytest.raises(ServerError) as caught:
+        make().rank([shown("q1")])
+    shown_with_causes = "".join(traceback.format_exception(caught.value))
+    assert "wrong key ***" in shown_with_causes
+    assert KEY not in shown_with_causes
+
+
+def test_requests_that_go_well_write_nothing_to_the_log(server, make, caplog):
+    caplog.set_level(logging.INFO)
+    make().rank(many(3))
+    assert caplog.messages == []
+
+
+def test_without_the_package_it_is_said_how_to_install_it(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ImportError, match=r"listwise=openai needs the openai package: pip install '\.\[openai\]'"):
+        make()
+
+
 @pytest.mark.parametrize(
     ("key", "problem"), [("", "set the environment variable OPENAI_API_KEY"), ("k\u00e9y", "header")]
 )
@@ -406,6 +459,10 @@ def test_a_key_that_is_missing_or_impossible_is_told_before_anything_is_sent(ser
         ({"passage_words": 0}, "passage_words=0"),
         ({"prompt_price": -1}, "prompt_price=-1"),
         ({"base_url": "localhost:8000"}, "must be like"),
+        ({"base_url": "http://"}, "must be like"),
+        ({"base_url": f"http://me:{KEY}@localhost:port/v1"}, "not like"),
+        ({"base_url": f"http://{KEY}@[::1/v1"}, "not like"),
+        ({"base_url": "http://a..b/v1"}, "not like"),
         ({"base_url": f"http://me:{KEY}@localhost/v1"}, "key_variable"),
         ({"key_variable": KEY}, "name of an environment variable"),
         ({"extra": {"messages": []}}, "messages"),
