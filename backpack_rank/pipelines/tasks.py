@@ -26,6 +26,9 @@ class Task:
     takes: ClassVar[tuple[str, ...]] = ()
     finds_ranker: ClassVar[bool] = True
 
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so first."""
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
         """Do it, and write everything to the folder.
 

@@ -9,16 +9,24 @@ import pytest
 from every_option import VALUES, Leaf, composed_with, group_files, group_leaves, outcome, own_leaves
 from hydra.utils import get_object
 from in_process import configured
+from omegaconf import DictConfig
 
 from backpack_rank.checks import UsageError
 from backpack_rank.constructors import annotations_of
 from backpack_rank.options import check_grammar, check_options
 from backpack_rank.pipelines.nodes import known_targets
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.tasks import task_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SECONDS = 5  # of this process's own work: other processes do not count
 WITHOUT_ARGUMENTS = (".Evaluation", ".SweepReport", ".UniformSenses")
+
+
+def looked_at(config: DictConfig) -> None:
+    """What evaluate.py looks at before it loads anything."""
+    settings = EvaluationSettings.of(config)
+    task_of(config).check(settings)
 
 
 def wrong(found: Iterable[Leaf], every: int = 1) -> list[str]:
@@ -94,8 +102,9 @@ def test_what_constructors_take_can_be_read() -> None:
     ],
 )
 def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
+    config = configured("evaluate", *options)
     with pytest.raises(ValueError, match=said):
-        EvaluationSettings.of(configured("evaluate", *options))
+        looked_at(config)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,12 @@ from workplace import ROOT
 
 from backpack_rank.checks import UsageError
 from backpack_rank.options import groups_of
+from backpack_rank.parts import evaluations
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
-from backpack_rank.pipelines.nodes import build, check_options
+from backpack_rank.pipelines.nodes import check_options
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.tasks import task_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.scale.settings import RerankSettings
 
@@ -197,9 +199,9 @@ def check(script: str, option: str, config: DictConfig) -> None:
     if script == "evaluate":
         settings = EvaluationSettings.of(config)
         settings.metrics(settings.chosen_dataset)
-        task = build(config.task, "task")
+        task = task_of(config)
         # What stands two levels below the task is of its rows and collections.
-        if option.startswith("task.") and option.count(".") > 1 and hasattr(task, "check"):
+        if (option.startswith("task.") and option.count(".") > 1) or option.partition(".")[0] in evaluations():
             task.check(settings)
     elif script == "rerank":
         RerankSettings.of(config)

@@ -197,7 +197,7 @@ def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["teacher=run", "teacher.files=[]"], "teacher.files=[] names no file"),
+        (["teacher=run", "teacher.files=[]"], "teacher.files=[] must be a path"),
         (["teacher=run", "teacher.files=[/nowhere/a.trec]"], "teacher.files: there is no file /nowhere/a.trec"),
         (["teacher=run"], "teacher.files"),
         (["teacher=ranker"], "teacher.checkpoint"),

@@ -39,12 +39,16 @@ class ListEvaluation(ListTask):
 
     takes = (*ListTask.takes, "aggregate")
 
+    def check(self, settings: EvaluationSettings) -> None:
+        """Raise ``ValueError`` for a wrong option of the ranker, or one that does nothing beside it."""
+        ListwiseSettings.of(settings.config)
+        check_listwise(settings, self._aggregator(settings))
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
-        listwise = ListwiseSettings.of(settings.config)
+        self.check(settings)
+        listwise, aggregator = ListwiseSettings.of(settings.config), self._aggregator(settings)
         assert listwise is not None  # without one a remedy is refused
-        aggregator: Aggregator | None = build_or_none(settings.config.get("aggregate"), "aggregate")
-        check_listwise(settings, aggregator)
         checkpoint = listwise.trained()
         dataset = settings.dataset(checkpoint) if checkpoint is not None else settings.needed_dataset()
         metrics = settings.metrics(dataset)
@@ -64,6 +68,10 @@ class ListEvaluation(ListTask):
         if checkpoint is not None:
             notes = [f"Ranker: {checkpoint}", *notes]
         return write_results(settings, folder, Ranked(data, metrics, systems, notes, checkpoint), quiet)
+
+    def _aggregator(self, settings: EvaluationSettings) -> Aggregator | None:
+        aggregator: Aggregator | None = build_or_none(settings.config.get("aggregate"), "aggregate")
+        return aggregator
 
 
 def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:

@@ -130,7 +130,7 @@ class RotationEffect(Task):
 
 
 @dataclass(frozen=True)
-class RotationTransfer:
+class RotationTransfer(Task):
     """``task`` of ``evaluate.py experiment=passage_rotation/table5``.
 
     Attributes:

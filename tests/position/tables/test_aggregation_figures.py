@@ -130,14 +130,14 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
         (["permutation=psc"], "permutation=... would shuffle the shuffles again"),
         (["listwise.input.order=reversed"], "listwise.input.order=reversed has no effect here"),
         (["task.tasks=[sorting]"], "task.tasks: 'sorting' is none of mathsort, wordsort, gsm8ksort"),
-        (["task.tasks=[]"], "task.tasks=[]: name at least one, each once"),
+        (["task.tasks=[]"], "task.tasks=[] must be a list"),
         (["task.temperatures=[0,0.5,0.5]"], "task.temperatures=[0, 0.5, 0.5]: name at least one, each once"),
         (["task.numbers=[1,20]"], "task.numbers=[1, 20] must be whole numbers from 1 to task.permutations=6"),
         (["task.permutations=0"], "task.permutations=0 must be a whole number"),
         (["task.tasks=[gsm8ksort]"], "gsm8ksort is read from its file"),
         (
             ["task.tasks=[mathsort]", "task.temperatures=[-1]"],
-            "listwise.ranker.temperature=-1 must be a number of at least 0",
+            "task.temperatures[0]=-1 must be a number of at least 0",
         ),
     ],
 )
