@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,17 +11,16 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_texts, scores_of_tokens
+from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
-from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents, once
-from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs, sums_of_scores, sums_of_views
+from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
 from backpack_rank.senses.attribution import Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
-from backpack_rank.senses.hook import InferenceHook, linear_components
+from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.policy_names import POLICIES, DefaultPolicy, named_policy
 from backpack_rank.senses.sensitivity import Sensitivity
-from backpack_rank.senses.views import View
 
 
 class PointwiseReranker(TextReranker):
@@ -150,7 +147,7 @@ class PointwiseReranker(TextReranker):
         if activation not in (None, "sigmoid"):
             raise ValueError(f"activation={activation!r}: use None for raw logits, or 'sigmoid'")
         views = self.at(alpha, policy).hook.views
-        (scores,) = self._sums([views], pairs, long_documents)
+        (scores,) = scores_of_texts([views], self.scorer, pairs, long_documents)
         return scores if activation is None else sigmoid(scores)
 
     def rank(
@@ -213,9 +210,8 @@ class PointwiseReranker(TextReranker):
     ) -> np.ndarray:
         """Raw logits of the documents at every alpha. [A, m] float32
 
-        The network reads the texts once where the policy weighs senses, and twice where it moves tokens in their
-        senses alone. Where it moves tokens in what the network reads, every alpha is a pass of its own over the texts
-        with such a token; the others have one score.
+        The network reads the texts once where the policy weighs senses. Those with a token that moves are read twice
+        where it moves in the senses alone, and once for each alpha where it moves in what the contextual network reads.
 
         >>> reranker.sweep("who can rewire a house?", documents, alphas=[1, 0.5, 0])  # doctest: +SKIP
 
@@ -225,14 +221,13 @@ class PointwiseReranker(TextReranker):
             policy: see :meth:`at`.
         """
         texts = checked_documents(documents)
-        pairs = [(query, text) for text in texts]
-        hooks = [self.at(alpha, policy).hook for alpha in alphas]
-        if not texts or not hooks:
-            return np.empty((len(hooks), len(texts)), dtype=np.float32)
-        policies = [hook.views for hook in hooks]
+        policies = [self.at(alpha, policy).hook.views for alpha in alphas]
+        if not texts or not policies:
+            return np.empty((len(policies), len(texts)), dtype=np.float32)
+        # A policy that rewrites texts reads several of each, a portion at a time and without their sense vectors.
         if rewrites(policies) or not isinstance(self.scorer, Scorer):
-            return self._sums(policies, pairs)
-        return SweepScores(self.scorer, self.scorer.join(query, texts)).under(policies)
+            return scores_of_texts(policies, self.scorer, [(query, text) for text in texts])
+        return scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -282,61 +277,6 @@ class PointwiseReranker(TextReranker):
     def _scores(self, pairs: Pairs) -> np.ndarray:
         """Sum over the policy's views of coefficient times score. [N] float32"""
         (scores,) = scores_of_pairs([self.hook.views], self.scorer, pairs, self.cache)
-        return scores
-
-    def _sums(
-        self, policies: Sequence[Sequence[View]], pairs: Sequence[tuple[str, str]], long_documents: str = "cut"
-    ) -> np.ndarray:
-        def score(texts: Sequence[tuple[str, str]], view: View) -> np.ndarray:
-            return self.scorer.score_texts(texts, view, long_documents)
-
-        cutting = self.scorer if long_documents == "cut" else None
-        return sums_of_views(policies, lambda: pairs, lambda view: score(pairs, view), score, cutting)
-
-
-class SweepScores:
-    """Scores of the same joined texts under many views, from as few passes as the views allow.
-
-    Equal texts are read once and have one score.
-    """
-
-    def __init__(self, scorer: Scorer, sequences: list[np.ndarray]) -> None:
-        first_rows, self._places = once(ids.tobytes() for ids in sequences)
-        self.scorer, self.sequences = scorer, [sequences[row] for row in first_rows]
-        self._senses: dict[str, np.ndarray] = {}
-
-    def under(self, policies: Sequence[Sequence[View]]) -> np.ndarray:
-        """Raw logits under the views of policies that rewrite no text. [A, N] float32"""
-        return sums_of_scores(policies, self._scores)[:, self._places]
-
-    def _scores(self, view: View) -> np.ndarray:
-        """Raw logits of the different texts under a view that rewrites none. [n] float32"""
-        shift = view.token_shift
-        if not self.scorer.ranker.has_senses:
-            return self._where_moved(view) if shift is not None else self._plain
-        if shift is None or shift.scope == "senses":
-            parts = [(factor, self._senses_under(one)) for factor, one in linear_components(shift)]
-            return self.scorer.score_senses(parts, view.sense_weights)
-        return self._where_moved(view)
-
-    @cached_property
-    def _plain(self) -> np.ndarray:
-        return self.scorer.score_tokens(self.sequences)
-
-    def _senses_under(self, shift: TokenShift | None) -> np.ndarray:
-        key = "" if shift is None else shift.key
-        if key not in self._senses:
-            self._senses[key] = self.scorer.token_senses(self.sequences, shift)
-        return self._senses[key]
-
-    def _where_moved(self, view: View) -> np.ndarray:
-        """A pass over the texts with a token that moves; the others have the score under the rest of the view."""
-        assert view.token_shift is not None
-        moved = [row for row, ids in enumerate(self.sequences) if view.token_shift.moves(ids)]
-        rest = replace(view, token_shift=None)
-        scores = (self._scores(rest) if self.scorer.ranker.has_senses else self._plain).copy()
-        if moved:
-            scores[moved] = self.scorer.score_tokens([self.sequences[row] for row in moved], view)
         return scores
 
 

@@ -236,17 +236,19 @@ class Scorer(TextScorer):
 
     def senses(self, pairs: Pairs) -> np.ndarray:
         """The sense vectors of all rows. float32 [N, k, d]"""
-        out = self._empty_senses(len(pairs))
+        out = self.empty_senses(len(pairs))
         self.fill_senses(pairs, out)
         return out
 
-    def token_senses(self, sequences: list[np.ndarray], token_shift: TokenShift | None = None) -> np.ndarray:
-        """The sense vectors of joined texts, before any weights per sense. float32 [N, k, d]"""
-        out = self._empty_senses(len(sequences))
-        self._fill_senses(self._packed(sequences), out, token_shift)
-        return out
+    def fill_token_senses(
+        self, sequences: list[np.ndarray], out: np.ndarray, rows: np.ndarray, token_shift: TokenShift | None = None
+    ) -> None:
+        """Write the sense vectors of n joined texts, before any weights per sense, to ``rows`` [n] of ``out``."""
+        batches = ((rows[places], batch) for places, batch in self._packed(sequences))
+        self._fill_senses(batches, out, token_shift)
 
-    def _empty_senses(self, number: int) -> np.ndarray:
+    def empty_senses(self, number: int) -> np.ndarray:
+        """Room for the sense vectors of texts. float32 [N, k, d]"""
         config = self._backpack().config
         return np.empty((number, config.total_senses, config.hidden_size), dtype=np.float32)
 

@@ -11,8 +11,9 @@ import numpy as np
 from backpack_rank.data.batching import Pairs, join_pairs
 from backpack_rank.data.collection import Collection
 from backpack_rank.digests import digest
-from backpack_rank.reranking.pointwise import PointwiseReranker, SweepScores
-from backpack_rank.reranking.view_sums import rewrites, scores_of_pairs
+from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_tokens
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.senses.cache import weights_digest
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
@@ -71,11 +72,12 @@ class AlphaSweep:
             return np.empty((0, len(self.alphas)), dtype=np.float32)
         policies = [hook.views for hook in self.hooks]
         if rewrites(policies):
+            # Several texts of each pair: they are tokenised as they are read, and no sense vectors are held.
             found = scores_of_pairs(policies, self.scorer, pairs)
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
             joined = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names)
-            found = SweepScores(self.scorer, joined.sequences).under(policies)
+            found = scores_of_tokens(policies, self.scorer, joined.sequences)
         for scores in found:
             pairs.check_finite(scores)
         return np.ascontiguousarray(found.T, dtype=np.float32)

@@ -28,11 +28,12 @@ from backpack_rank.data.trec import ranking
 from backpack_rank.digests import digest
 from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
+from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.attribution import Explanation
 from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
-from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice, Term
+from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
 from backpack_rank.serving.settings import Example, ServerSettings
 
 FINE, COARSE = 21, 11
@@ -142,11 +143,9 @@ class _Explainer(Served):
     ) -> _ExplainJob:
         """One document at one alpha; counted in the queue by its characters, as tokens are not known yet."""
         ((document,), (alpha,)) = documents, alphas
-        nothing = np.zeros((1, 1), dtype=np.float32)
-        terms = [[Term(1.0, 0, np.arange(1))]]
-        job = _ExplainJob(self, query, documents, terms, nothing, alpha=alpha, policy=policy)
+        job = _ExplainJob(self, query, documents, ReadingPlan([], 1), alpha=alpha, policy=policy)
         tokens = min(self._ranker.max_length or 512, len(query) + len(document))
-        job.slices.append(Slice(job, None, np.arange(1), tokens, None))
+        job.slices.append(Slice(job, None, np.arange(1), [], tokens, None))
         job.seal()
         return job
 

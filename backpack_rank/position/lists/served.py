@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from backpack_rank.position.lists.reranker import ListwiseReranker
+from backpack_rank.reranking.reading_plan import ReadingPlan
+from backpack_rank.senses.views import IDENTITY
 from backpack_rank.serving.bodies import RequestError
-from backpack_rank.serving.jobs import Job, Served, Slice, Term
+from backpack_rank.serving.jobs import Job, Served, Slice
 
 
 class ServedListwise(Served):
@@ -30,14 +32,13 @@ class ServedListwise(Served):
         """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
         if max_tokens is not None:
             raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
-        terms = [[Term(1.0, 0, np.arange(len(documents)))]]
-        job = Job(self, query, documents, terms, np.full((1, len(documents)), np.nan, dtype=np.float32))
+        job = Job(self, query, documents, ReadingPlan([IDENTITY], len(documents)))
         about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
-        job.slices.append(Slice(job, None, np.arange(len(documents)), about, None))
+        job.slices.append(Slice(job, None, np.arange(len(documents)), [], about, None))
         job.seal()
         return job
 
     def score(self, slices: Sequence[Slice]) -> None:
         for one in slices:
             for row in self._reranker.rank(one.job.query, one.job.documents):
-                one.job.columns[0, row["corpus_id"]] = row["score"]
+                one.job.scores[0, row["corpus_id"]] = row["score"]
