@@ -53,6 +53,7 @@ class EvaluationData:
         bias_candidates: of ``bias``.
         swapped: for the stability under swaps, or None.
         variants: for score gaps between wordings, or None.
+        neutral: what queries of the bias set are neutral to, such as ``gender-``; for its name.
     """
 
     test: Collection
@@ -63,6 +64,7 @@ class EvaluationData:
     bias_candidates: Run
     swapped: CounterfactualSet | None = None
     variants: VariantSet | None = None
+    neutral: str = ""
 
     @property
     def bias_set(self) -> str:
@@ -74,8 +76,6 @@ class EvaluationData:
         number = len(self.bias.queries)
         some = f"{measured} of " if measured < number else ""
         return f"{self.bias.name}: {some}{number} {self.neutral}neutral {'query' if number == 1 else 'queries'}"
-
-    neutral: str = ""
 
 
 def load_evaluation_data(

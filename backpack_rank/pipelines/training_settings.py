@@ -76,8 +76,8 @@ class TrainingSettings:
     def check_ranking(self) -> None:
         """Raise ``ValueError`` for a wrong option of ``task=ranking``, before anything is loaded."""
         check_ranking(self.config)
-        for part in ("loss", "optimisation", "pretraining", "beginning", "keep_swap"):
-            getattr(self, part)  # made of options, which it checks
+        # Each is made of options here, and its constructor refuses what is wrong with them.
+        _ = self.loss, self.optimisation, self.pretraining, self.beginning, self.keep_swap
 
     @classmethod
     def resumed(cls, folder: Path, changed: Sequence[str]) -> TrainingSettings:

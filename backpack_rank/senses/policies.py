@@ -360,8 +360,14 @@ class PairedTokens(Policy):
 
     @property
     def name(self) -> str:
-        scope = "" if self.scope is None else f"_{self.scope}"
-        return f"paired_tokens{scope}" + "_wide" * self.wide + "_names" * self.with_names
+        parts = ["paired_tokens"]
+        if self.scope is not None:
+            parts.append(self.scope)
+        if self.wide:
+            parts.append("wide")
+        if self.with_names:
+            parts.append("names")
+        return "_".join(parts)
 
     @classmethod
     def of(

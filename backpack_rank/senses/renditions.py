@@ -63,8 +63,14 @@ class MeanOfRenditions(Policy):
 
     @property
     def name(self) -> str:
-        further = "_queries" * (self.queries == "all") + "_wide" * self.wide
-        return f"renditions_{self.relations}{further}" + (f"_{self.only}" if self.only else "")
+        parts = ["renditions", self.relations]
+        if self.queries == "all":
+            parts.append("queries")
+        if self.wide:
+            parts.append("wide")
+        if self.only is not None:
+            parts.append(self.only)
+        return "_".join(parts)
 
     def needs_senses(self) -> bool:
         return False
