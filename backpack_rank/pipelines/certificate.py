@@ -34,11 +34,11 @@ from backpack_rank.files import write_text
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import log as scorer_log
 from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
-scorer_log = logging.getLogger("backpack_rank.reranking.scorer")
 FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
 LARGEST = 1e-6
 """Difference of two scores up to which they count as one; of fp32 scores."""

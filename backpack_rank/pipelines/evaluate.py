@@ -65,6 +65,8 @@ def has_results(config: DictConfig, folder: Path) -> bool:
 class Evaluation(Task):
     """``task`` of ``conf/evaluate.yaml``: measure a ranker under alpha, or run files; or explain a score."""
 
+    gives_way = True
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
         """Rank, measure, and write everything to the folder."""
         if settings.explain is not None:

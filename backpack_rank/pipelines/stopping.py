@@ -60,6 +60,7 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
             return
         number = about.exc_value.number
         signal.signal(number, stop)
+        # A little later: what is raised before this hook has returned would be dropped as well.
         later = threading.Timer(0.05, send_again, (number,))
         later.daemon = True
         later.start()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from omegaconf import DictConfig
 
@@ -15,20 +16,23 @@ if TYPE_CHECKING:
     from backpack_rank.pipelines.settings import EvaluationSettings
 
 
-class Task:
+class Task(ABC):
     """``task`` of ``conf/evaluate.yaml``; experiments name their own.
 
     Attributes:
         takes: options of parts, such as ``listwise``, that it reads; others are refused beside it.
         finds_ranker: whether it ranks with ``checkpoint=``, or the ranker that was trained last.
+        gives_way: whether an option of a part chooses that part's task in its place.
     """
 
     takes: ClassVar[tuple[str, ...]] = ()
     finds_ranker: ClassVar[bool] = True
+    gives_way: ClassVar[bool] = False
 
-    def check(self, settings: EvaluationSettings) -> None:
+    def check(self, settings: EvaluationSettings) -> None:  # noqa: B027  many tasks have nothing more to look at
         """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so first."""
 
+    @abstractmethod
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
         """Do it, and write everything to the folder.
 
@@ -40,7 +44,6 @@ class Task:
         Returns:
             The measures; None where nothing is measured.
         """
-        raise NotImplementedError
 
 
 def task_of(config: DictConfig) -> Task:
@@ -49,16 +52,11 @@ def task_of(config: DictConfig) -> Task:
     Raises:
         ValueError: an option of a part that the task would ignore.
     """
-    task: Any = build(config.task, "task")
+    task: Task = build(config.task, "task")
     given = [option for option in evaluations() if config.get(option) is not None]
-    if given and not _is_experiment(config):
+    if given and task.gives_way:
         task = imported(evaluations()[given[0]])()
     for option in given:
         if option not in task.takes:
             raise ValueError(f"{option}=... does nothing to this experiment: leave it out")
-    assert isinstance(task, Task)
     return task
-
-
-def _is_experiment(config: DictConfig) -> bool:
-    return not str(config.task["_target_"]).endswith(".Evaluation")

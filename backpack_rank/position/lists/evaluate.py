@@ -41,14 +41,11 @@ class ListEvaluation(ListTask):
 
     def check(self, settings: EvaluationSettings) -> None:
         """Raise ``ValueError`` for a wrong option of the ranker, or one that does nothing beside it."""
-        ListwiseSettings.of(settings.config)
-        check_listwise(settings, self._aggregator(settings))
+        self._checked(settings)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
-        self.check(settings)
-        listwise, aggregator = ListwiseSettings.of(settings.config), self._aggregator(settings)
-        assert listwise is not None  # without one a remedy is refused
+        listwise, aggregator = self._checked(settings)
         checkpoint = listwise.trained()
         dataset = settings.dataset(checkpoint) if checkpoint is not None else settings.needed_dataset()
         metrics = settings.metrics(dataset)
@@ -69,9 +66,12 @@ class ListEvaluation(ListTask):
             notes = [f"Ranker: {checkpoint}", *notes]
         return write_results(settings, folder, Ranked(data, metrics, systems, notes, checkpoint), quiet)
 
-    def _aggregator(self, settings: EvaluationSettings) -> Aggregator | None:
+    def _checked(self, settings: EvaluationSettings) -> tuple[ListwiseSettings, Aggregator | None]:
+        listwise = ListwiseSettings.of(settings.config)
+        assert listwise is not None  # without one a remedy is refused
         aggregator: Aggregator | None = build_or_none(settings.config.get("aggregate"), "aggregate")
-        return aggregator
+        check_listwise(settings, aggregator)
+        return listwise, aggregator
 
 
 def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
