@@ -24,7 +24,9 @@ ROWS = 512
 
 
 def start_worker(_worker: int) -> None:
-    """For data loaders: a forked process must not wait for the tokenizer's threads, which it does not have."""
+    """For data loaders: a forked process must not wait for the tokenizer's threads, which it does
+    not have.
+    """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
@@ -45,14 +47,20 @@ class Pairs:
 
     @classmethod
     def from_run(cls, run: Run, collection: Collection) -> Pairs:
-        """All pairs of a run. Raises ``ValueError`` for a query that the collection does not have."""
+        """All pairs of a run. Raises ``ValueError`` for a query that the collection does not
+        have.
+        """
         unknown = [query_id for query_id in run if query_id not in collection.queries]
         if unknown:
             raise ValueError(
-                f"{len(unknown)} queries of the candidates are not in {collection.name}: {', '.join(unknown[:5])}"
+                f"{len(unknown)} queries of the candidates are not in {collection.name}: "
+                f"{', '.join(unknown[:5])}"
             )
         rows = [(query_id, doc_id) for query_id, documents in run.items() for doc_id in documents]
-        query_ids, doc_ids = tuple(query_id for query_id, _ in rows), tuple(doc_id for _, doc_id in rows)
+        query_ids, doc_ids = (
+            tuple(query_id for query_id, _ in rows),
+            tuple(doc_id for _, doc_id in rows),
+        )
         return cls(collection, query_ids, doc_ids, tuple(run))
 
     def __len__(self) -> int:
@@ -61,7 +69,9 @@ class Pairs:
     def texts(self) -> Iterator[tuple[str, str]]:
         """(query text, document text) of every row, fetched in chunks."""
         for start in range(0, len(self), 4096):
-            documents = self.collection.documents.get_many(dict.fromkeys(self.doc_ids[start : start + 4096]))
+            documents = self.collection.documents.get_many(
+                dict.fromkeys(self.doc_ids[start : start + 4096])
+            )
             for row in range(start, min(start + 4096, len(self))):
                 yield self.collection.queries[self.query_ids[row]], documents[self.doc_ids[row]]
 
@@ -73,7 +83,9 @@ class Pairs:
         """
         self.check_finite(scores)
         run: Run = {query_id: {} for query_id in self.queries or self.query_ids}
-        for query_id, doc_id, score in zip(self.query_ids, self.doc_ids, scores.tolist(), strict=True):
+        for query_id, doc_id, score in zip(
+            self.query_ids, self.doc_ids, scores.tolist(), strict=True
+        ):
             run[query_id][doc_id] = score
         return run
 
@@ -85,8 +97,10 @@ class Pairs:
         if bad.size:
             row = int(bad[0])
             raise ValueError(
-                f"{bad.size} scores are not finite, the first for query {self.query_ids[row]} and document "
-                f"{self.doc_ids[row]}: {scores[row]}. The weights may have diverged in training, or the type "
+                f"{bad.size} scores are not finite, the first for query {self.query_ids[row]} and "
+                "document "
+                f"{self.doc_ids[row]}: {scores[row]}. The weights may have diverged in training, "
+                "or the type "
                 "is too narrow (try scoring.dtype=float32)"
             )
 
@@ -124,7 +138,8 @@ def join_pairs(
     Args:
         pair_tokenizer: the ranker's.
         pairs: (query, document) texts. [N]
-        chunks: read a document that does not fit behind its query in parts, in place of its beginning alone.
+        chunks: read a document that does not fit behind its query in parts, in place of its
+            beginning alone.
         max_document: tokens of a document at most, beside what fits.
         names: of the pairs, for errors; None: there is one query, and errors are about it.
 
@@ -133,7 +148,10 @@ def join_pairs(
     """
     texts = list(dict.fromkeys(document for _, document in pairs))
     if chunks:
-        whole = [Beginning(text, ids, True) for text, ids in zip(texts, pair_tokenizer.encode(texts), strict=True)]
+        whole = [
+            Beginning(text, ids, True)
+            for text, ids in zip(texts, pair_tokenizer.encode(texts), strict=True)
+        ]
     documents = dict(zip(texts, whole if chunks else pair_tokenizer.beginnings(texts), strict=True))
     queries: dict[str, np.ndarray] = {}
     sequences: list[np.ndarray] = []
@@ -154,10 +172,16 @@ def join_pairs(
 
 
 class PairChunks(Dataset):
-    """Chunks of rows, each a list of (row numbers, packed batch) with texts of similar length together."""
+    """Chunks of rows, each a list of (row numbers, packed batch) with texts of similar length
+    together.
+    """
 
     def __init__(
-        self, pairs: Pairs, pair_tokenizer: PairTokenizer, tokens_per_batch: int = CPU_TOKENS, rows: int = ROWS
+        self,
+        pairs: Pairs,
+        pair_tokenizer: PairTokenizer,
+        tokens_per_batch: int = CPU_TOKENS,
+        rows: int = ROWS,
     ) -> None:
         self.pairs = pairs
         self.pair_tokenizer = pair_tokenizer
@@ -176,8 +200,13 @@ class PairChunks(Dataset):
 
     def _encode(self, rows: np.ndarray) -> list[np.ndarray]:
         pairs = self.pairs
-        documents = pairs.collection.documents.get_many(dict.fromkeys(pairs.doc_ids[row] for row in rows))
-        texts = [(pairs.collection.queries[pairs.query_ids[row]], documents[pairs.doc_ids[row]]) for row in rows]
+        documents = pairs.collection.documents.get_many(
+            dict.fromkeys(pairs.doc_ids[row] for row in rows)
+        )
+        texts = [
+            (pairs.collection.queries[pairs.query_ids[row]], documents[pairs.doc_ids[row]])
+            for row in rows
+        ]
         names = [f"query {pairs.query_ids[row]} of {pairs.collection.name}" for row in rows]
         return join_pairs(self.pair_tokenizer, texts, names=names).sequences
 
@@ -187,14 +216,17 @@ def pack_by_length(
 ) -> list[tuple[np.ndarray, PackedBatch]]:
     """Sort texts by length and pack neighbours until a batch holds ``tokens_per_batch`` tokens."""
     batches = group_by_length([len(sequence) for sequence in sequences], tokens_per_batch)
-    return [(rows[batch], PackedBatch.from_sequences([sequences[p] for p in batch])) for batch in batches]
+    return [
+        (rows[batch], PackedBatch.from_sequences([sequences[p] for p in batch]))
+        for batch in batches
+    ]
 
 
 def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
     """Positions of texts, by length, in groups of ``tokens_per_batch`` tokens at most.
 
-    A text longer than that is a group of its own. Within a group texts stand as they came: those of one query side by
-    side, whose common beginning a decoder reads once.
+    A text longer than that is a group of its own. Within a group texts stand as they came: those of
+    one query side by side, whose common beginning a decoder reads once.
     """
     groups: list[list[int]] = []
     tokens = 0
@@ -207,8 +239,11 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) 
     return [np.sort(group) for group in groups]
 
 
-def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int) -> list[np.ndarray]:
-    """Token ids of ``number`` pairs, or of all where there are fewer, in an order drawn by ``seed``.
+def sample_texts(
+    pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int
+) -> list[np.ndarray]:
+    """Token ids of ``number`` pairs, or of all where there are fewer, in an order drawn by
+    ``seed``.
 
     Raises:
         ValueError: there is no pair.
@@ -216,11 +251,16 @@ def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed:
     if not len(pairs):
         raise ValueError(f"{pairs.collection.name} has no candidates to draw texts from")
     rows = np.random.default_rng(seed).permutation(len(pairs))[:number]
-    own = Pairs(pairs.collection, *(tuple(ids[row] for row in rows) for ids in (pairs.query_ids, pairs.doc_ids)))
+    own = Pairs(
+        pairs.collection,
+        *(tuple(ids[row] for row in rows) for ids in (pairs.query_ids, pairs.doc_ids)),
+    )
     chunks = PairChunks(own, pair_tokenizer)
     texts: dict[int, np.ndarray] = {}
     for chunk in range(len(chunks)):
         for places, batch in chunks[chunk]:
             parts = batch.input_ids.split(batch.lengths)
-            texts.update((int(place), part.numpy()) for place, part in zip(places, parts, strict=True))
+            texts.update(
+                (int(place), part.numpy()) for place, part in zip(places, parts, strict=True)
+            )
     return [texts[place] for place in range(len(own))]

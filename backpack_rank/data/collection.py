@@ -14,7 +14,9 @@ Queries: TypeAlias = dict[str, str]
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """``{query id: {document id: relevance}}``; 0 is judged and not relevant."""
 Run: TypeAlias = dict[str, dict[str, float]]
-"""``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending document id."""
+"""``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending
+document id.
+"""
 
 
 class MissingSplitError(FileNotFoundError):
@@ -82,8 +84,8 @@ class Collection:
         queries: the queries of this split.
         qrels: judgements of these queries; may be empty for a set that is only ranked.
         candidates: what the source itself gives to re-rank (a run file, scoreddocs), or None.
-        groups: optional attribute of documents known to the source (the synthetic collection's wording:
-            ``male``, ``female``, ``neutral``); never shown to a ranker.
+        groups: optional attribute of documents known to the source (the synthetic collection's
+            wording: ``male``, ``female``, ``neutral``); never shown to a ranker.
     """
 
     name: str
@@ -95,7 +97,9 @@ class Collection:
 
     @classmethod
     def from_beir(cls, folder: str | Path, split: str = "test", **options: Any) -> Collection:
-        """A folder in BEIR's layout; options of :func:`backpack_rank.data.sources.beir.load_beir`."""
+        """A folder in BEIR's layout; options of
+        :func:`backpack_rank.data.sources.beir.load_beir`.
+        """
         from backpack_rank.data.sources.beir import load_beir
 
         return load_beir(folder, split, **options)
@@ -118,22 +122,40 @@ class Collection:
         name: str | None = None,
         **options: Any,
     ) -> Collection:
-        """Single files, named after the topics; options of :func:`backpack_rank.data.sources.trec.load_trec`."""
+        """Single files, named after the topics; options of
+        :func:`backpack_rank.data.sources.trec.load_trec`.
+        """
         from backpack_rank.data.sources.trec import load_trec
 
-        return load_trec(name or Path(topics).name.partition(".")[0], collection, topics, qrels, candidates, **options)
+        return load_trec(
+            name or Path(topics).name.partition(".")[0],
+            collection,
+            topics,
+            qrels,
+            candidates,
+            **options,
+        )
 
     @classmethod
     def from_texts(
-        cls, queries: Mapping[str, str], documents: Mapping[str, str], *, name: str = "texts", **options: Any
+        cls,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        *,
+        name: str = "texts",
+        **options: Any,
     ) -> Collection:
-        """Texts by id, each a candidate of each query; see :func:`backpack_rank.data.sources.inline.load_inline`."""
+        """Texts by id, each a candidate of each query; see
+        :func:`backpack_rank.data.sources.inline.load_inline`.
+        """
         from backpack_rank.data.sources.inline import load_inline
 
         return load_inline(name, queries, documents, **options)
 
     def select_queries(self, query_ids: Iterable[str]) -> Collection:
-        """The same collection restricted to these queries (unknown ids are left out, order kept)."""
+        """The same collection restricted to these queries (unknown ids are left out, order
+        kept).
+        """
         kept = [query_id for query_id in query_ids if query_id in self.queries]
         return replace(
             self,
@@ -141,7 +163,11 @@ class Collection:
             qrels={query_id: self.qrels[query_id] for query_id in kept if query_id in self.qrels},
             candidates=None
             if self.candidates is None
-            else {query_id: self.candidates[query_id] for query_id in kept if query_id in self.candidates},
+            else {
+                query_id: self.candidates[query_id]
+                for query_id in kept
+                if query_id in self.candidates
+            },
         )
 
 

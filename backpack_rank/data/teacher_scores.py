@@ -1,4 +1,6 @@
-"""A teacher's scores of training pairs: read from run files, looked up for lists, and how many pairs have one."""
+"""A teacher's scores of training pairs: read from run files, looked up for lists, and how many
+pairs have one.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
                 continue
             for doc_id in sorted(scores.keys() & merged[query_id].keys()):
                 raise ValueError(
-                    f"{path}, line {_line_of_pair(path, query_id, doc_id)}: document {doc_id!r} of query {query_id!r} "
+                    f"{path}, line {_line_of_pair(path, query_id, doc_id)}: document {doc_id!r} of "
+                    f"query {query_id!r} "
                     "has a score in an earlier file already; a teacher gives one score to a pair"
                 )
             merged[query_id].update(scores)
@@ -51,16 +54,22 @@ def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
 
 
 def training_pairs(lists: TrainingLists, collection: Collection, candidates: Run) -> TrainingPairs:
-    """The relevant documents and the candidates of every training query: all that its lists take of its own."""
+    """The relevant documents and the candidates of every training query: all that its lists take of
+    its own.
+    """
     return {
-        query_id: [*dict.fromkeys((*_relevant(collection, query_id), *candidates.get(query_id, ())))]
+        query_id: [
+            *dict.fromkeys((*_relevant(collection, query_id), *candidates.get(query_id, ())))
+        ]
         for query_id in lists.query_ids
     }
 
 
-def drawn_pairs(pairs: TrainingPairs, lists: TrainingLists, epochs: int, limit: int) -> TrainingPairs:
-    """The first ``limit`` documents of each query that are not relevant, in the order in which its lists draw them
-    over these epochs, and all relevant ones that they draw."""
+def drawn_pairs(
+    pairs: TrainingPairs, lists: TrainingLists, epochs: int, limit: int
+) -> TrainingPairs:
+    """The first ``limit`` documents of each query that are not relevant, in the order in which its
+    lists draw them over these epochs, and all relevant ones that they draw."""
     drawn: TrainingPairs = {}
     others: dict[str, int] = {}
     for epoch in range(epochs):
@@ -87,7 +96,8 @@ class Coverage:
         scored: those with a score.
         queries: training queries.
         several: those with two scores or more.
-        comparable: those with a score for a relevant document and for one that is not, which margins need.
+        comparable: those with a score for a relevant document and for one that is not, which
+            margins need.
     """
 
     pairs: int
@@ -97,7 +107,9 @@ class Coverage:
     comparable: int
 
     @classmethod
-    def of(cls, run: Mapping[str, Mapping[str, float]], pairs: TrainingPairs, collection: Collection) -> Coverage:
+    def of(
+        cls, run: Mapping[str, Mapping[str, float]], pairs: TrainingPairs, collection: Collection
+    ) -> Coverage:
         """Count over the documents of each training query."""
         scored = several = comparable = 0
         for query_id, doc_ids in pairs.items():
@@ -110,14 +122,18 @@ class Coverage:
 
     def __str__(self) -> str:
         return (
-            f"{self.scored} of {self.pairs} training pairs have a teacher's score, {self.pairs - self.scored} have "
-            f"none; {self.comparable} of {self.queries} queries have one for a relevant and for another document"
+            f"{self.scored} of {self.pairs} training pairs have a teacher's score, "
+            f"{self.pairs - self.scored} have "
+            f"none; {self.comparable} of {self.queries} queries have one for a relevant and for "
+            "another document"
         )
 
 
 def _relevant(collection: Collection, query_id: str) -> list[str]:
     judged = collection.qrels.get(query_id, {})
-    return [doc_id for doc_id, label in judged.items() if label > 0 and doc_id in collection.documents]
+    return [
+        doc_id for doc_id, label in judged.items() if label > 0 and doc_id in collection.documents
+    ]
 
 
 def _line_of_pair(path: str | Path, query_id: str, doc_id: str) -> int | None:

@@ -10,7 +10,12 @@ from typing import Annotated
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    GPT2Tokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from backpack_rank.checks import whole
 from backpack_rank.constructors import Count, PathText, Range
@@ -22,13 +27,26 @@ from backpack_rank.files import hub_or_folder
 
 END = "<|endoftext|>"
 SEPARATOR = "<|separator|>"
-_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
+_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+)
 _FIRST_LOOK = 32
-"""Characters for each wanted token in the first look at a long text; each further look takes four times more."""
+"""Characters for each wanted token in the first look at a long text; each further look takes four
+times more.
+"""
 _SPARE = 4
-"""Tokens that a beginning has for each one that is read, as its words may be replaced by others with fewer."""
+"""Tokens that a beginning has for each one that is read, as its words may be replaced by others
+with fewer.
+"""
 _MOST_CHARACTERS = 2**18
-"""Characters that are looked at, unless ``max_length`` of the vocabulary's longest pieces have more."""
+"""Characters that are looked at, unless ``max_length`` of the vocabulary's longest pieces have
+more.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,9 +68,10 @@ class Beginning:
 class PairTokenizer:
     """Encodes queries and documents apart and joins them, cutting only the document.
 
-    Every text is encoded with a leading space, so that its first word is the token it would be inside a
-    sentence and equal words of query and document are equal tokens. The text ends with an end token, where
-    the ranker reads its score; it sees the whole document also when that is empty or cut.
+    Every text is encoded with a leading space, so that its first word is the token it would be
+    inside a sentence and equal words of query and document are equal tokens. The text ends with an
+    end token, where the ranker reads its score; it sees the whole document also when that is empty
+    or cut.
 
     Attributes:
         tokenizer: any fast tokenizer of transformers.
@@ -66,7 +85,9 @@ class PairTokenizer:
 
     @property
     def separator_id(self) -> int:
-        """Token between query and document: the tokenizer's separator, or its end of text (GPT-2)."""
+        """Token between query and document: the tokenizer's separator, or its end of text
+        (GPT-2).
+        """
         return _first_id(self.tokenizer, "sep_token_id", "eos_token_id")
 
     @property
@@ -82,7 +103,11 @@ class PairTokenizer:
     def fingerprint(self) -> str:
         """Digest of everything that turns a pair of texts into token ids."""
         vocabulary = getattr(self.tokenizer, "backend_tokenizer", None)
-        rules = vocabulary.to_str() if vocabulary is not None else repr(sorted(self.tokenizer.get_vocab().items()))
+        rules = (
+            vocabulary.to_str()
+            if vocabulary is not None
+            else repr(sorted(self.tokenizer.get_vocab().items()))
+        )
         start = "" if self.start_id is None else f"{self.start_id} "
         settings = f"{start}{self.max_length} {self.separator_id} {self.end_id} {rules}"
         return digest(settings)
@@ -91,19 +116,23 @@ class PairTokenizer:
         """Token ids of each text, nothing added and nothing cut."""
         if not texts:
             return []
-        # Whitespace around a text carries nothing; an empty text stays empty instead of becoming a space.
+        # Whitespace around a text carries nothing; an empty text stays empty instead of becoming a
+        # space.
         prepared = [f" {stripped}" if (stripped := text.strip()) else "" for text in texts]
-        # A text that spells a special token does not get one: no document can set a separator or an end.
+        # A text that spells a special token does not get one: no document can set a separator or an
+        # end.
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         with no_panic(self.tokenizer.name_or_path):
             encoded = self.tokenizer(prepared, **options)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
-        """The beginnings of texts, with more tokens than are ever read; the work does not grow with their lengths.
+        """The beginnings of texts, with more tokens than are ever read; the work does not grow with
+        their lengths.
 
-        The first ``max_length`` ids are those of the whole text. Of a text that has fewer tokens in its first 262,144
-        characters, such as one word of a megabyte, no more than those characters are read.
+        The first ``max_length`` ids are those of the whole text. Of a text that has fewer tokens in
+        its first 262,144 characters, such as one word of a megabyte, no more than those characters
+        are read.
         """
         found: dict[int, Beginning] = {}
         characters = _FIRST_LOOK * self.max_length
@@ -121,19 +150,27 @@ class PairTokenizer:
         return [found[number] for number in range(len(texts))]
 
     def cut(self, text: str) -> str:
-        """All of a text that a score can hang on, and more; a text of usual length is not even looked at."""
+        """All of a text that a score can hang on, and more; a text of usual length is not even
+        looked at.
+        """
         if len(text) <= _FIRST_LOOK * self.max_length:
             return text
         return self.beginnings([text])[0].text
 
     def reading(self, text: str) -> Hashable:
-        """Equal for two texts that are read alike: the text, or the tokens of a long one that can be read."""
-        if len(text) <= _FIRST_LOOK * self.max_length // 2:  # what was cut is longer than half of the first look
+        """Equal for two texts that are read alike: the text, or the tokens of a long one that can
+        be read.
+        """
+        if (
+            len(text) <= _FIRST_LOOK * self.max_length // 2
+        ):  # what was cut is longer than half of the first look
             return text
         return self.beginnings([text])[0].ids[: self.max_length].tobytes()
 
     def _look(self, text: str, characters: int, last: bool) -> tuple[str, bool] | None:
-        """A beginning that ends with a word, and whether it is the whole text; None: look at more of it."""
+        """A beginning that ends with a word, and whether it is the whole text; None: look at more
+        of it.
+        """
         if len(text) <= characters:
             return text, True
         longest_run = self._longest_piece * self.max_length
@@ -147,7 +184,9 @@ class PairTokenizer:
 
     @cached_property
     def _longest_piece(self) -> int:
-        """Characters of the longest token. That of a vocabulary of bytes has a sign for each byte."""
+        """Characters of the longest token. That of a vocabulary of bytes has a sign for each
+        byte.
+        """
         return max(map(len, self.tokenizer.get_vocab()), default=1)
 
     @cached_property
@@ -160,13 +199,16 @@ class PairTokenizer:
         return found.ids, f"{len(found.ids)}" if found.is_whole else f"more than {len(found.ids)}"
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a document."""
+        """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a
+        document.
+        """
         ids, count = self._encoded_query(text)
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
         if len(self.start) + len(ids) + 3 > self.max_length:
             raise ValueError(
-                f"the query has {count} tokens and max_length={self.max_length} leaves no room for a "
+                f"the query has {count} tokens and max_length={self.max_length} leaves no room for "
+                "a "
                 f"document; raise max_length or shorten the query: {text[:80]!r}"
             )
         return ids
@@ -182,7 +224,9 @@ class PairTokenizer:
         return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
 
     def chunks(self, query: np.ndarray, document: np.ndarray) -> list[np.ndarray]:
-        """The parts of a document that fit behind the query, one after the other; the last is as full as the others."""
+        """The parts of a document that fit behind the query, one after the other; the last is as
+        full as the others.
+        """
         room = self.room(query)
         starts = range(0, max(len(document), 1), room)
         return [document[max(0, min(start, len(document) - room)) :][:room] for start in starts]
@@ -193,7 +237,9 @@ class PairTokenizer:
         return [self.join(encoded, document.ids) for document in self.beginnings(documents)]
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256) -> PreTrainedTokenizerFast:
+def train_bpe(
+    texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256
+) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE (GPT-2's kind) on texts, with an end-of-text and a separator token.
 
     Raises:
@@ -244,7 +290,8 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first release alone.
+    """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first
+    release alone.
 
     Args:
         name: hub id or folder.
@@ -257,7 +304,9 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
     try:
-        tokenizer = with_own_rules(from_pretrained(tokenizer_class, source, revision=revision or "main"))
+        tokenizer = with_own_rules(
+            from_pretrained(tokenizer_class, source, revision=revision or "main")
+        )
     except OSError as error:  # the library's own words may leave out the name
         raise OSError(f"no tokenizer of {name}: {error}") from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")
@@ -267,7 +316,9 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
 
 
 def _is_bare_gpt2(folder: Path) -> bool:
-    """Whether the folder has GPT-2's ``vocab.json`` and ``merges.txt``, and nothing that tells Auto classes so."""
+    """Whether the folder has GPT-2's ``vocab.json`` and ``merges.txt``, and nothing that tells Auto
+    classes so.
+    """
     others = ("tokenizer.json", "tokenizer_config.json", "config.json")
     return (
         (folder / "vocab.json").is_file()
@@ -277,11 +328,17 @@ def _is_bare_gpt2(folder: Path) -> bool:
 
 
 def _with_tokenizer(source: str) -> str:
-    """The source, unless a folder without a tokenizer: the library makes an empty one for some kinds of models."""
+    """The source, unless a folder without a tokenizer: the library makes an empty one for some
+    kinds of models.
+    """
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in _FILES):
         own = sorted(found.parent for found in folder.glob("*/tokenizer.json"))
-        hint = f"give {own[0]}, which has one" if own else "save the one that belongs to the model into it"
+        hint = (
+            f"give {own[0]}, which has one"
+            if own
+            else "save the one that belongs to the model into it"
+        )
         raise FileNotFoundError(f"{source} has no tokenizer: {hint}")
     return source
 
@@ -290,7 +347,9 @@ def _first_id(tokenizer: PreTrainedTokenizerBase, *names: str) -> int:
     for name in names:
         if (token_id := getattr(tokenizer, name)) is not None:
             return int(token_id)
-    raise ValueError(f"the tokenizer has none of {', '.join(names)}; add one with add_special_tokens")
+    raise ValueError(
+        f"the tokenizer has none of {', '.join(names)}; add one with add_special_tokens"
+    )
 
 
 def _first(texts: Iterable[str], count: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Readers and writers of the files of the field: TREC runs, qrels, queries and BEIR's JSON lines.
 
-Every reader checks what it reads; an error names the file, the line and the id. Names that end in ``.gz`` are
-compressed, blank lines are skipped, a byte order mark is ignored.
+Every reader checks what it reads; an error names the file, the line and the id. Names that end in
+``.gz`` are compressed, blank lines are skipped, a byte order mark is ignored.
 """
 
 from __future__ import annotations
@@ -30,11 +30,35 @@ RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
 LONGEST_LINE = 64 * 10**6
 """Bytes of a line at most: a file without line ends would fill the memory."""
 LARGEST_RATIO = 200
-"""A gzip file that unpacks to more times its size is made to fill memory or disk; text shrinks to a tenth at best."""
+"""A gzip file that unpacks to more times its size is made to fill memory or disk; text shrinks to a
+tenth at best.
+"""
 JSON_FILE = 10**9
 """Bytes of a file that is one JSON document, at most."""
-_HEADER_IDS = ("id", "_id", "qid", "query_id", "query-id", "queryid", "number", "docid", "doc_id", "did", "pid")
-_HEADER_TEXTS = ("query", "text", "title", "question", "topic", "passage", "document", "contents", "query_text")
+_HEADER_IDS = (
+    "id",
+    "_id",
+    "qid",
+    "query_id",
+    "query-id",
+    "queryid",
+    "number",
+    "docid",
+    "doc_id",
+    "did",
+    "pid",
+)
+_HEADER_TEXTS = (
+    "query",
+    "text",
+    "title",
+    "question",
+    "topic",
+    "passage",
+    "document",
+    "contents",
+    "query_text",
+)
 QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 
@@ -44,18 +68,22 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
 
 
 def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
-    """The same run with every query's documents in :func:`ranking` order, cut after ``depth`` documents.
+    """The same run with every query's documents in :func:`ranking` order, cut after ``depth``
+    documents.
 
     Raises:
         ValueError: ``depth`` is below 1.
     """
     whole("depth", depth, 1, null="for all documents")
     return {
-        query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
+        query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]}
+        for query_id, scores in run.items()
     }
 
 
-def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False) -> Run:
+def read_run(
+    path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False
+) -> Run:
     """Read a TREC run: six columns separated by any white space.
 
     The rank column is ignored, as ``trec_eval`` does; documents are ordered by score.
@@ -67,8 +95,8 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
         warn: log when most scores are tied, or when the rank column contradicts them.
 
     Raises:
-        ValueError: wrong number of columns, a score that is no finite number, the same document twice for a
-            query (file, line and ids are named), or ``depth`` below 1.
+        ValueError: wrong number of columns, a score that is no finite number, the same document
+            twice for a query (file, line and ids are named), or ``depth`` below 1.
     """
     one_of("ties", ties, TIES)
     whole("depth", depth, 1, null="for all documents")
@@ -77,7 +105,9 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
     for number, query_id, doc_id, rank, score in run_rows(path):
         scores = run.setdefault(query_id, {})
         if doc_id in scores:
-            fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
+            fail(
+                path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}"
+            )
         scores[doc_id] = score
         if warn:
             ranks.setdefault(query_id, []).append(rank)
@@ -90,7 +120,8 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
 
 
 def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
-    """Number, query id, document id, rank and score of every line of a TREC run, one after the other.
+    """Number, query id, document id, rank and score of every line of a TREC run, one after the
+    other.
 
     Raises:
         ValueError: as :func:`read_run`, but for a document that stands twice.
@@ -98,30 +129,43 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 6:
-            fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
+            fail(
+                path,
+                number,
+                f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}",
+            )
         query_id, _, doc_id, rank, text, _ = fields
         score = _score(text)
         if score is None:
-            fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
+            fail(
+                path,
+                number,
+                f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}",
+            )
         yield number, query_id, doc_id, rank, score
 
 
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
     """Write a TREC run that every tool ranks in the same way.
 
-    Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so written scores are
-    strictly decreasing in float32: a score that is not below its predecessor is lowered to the next smaller
-    float32. Nine significant digits are written, so reading gives the same float32. Whole file or no file.
+    Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so
+    written scores are strictly decreasing in float32: a score that is not below its predecessor is
+    lowered to the next smaller float32. Nine significant digits are written, so reading gives the
+    same float32. Whole file or no file.
 
     Raises:
-        ValueError: a score that is not finite in float32 (query and document are named), or an id or tag that is
-            empty or contains white space.
+        ValueError: a score that is not finite in float32 (query and document are named), or an id
+            or tag that is empty or contains white space.
     """
     write_rankings(path, ((query_id, run[query_id]) for query_id in sorted(run)), tag)
 
 
-def write_rankings(path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str) -> None:
-    """:func:`write_run` for queries that come one after the other, in the order in which they come."""
+def write_rankings(
+    path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str
+) -> None:
+    """:func:`write_run` for queries that come one after the other, in the order in which they
+    come.
+    """
     _check_token(tag, "the tag of a run")
     with atomic_path(path) as temporary, _open_writer(temporary) as handle:
         for query_id, scores in rankings:
@@ -134,13 +178,14 @@ def write_rankings(path: str | Path, rankings: Iterable[tuple[str, Mapping[str, 
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Read judgements: TREC (four columns) or BEIR (header ``query-id corpus-id score``, three columns).
+    """Read judgements: TREC (four columns) or BEIR (header ``query-id corpus-id score``, three
+    columns).
 
     The form is recognised by the header.
 
     Raises:
-        ValueError: no judgement at all, a wrong number of columns, relevance that is no integer, or a document judged
-            twice for a query.
+        ValueError: no judgement at all, a wrong number of columns, relevance that is no integer, or
+            a document judged twice for a query.
     """
     qrels: Qrels = {}
     beir = False
@@ -157,7 +202,8 @@ def read_qrels(path: str | Path) -> Qrels:
             fail(
                 path,
                 number,
-                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got {_shorten(text)!r}",
+                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got "
+                f"{_shorten(text)!r}",
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
@@ -169,7 +215,9 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def read_queries(path: str | Path) -> Queries:
-    """Read queries by the file's name: ``.jsonl`` as JSON lines, anything else as two tab-separated columns."""
+    """Read queries by the file's name: ``.jsonl`` as JSON lines, anything else as two tab-separated
+    columns.
+    """
     return read_queries_jsonl(path) if is_jsonl(path) else read_queries_tsv(path)
 
 
@@ -177,7 +225,8 @@ def read_queries_tsv(path: str | Path) -> Queries:
     """Read ``id<TAB>text``, one query per line.
 
     Raises:
-        ValueError: not two columns, an empty text, an id with white space, or an id that stands twice.
+        ValueError: not two columns, an empty text, an id with white space, or an id that stands
+            twice.
     """
     return _unique_queries(path, _tsv_query)
 
@@ -186,7 +235,8 @@ def read_queries_jsonl(path: str | Path) -> Queries:
     """Read BEIR's ``{"_id": ..., "text": ...}``, one query per line; other keys are ignored.
 
     Raises:
-        ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that stands twice.
+        ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that
+            stands twice.
     """
     return _unique_queries(path, _jsonl_query)
 
@@ -203,7 +253,8 @@ def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[i
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line that is not UTF-8, a damaged gzip file, or what ``parse`` raised behind file and line.
+        ValueError: a line that is not UTF-8, a damaged gzip file, or what ``parse`` raised behind
+            file and line.
     """
     for number, line in numbered_lines(path):
         try:
@@ -213,7 +264,9 @@ def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[i
         yield number, row
 
 
-def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[tuple[int, Row]]:
+def read_jsonl(
+    path: str | Path, parse: Callable[[dict[str, Any]], Row]
+) -> Iterator[tuple[int, Row]]:
     """What ``parse`` makes of the JSON object of every line; see :func:`read_rows`."""
     return read_rows(path, lambda line: parse(json_object(line)))
 
@@ -225,11 +278,13 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
     """What a line of JSON says.
 
     Raises:
-        ValueError: with what was expected, for a line of anything else, or an object that has a key twice.
+        ValueError: with what was expected, for a line of anything else, or an object that has a key
+            twice.
     """
     try:
         found = json.loads(line)
-        # A hook costs more than the rest; a flat object without a key twice has as many quotes before a colon as keys.
+        # A hook costs more than the rest; a flat object without a key twice has as many quotes
+        # before a colon as keys.
         colons = len((_BYTES_KEY if isinstance(line, bytes) else _TEXT_KEY).findall(line))  # type: ignore[arg-type]
         if not isinstance(found, dict) or colons != len(found):
             json.loads(line, object_pairs_hook=unique_keys)
@@ -239,7 +294,9 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ``ValueError`` for a key that stands twice, of which one would be lost."""
+    """The object of these pairs. Raises ``ValueError`` for a key that stands twice, of which one
+    would be lost.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -257,7 +314,9 @@ def json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def text_under(record: object, key: str, what: str = "") -> str:
-    """The string under a key of a JSON object; ``what`` begins the sentence of the ``ValueError`` for anything else."""
+    """The string under a key of a JSON object; ``what`` begins the sentence of the ``ValueError``
+    for anything else.
+    """
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, str):
         raise ValueError(f"{what}expected a string under {key!r}, got {shortened(value)}")
@@ -267,7 +326,9 @@ def text_under(record: object, key: str, what: str = "") -> str:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for a text with half of a surrogate pair, which no file can hold; ``what`` is named."""
+    """Raise ``ValueError`` for a text with half of a surrogate pair, which no file can hold;
+    ``what`` is named.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -288,7 +349,9 @@ def json_record(line: str | bytes) -> dict[str, Any]:
 
 
 def check_id(identifier: str) -> None:
-    """Raise ``ValueError`` for an id that is empty or contains white space, because no run file could hold it."""
+    """Raise ``ValueError`` for an id that is empty or contains white space, because no run file
+    could hold it.
+    """
     if identifier.split() != [identifier]:
         raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
     if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
@@ -296,10 +359,15 @@ def check_id(identifier: str) -> None:
 
 
 def refuse_header(fields: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a line that names columns, such as ``qid<TAB>query``: these files begin with data."""
+    """Raise ``ValueError`` for a line that names columns, such as ``qid<TAB>query``: these files
+    begin with data.
+    """
     first, *others = (field.strip().lower() for field in fields)
     if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
-        raise ValueError(f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: delete the line")
+        raise ValueError(
+            f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: delete "
+            "the line"
+        )
 
 
 def is_jsonl(path: str | Path) -> bool:
@@ -308,7 +376,8 @@ def is_jsonl(path: str | Path) -> bool:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Every line that is not blank with its number from 1, without its end; lines end at ``\\n`` only.
+    """Every line that is not blank with its number from 1, without its end; lines end at ``\\n``
+    only.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -335,26 +404,39 @@ def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     packed = path.stat().st_size if path.suffix == ".gz" else None
     unpacked = 0
-    with cast("IO[bytes]", gzip.open(path, "rb") if packed is not None else open(path, "rb")) as handle:
+    with cast(
+        "IO[bytes]", gzip.open(path, "rb") if packed is not None else open(path, "rb")
+    ) as handle:
         try:
-            short = packed is None and path.stat().st_size <= LONGEST_LINE  # as all its lines must be
+            short = (
+                packed is None and path.stat().st_size <= LONGEST_LINE
+            )  # as all its lines must be
             lines = handle if short else iter(partial(handle.readline, LONGEST_LINE + 1), b"")
             for number, raw in enumerate(lines, start=1):
                 if len(raw) > LONGEST_LINE:
-                    fail(path, number, f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is")
+                    fail(
+                        path, number, f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is"
+                    )
                 if packed is not None:
                     unpacked += len(raw)
                     if unpacked > max(SMALL_FILE, LARGEST_RATIO * packed):
                         fail(
-                            path, number, f"unpacks to {LARGEST_RATIO} times its size, as no text does; unpack it first"
+                            path,
+                            number,
+                            f"unpacks to {LARGEST_RATIO} times its size, as no text does; unpack "
+                            "it first",
                         )
                 yield number, raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}: damaged or incomplete gzip file after line {number}: {error}") from error
+            raise ValueError(
+                f"{path}: damaged or incomplete gzip file after line {number}: {error}"
+            ) from error
 
 
 def line_of(path: str | Path, identifier: str, column: int) -> int | None:
-    """Number of the first line whose white-space-separated ``column`` (from 0) is this id; for error messages."""
+    """Number of the first line whose white-space-separated ``column`` (from 0) is this id; for
+    error messages.
+    """
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) > column and fields[column] == identifier:
@@ -391,13 +473,18 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
     fields = line.split()
     if beir:
         if len(fields) != 3:
-            fail(path, number, f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}")
+            fail(
+                path,
+                number,
+                f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}",
+            )
         return fields[0], fields[1], fields[2]
     if len(fields) != 4:
         fail(
             path,
             number,
-            f"expected 4 columns ({QRELS_COLUMNS}) or, below the header {' '.join(BEIR_QRELS_HEADER)!r}, 3; "
+            f"expected 4 columns ({QRELS_COLUMNS}) or, below the header "
+            f"{' '.join(BEIR_QRELS_HEADER)!r}, 3; "
             f"got {len(fields)}: {_shorten(line)!r}",
         )
     return fields[0], fields[2], fields[3]
@@ -405,7 +492,9 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
 
 def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) -> list[float]:
     with np.errstate(over="ignore"):
-        values = np.asarray(scores, dtype=np.float64).astype(np.float32) + np.float32(0)  # -0.0 becomes 0.0
+        values = np.asarray(scores, dtype=np.float64).astype(np.float32) + np.float32(
+            0
+        )  # -0.0 becomes 0.0
     if not (np.diff(values) < 0).all():
         for index in range(1, len(values)):
             if values[index] >= values[index - 1]:
@@ -468,5 +557,7 @@ def fail(path: str | Path, number: int, message: str) -> NoReturn:
 
 
 def run_tag(label: str) -> str:
-    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to run=FILE."""
+    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to
+    run=FILE.
+    """
     return re.sub(r"[\s/=]+", "-", label)

@@ -11,7 +11,17 @@ from ir_measures import Measure
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.checks import located
-from backpack_rank.constructors import Count, CountOrZero, Length, Name, Note, OneOf, PathText, Range, checked
+from backpack_rank.constructors import (
+    Count,
+    CountOrZero,
+    Length,
+    Name,
+    Note,
+    OneOf,
+    PathText,
+    Range,
+    checked,
+)
 from backpack_rank.data.collection import DocumentStore, Run
 from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness import FairnessContext
@@ -50,22 +60,24 @@ Cutoff = Annotated[int, Range(least=1, most=1_000_000)]
 class FairnessMeasures:
     """Measures of fairness with every choice that has to stand beside their values.
 
-    Presets are the files of ``conf/bias``: ``default`` counts 32 + 32 words on word tokens; ``rekabsaz2020`` and
-    ``rekabsaz2021`` are the published code of RaB / ARaB and of FaiRR / NFaiRR.
+    Presets are the files of ``conf/bias``: ``default`` counts 32 + 32 words on word tokens;
+    ``rekabsaz2020`` and ``rekabsaz2021`` are the published code of RaB / ARaB and of FaiRR /
+    NFaiRR.
 
     Attributes:
         preset: name of these choices, as the report states it.
         lexicon: word list, a name in ``lexicons/`` or a path; two or more groups.
         tokenizer: ``word`` or ``whitespace``.
-        families: of ``RaB``, ``ARaB``, ``parts`` (RaB and ARaB of each group alone, if they are measured; both if not),
-            ``FaiRR``, ``NFaiRR``, ``Exposure``.
+        families: of ``RaB``, ``ARaB``, ``parts`` (RaB and ARaB of each group alone, if they are
+            measured; both if not), ``FaiRR``, ``NFaiRR``, ``Exposure``.
         cutoffs: t of the formulas.
         kinds: magnitudes of RaB and ARaB, of ``tf``, ``tf-paper``, ``bool``, ``tc``.
-        sign: ``x_minus_y`` for two groups of the lexicon; None: ``male_minus_female`` where there are these groups,
-            otherwise the second minus the first.
+        sign: ``x_minus_y`` for two groups of the lexicon; None: ``male_minus_female`` where there
+            are these groups, otherwise the second minus the first.
         fairr_cutoffs: t of FaiRR and NFaiRR; None: ``cutoffs``.
         threshold: a document with at most this many words of all groups together is neutral.
-        background_depth: number of documents at the head of a background list that NFaiRR's ideal is made of.
+        background_depth: number of documents at the head of a background list that NFaiRR's ideal
+            is made of.
         ties: order of equal scores of the runs that they are taken of, one of
             :data:`~backpack_rank.data.run_order.TIES`.
         extra: further measures by name, such as ``RaB(tc,male)@100``.
@@ -74,11 +86,17 @@ class FairnessMeasures:
     preset: Name = "default"
     lexicon: PathText = "gender_words"
     tokenizer: Annotated[str, OneOf(TOKENIZERS)] = "word"
-    families: Annotated[Sequence[Annotated[str, OneOf(FAMILIES)]], Length(1)] = ("RaB", "ARaB", "NFaiRR")
+    families: Annotated[Sequence[Annotated[str, OneOf(FAMILIES)]], Length(1)] = (
+        "RaB",
+        "ARaB",
+        "NFaiRR",
+    )
     cutoffs: Annotated[Sequence[Cutoff], Length(1, 1000)] = CUTOFFS
     kinds: Annotated[Sequence[Annotated[str, OneOf(MAGNITUDES)]], Length(1)] = KINDS
     sign: Name | None = None
-    fairr_cutoffs: Annotated[Sequence[Cutoff], Length(1, 1000)] | Annotated[None, Note("for cutoffs")] = None
+    fairr_cutoffs: (
+        Annotated[Sequence[Cutoff], Length(1, 1000)] | Annotated[None, Note("for cutoffs")]
+    ) = None
     threshold: CountOrZero = 1
     background_depth: Count = 200
     ties: Annotated[str, OneOf(TIES)] = "trec_eval"
@@ -99,7 +117,11 @@ class FairnessMeasures:
             if cutoff in self.cutoffs:
                 found |= self._rank_bias(groups, cutoff)
             if cutoff in self._fairr_cutoffs:
-                found |= {f"{m.NAME}@{cutoff}": m @ cutoff for m in (FaiRR, NFaiRR) if m.NAME in self.families}
+                found |= {
+                    f"{m.NAME}@{cutoff}": m @ cutoff
+                    for m in (FaiRR, NFaiRR)
+                    if m.NAME in self.families
+                }
             if cutoff in self.cutoffs and "Exposure" in self.families:
                 for group in document_groups(groups):
                     found[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
@@ -122,7 +144,10 @@ class FairnessMeasures:
         return GroupMagnitudes.of(doc_ids, documents, self._lexicon, TOKENIZERS[self.tokenizer])
 
     def context(
-        self, magnitudes: GroupMagnitudes, background: Run | None = None, query_ids: Iterable[str] | None = None
+        self,
+        magnitudes: GroupMagnitudes,
+        background: Run | None = None,
+        query_ids: Iterable[str] | None = None,
     ) -> FairnessContext:
         """These choices with magnitudes: what measures of fairness are computed from."""
         return FairnessContext(
@@ -156,7 +181,8 @@ class FairnessMeasures:
         sign = self._sign(lexicon.group_names)
         source = f"the documents of {background or 'the background run'}, {self.background_depth} at most"
         note = (
-            f"NFaiRR: best is 1; its ideal is made of {source}; a document with at most {self.threshold} words of all "
+            f"NFaiRR: best is 1; its ideal is made of {source}; a document with at most "
+            f"{self.threshold} words of all "
             "groups is neutral"
         )
         return replace(
@@ -171,12 +197,18 @@ class FairnessMeasures:
 
     def _rank_bias(self, groups: Sequence[str], cutoff: int) -> dict[str, Measure]:
         whole = [measure for measure in _RANK_BIAS if measure.NAME in self.families]
-        found = {f"{m.NAME}({kind})@{cutoff}": m(magnitude=kind) @ cutoff for kind in self.kinds for m in whole}
+        found = {
+            f"{m.NAME}({kind})@{cutoff}": m(magnitude=kind) @ cutoff
+            for kind in self.kinds
+            for m in whole
+        }
         if "parts" in self.families:
             for kind in self.kinds:
                 for group in groups:
                     for m in whole or _RANK_BIAS:
-                        found[f"{m.NAME}({kind},{group})@{cutoff}"] = m(magnitude=kind, of=group) @ cutoff
+                        found[f"{m.NAME}({kind},{group})@{cutoff}"] = (
+                            m(magnitude=kind, of=group) @ cutoff
+                        )
         return found
 
     @cached_property
@@ -200,4 +232,6 @@ def _check_measure(name: str, measure: Measure, groups: Sequence[str]) -> None:
     if of is not None and of not in groups:
         parse_sign(of, groups)
     if group is not None and group not in document_groups(groups):
-        raise ValueError(f"{name}: unknown group {group!r}; choose from {', '.join(document_groups(groups))}")
+        raise ValueError(
+            f"{name}: unknown group {group!r}; choose from {', '.join(document_groups(groups))}"
+        )

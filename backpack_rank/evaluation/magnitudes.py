@@ -1,19 +1,23 @@
-r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et al. 2021).
+r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et
+al. 2021).
 
-With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over the words of group a:
+With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over
+the words of group a:
 
     bool       1 if c_a > 0, else 0                                     Backpack paper, eq. 7
-    tf         log(1 + c_a)                                             the published code, and its tables
-    tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)      eq. 6; a word that stands once adds 0
-    tc         c_a                                                      the published code only
+    tf         log(1 + c_a)                                             the published code, and its
+    tables tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)      eq. 6; a word that
+    stands once adds 0 tc         c_a                                                      the
+    published code only
 
 Neutrality of a document, with c the sum of c_a over all n groups:
 
-    omega(d) = 1                                                        if c <= threshold (1 in the published code)
-    omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))        otherwise
+    omega(d) = 1                                                        if c <= threshold (1 in the
+    published code) omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))        otherwise
 
-It is 1 when all groups have the same share and 0 when one group has everything. For n = 2 the divisor is 1 and this is
-the published formula; the divisor for other n is this project's own generalisation.
+It is 1 when all groups have the same share and 0 when one group has everything. For n = 2 the
+divisor is 1 and this is the published formula; the divisor for other n is this project's own
+generalisation.
 """
 
 from __future__ import annotations
@@ -70,16 +74,22 @@ class GroupMagnitudes:
         """
         ids = list(dict.fromkeys(doc_ids))
         # Each word as a group of its own, because eq. 6 needs the count of every word.
-        by_word = Lexicon(lexicon.name, {word: (word,) for words in lexicon.groups.values() for word in words})
+        by_word = Lexicon(
+            lexicon.name, {word: (word,) for words in lexicon.groups.values() for word in words}
+        )
         sizes = [len(words) for words in lexicon.groups.values()]
-        parts: dict[str, list[np.ndarray]] = {name: [np.zeros((0, len(sizes)))] for name in MAGNITUDES}
+        parts: dict[str, list[np.ndarray]] = {
+            name: [np.zeros((0, len(sizes)))] for name in MAGNITUDES
+        }
         for chunk in _chunks(ids):
             texts = documents.get_many(chunk)
             counts = count_groups((texts[doc_id] for doc_id in chunk), by_word, tokenizer)
             for name, part in _magnitudes(counts, sizes).items():
                 parts[name].append(part)
         rows = {doc_id: row for row, doc_id in enumerate(ids)}
-        return cls(lexicon.group_names, rows, {name: np.concatenate(part) for name, part in parts.items()})
+        return cls(
+            lexicon.group_names, rows, {name: np.concatenate(part) for name, part in parts.items()}
+        )
 
     def amounts(self, magnitude: str, of: str) -> np.ndarray:
         """mag_x of a group x, or mag_x - mag_y, of every document: float64 [n_documents].
@@ -92,7 +102,9 @@ class GroupMagnitudes:
             ValueError: unknown magnitude, group or sign.
         """
         if magnitude not in self.values:
-            raise ValueError(f"unknown magnitude {magnitude!r}; choose from {', '.join(self.values)}")
+            raise ValueError(
+                f"unknown magnitude {magnitude!r}; choose from {', '.join(self.values)}"
+            )
         values = self.values[magnitude]
         if of in self.groups:
             return values[:, self.groups.index(of)]
@@ -117,8 +129,8 @@ class GroupMagnitudes:
     def belongs_to(self, group: str) -> np.ndarray:
         """Whether a document is of a group, bool [n_documents].
 
-        A document is of the group with the most words in it. It is ``neutral`` when it has no word of any group, or
-        when two groups share the first place.
+        A document is of the group with the most words in it. It is ``neutral`` when it has no word
+        of any group, or when two groups share the first place.
 
         Args:
             group: a group's name, or ``neutral``.
@@ -127,7 +139,9 @@ class GroupMagnitudes:
             ValueError: no such group, or the lexicon itself has a group of the name ``neutral``.
         """
         if group not in document_groups(self.groups):
-            raise ValueError(f"unknown group {group!r}; choose from {', '.join(document_groups(self.groups))}")
+            raise ValueError(
+                f"unknown group {group!r}; choose from {', '.join(document_groups(self.groups))}"
+            )
         counts = self.values["tc"]
         most = counts.max(axis=1, initial=0)
         neutral = (most == 0) | ((counts == most[:, None]).sum(axis=1) > 1)
@@ -143,7 +157,10 @@ def document_groups(groups: Sequence[str]) -> tuple[str, ...]:
         ValueError: the lexicon itself has a group of that name.
     """
     if NEUTRAL in groups:
-        raise ValueError(f"the lexicon has a group {NEUTRAL!r}, which is the name of documents of no group; rename it")
+        raise ValueError(
+            f"the lexicon has a group {NEUTRAL!r}, which is the name of documents of no group; "
+            "rename it"
+        )
     return (*groups, NEUTRAL)
 
 
@@ -153,14 +170,21 @@ def parse_sign(sign: str, groups: Sequence[str]) -> tuple[str, str]:
     Raises:
         ValueError: not two of these groups; lists what is possible.
     """
-    choices = {f"{plus}_minus_{minus}": (plus, minus) for minus in groups for plus in groups if plus != minus}
+    choices = {
+        f"{plus}_minus_{minus}": (plus, minus)
+        for minus in groups
+        for plus in groups
+        if plus != minus
+    }
     if sign not in choices:
         raise ValueError(f"unknown sign {sign!r}; with this lexicon it is {' or '.join(choices)}")
     return choices[sign]
 
 
 def default_sign(groups: Sequence[str]) -> str:
-    """``male_minus_female`` where there are these groups, otherwise the second group minus the first."""
+    """``male_minus_female`` where there are these groups, otherwise the second group minus the
+    first.
+    """
     if {"male", "female"} <= set(groups):
         return "male_minus_female"
     return f"{groups[1]}_minus_{groups[0]}"
@@ -179,7 +203,9 @@ def _chunks(ids: list[str]) -> Iterator[list[str]]:
 
 
 def _magnitudes(counts: np.ndarray, sizes: Sequence[int]) -> dict[str, np.ndarray]:
-    """Magnitudes [N, n] from counts of words [N, n_words], columns group after group, ``sizes`` words each."""
+    """Magnitudes [N, n] from counts of words [N, n_words], columns group after group, ``sizes``
+    words each.
+    """
     groups = np.split(counts, np.cumsum(sizes)[:-1], axis=1)
     total = np.stack([group.sum(axis=1) for group in groups], axis=1).astype(np.float64)
     logs = [np.log(np.maximum(group, 1)).sum(axis=1) for group in groups]

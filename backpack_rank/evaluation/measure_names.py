@@ -1,8 +1,8 @@
 """Names of measures: those of ir_measures, and the measures of fairness registered beside them.
 
-Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR`` and ``Exposure`` with ir_measures, whose own
-parser then reads ``RaB(magnitude='tf')@10``. It takes no arguments without a name, so :func:`parse_measures` reads the
-short form of the papers as well:
+Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR`` and ``Exposure`` with
+ir_measures, whose own parser then reads ``RaB(magnitude='tf')@10``. It takes no arguments without a
+name, so :func:`parse_measures` reads the short form of the papers as well:
 
     RaB(tf)@10, ARaB(bool)@20         sign of the context, such as male minus female
     RaB(tf,male)@10                   the part of one group
@@ -26,7 +26,9 @@ from ir_measures.measures import MeanAgg, ParamInfo, register
 from backpack_rank.evaluation.magnitudes import MAGNITUDES
 
 EFFECTIVENESS_EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
-FAIRNESS_EXAMPLES = "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10"
+FAIRNESS_EXAMPLES = (
+    "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10"
+)
 _SHORT = re.compile(r"\s*(?P<name>\w+)\s*\((?P<arguments>[^()]*)\)\s*(?:@\s*(?P<cutoff>\S+))?\s*")
 _CUTOFF = ParamInfo(dtype=int, required=True, desc="number of places t")
 _MAGNITUDE = ParamInfo(dtype=str, choices=MAGNITUDES, default="tf", desc="how words are counted")
@@ -34,7 +36,9 @@ _OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of t
 
 
 class MeanOfMeasured(MeanAgg):
-    """Mean over the queries that have a value. ir_measures alone would count a query without a list as 0."""
+    """Mean over the queries that have a value. ir_measures alone would count a query without a list
+    as 0.
+    """
 
     def add(self, value: float) -> None:
         """Count a value; NaN stands for none."""
@@ -59,7 +63,9 @@ class FairnessMeasure(Measure):
 
 
 class _RaB(FairnessMeasure):
-    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first t places."""
+    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first
+    t places.
+    """
 
     __name__ = NAME = "RaB"
     PRETTY_NAME = "Rank Bias"
@@ -102,7 +108,10 @@ class _Exposure(FairnessMeasure):
     __name__ = NAME = "Exposure"
     PRETTY_NAME = "Group Exposure"
     SHORT_DESC = "A group's share of log-discounted exposure."
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "group": ParamInfo(dtype=str, required=True, desc="a group, or neutral")}
+    SUPPORTED_PARAMS = {
+        "cutoff": _CUTOFF,
+        "group": ParamInfo(dtype=str, required=True, desc="a group, or neutral"),
+    }
     POSITIONAL = ("group",)
 
 
@@ -118,17 +127,21 @@ def parse_measures(measures: Sequence[str]) -> dict[str, Measure]:
     Whether a lexicon has the group of ``RaB(tf,male)@10`` shows when it is computed.
 
     Raises:
-        ValueError: no measure, or one that is unknown or cannot be computed; lists what exists and gives examples.
+        ValueError: no measure, or one that is unknown or cannot be computed; lists what exists and
+            gives examples.
     """
     if isinstance(measures, str):
         raise ValueError(f"measures is the text {measures!r}; give a list such as [{measures}]")
     if not measures:
-        raise ValueError(f"no measure is named; examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}")
+        raise ValueError(
+            f"no measure is named; examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}"
+        )
     return {name: _parse(name) for name in measures}
 
 
 def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of measures of effectiveness and names of measures of fairness, each in the order given.
+    """Names of measures of effectiveness and names of measures of fairness, each in the order
+    given.
 
     Raises:
         ValueError: as :func:`parse_measures`.
@@ -139,10 +152,15 @@ def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parse(name: str) -> Measure:
-    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong word.
+    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong
+    # word.
     try:
         measure = ir_measures.parse_measure(_with_named_arguments(name))
-        missing = [key for key, info in measure.SUPPORTED_PARAMS.items() if info.required and key not in measure.params]
+        missing = [
+            key
+            for key, info in measure.SUPPORTED_PARAMS.items()
+            if info.required and key not in measure.params
+        ]
         if missing:
             raise ValueError(f"{', '.join(missing)} is missing")
         for parameter in ("cutoff", "rel"):
@@ -155,8 +173,8 @@ def _parse(name: str) -> Measure:
             ir_measures.evaluator([measure], {"query": {"document": 1}})
     except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise ValueError(
-            f"measure {name!r} cannot be computed ({error}); examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}; "
-            + _what_exists(name)
+            f"measure {name!r} cannot be computed ({error}); examples: {EFFECTIVENESS_EXAMPLES}, "
+            f"{FAIRNESS_EXAMPLES}; " + _what_exists(name)
         ) from error
     return measure
 
@@ -172,7 +190,9 @@ def _with_named_arguments(name: str) -> str:
     positional = by_name[match["name"]].POSITIONAL
     arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
     if len(arguments) > len(positional) or "" in arguments:
-        takes = f"({','.join(positional)}), from the left" if positional else "no arguments in brackets"
+        takes = (
+            f"({','.join(positional)}), from the left" if positional else "no arguments in brackets"
+        )
         raise ValueError(f"{match['name']} takes {takes}")
     named = ",".join(f"{key}={value!r}" for key, value in zip(positional, arguments, strict=False))
     return f"{match['name']}({named})" + (f"@{match['cutoff']}" if match["cutoff"] else "")
@@ -186,6 +206,10 @@ def _what_exists(name: str) -> str:
         return f"all names: {', '.join(sorted(ir_measures.measures.registry, key=str.lower))}"
     parameters = []
     for key, info in measure.SUPPORTED_PARAMS.items():
-        choices = f" ({', '.join(map(str, info.choices))})" if isinstance(info.choices, (list, tuple)) else ""
+        choices = (
+            f" ({', '.join(map(str, info.choices))})"
+            if isinstance(info.choices, (list, tuple))
+            else ""
+        )
         parameters.append(f"{key}{choices}")
     return f"parameters of {word[0] if word else name}: {', '.join(parameters)}"

@@ -18,7 +18,8 @@ class RankedDocuments:
 
     Attributes:
         query_ids: queries in order.
-        rows: int64 [n_queries, depth], the document's row in the table of magnitudes, -1 past the end of a list.
+        rows: int64 [n_queries, depth], the document's row in the table of magnitudes, -1 past the
+            end of a list.
         lengths: int64 [n_queries], number of documents up to ``depth``.
     """
 
@@ -28,7 +29,11 @@ class RankedDocuments:
 
     @classmethod
     def of(
-        cls, lists: Mapping[str, Mapping[str, float]], rows: Mapping[str, int], depth: int, what: str
+        cls,
+        lists: Mapping[str, Mapping[str, float]],
+        rows: Mapping[str, int],
+        depth: int,
+        what: str,
     ) -> RankedDocuments:
         """Places of these lists.
 
@@ -61,17 +66,28 @@ class RankedDocuments:
 
     def take(self, values: np.ndarray) -> np.ndarray:
         """Values [n_documents] at their places [n_queries, depth], 0 past the end of a list."""
-        return np.append(values.astype(np.float64, copy=False), 0.0)[self.rows]  # row -1 is the appended 0
+        return np.append(values.astype(np.float64, copy=False), 0.0)[
+            self.rows
+        ]  # row -1 is the appended 0
 
     @property
     def counts(self) -> np.ndarray:
         """Number of documents in the first t places, float64 [n_queries, depth], column t - 1."""
-        return np.minimum(self.lengths[:, None], np.arange(1, self.rows.shape[1] + 1)).astype(np.float64)
+        return np.minimum(self.lengths[:, None], np.arange(1, self.rows.shape[1] + 1)).astype(
+            np.float64
+        )
 
 
 def top_documents(runs: Iterable[Run], depth: int) -> list[str]:
-    """Distinct ids of the documents in the first ``depth`` places of any list of any of the runs."""
-    found = (doc_id for run in runs for query_id, scores in run.items() for doc_id in _top(query_id, scores, depth))
+    """Distinct ids of the documents in the first ``depth`` places of any list of any of the
+    runs.
+    """
+    found = (
+        doc_id
+        for run in runs
+        for query_id, scores in run.items()
+        for doc_id in _top(query_id, scores, depth)
+    )
     return list(dict.fromkeys(found))
 
 
@@ -82,7 +98,9 @@ def shown(ids: Sequence[str]) -> str:
 
 
 def _top(query_id: str, scores: Mapping[str, float], depth: int) -> list[str]:
-    """The first ``depth`` of :func:`~backpack_rank.data.trec.ranking`, without sorting the rest of a long list."""
+    """The first ``depth`` of :func:`~backpack_rank.data.trec.ranking`, without sorting the rest of
+    a long list.
+    """
     values = np.fromiter(scores.values(), np.float64, len(scores))
     if not np.isfinite(values).all():
         check_finite({query_id: scores})
@@ -94,7 +112,9 @@ def _top(query_id: str, scores: Mapping[str, float], depth: int) -> list[str]:
     else:
         kept = np.arange(len(values))
         if len(values) > depth:
-            kept = np.flatnonzero(values >= np.partition(values, len(values) - depth)[len(values) - depth])
+            kept = np.flatnonzero(
+                values >= np.partition(values, len(values) - depth)[len(values) - depth]
+            )
         ids = list(scores)
         kept = kept[np.argsort(-values[kept], kind="stable")]
         ranked, values = [ids[index] for index in kept.tolist()], values[kept]

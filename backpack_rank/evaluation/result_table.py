@@ -1,4 +1,6 @@
-"""The ResultTable: systems x query sets x measures x queries, and every average and test that is taken of them."""
+"""The ResultTable: systems x query sets x measures x queries, and every average and test that is
+taken of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from backpack_rank.evaluation.significance import Comparison, compare
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-EFFECTIVENESS, BIAS, SWAP, CHANGED, VARIANTS = "effectiveness", "bias", "swap", "swapped documents", "wordings"
+EFFECTIVENESS, BIAS, SWAP, CHANGED, VARIANTS = (
+    "effectiveness",
+    "bias",
+    "swap",
+    "swapped documents",
+    "wordings",
+)
 """Query sets: each kind of measure has queries of its own."""
 
 
@@ -56,7 +64,9 @@ class ResultTable:
         return Report(tuple(system.summary() for system in self.systems), self.info)
 
     def frame(self) -> DataFrame:
-        """The long form: a row for each value, columns system, alpha, set, measure, query_id, value."""
+        """The long form: a row for each value, columns system, alpha, set, measure, query_id,
+        value.
+        """
         from pandas import DataFrame
 
         rows = [
@@ -69,11 +79,22 @@ class ResultTable:
         return DataFrame(rows, columns=["system", "alpha", "set", "measure", "query_id", "value"])
 
     def summary(self) -> DataFrame:
-        """A row for each system and measure: mean over queries, bootstrap interval, number of queries."""
+        """A row for each system and measure: mean over queries, bootstrap interval, number of
+        queries.
+        """
         from pandas import DataFrame
 
         rows = [
-            (row.label, row.alpha, name, measure, estimate.mean, estimate.low, estimate.high, block.queries)
+            (
+                row.label,
+                row.alpha,
+                name,
+                measure,
+                estimate.mean,
+                estimate.low,
+                estimate.high,
+                block.queries,
+            )
             for row in self.report().rows
             for name, block in row.blocks.items()
             for measure, estimate in block.figures.items()
@@ -82,19 +103,25 @@ class ResultTable:
         return DataFrame(rows, columns=columns)
 
     def compare(self, measures: Sequence[str] | None = None) -> list[Comparison]:
-        """Paired tests between all systems that have values of a query set: a first stage, for example, takes no swaps.
+        """Paired tests between all systems that have values of a query set: a first stage, for
+        example, takes no swaps.
 
         Args:
             measures: names; None: all that the systems share.
         """
         tests = []
         for name in dict.fromkeys(name for system in self.systems for name in system.values):
-            systems = {system.label: system.values[name] for system in self.systems if name in system.values}
+            systems = {
+                system.label: system.values[name]
+                for system in self.systems
+                if name in system.values
+            }
             first, *others = systems.values()
             shared = [
                 measure
                 for measure in first.measures
-                if all(measure in other.values for other in others) and (measures is None or measure in measures)
+                if all(measure in other.values for other in others)
+                and (measures is None or measure in measures)
             ]
             if others and shared:
                 tests.append(compare(systems, shared, where=self.names.get(name, name)))
@@ -124,11 +151,21 @@ class ResultTable:
         def part(values: PerQuery) -> PerQuery:
             if chosen is None:
                 return values
-            return replace(values, values={name: of for name, of in values.values.items() if name in chosen})
+            return replace(
+                values, values={name: of for name, of in values.values.items() if name in chosen}
+            )
 
         by_label = {system.label: system for system in self.systems}
         rows = []
         for label in wanted:
-            values = {name: part(by_label[label].values[name]) for name in kept if name in by_label[label].values}
-            rows.append(replace(by_label[label], values={name: of for name, of in values.items() if of.measures}))
+            values = {
+                name: part(by_label[label].values[name])
+                for name in kept
+                if name in by_label[label].values
+            }
+            rows.append(
+                replace(
+                    by_label[label], values={name: of for name, of in values.items() if of.measures}
+                )
+            )
         return replace(self, systems=tuple(rows))

@@ -21,9 +21,10 @@ class Estimate:
 
     Attributes:
         mean: mean over queries, with its sign.
-        mean_absolute: mean over queries of the absolute value. Signed values of different queries cancel each
-            other in ``mean``, not here.
-        low: lower end of the confidence interval of ``mean``, or None when there are too few queries for one.
+        mean_absolute: mean over queries of the absolute value. Signed values of different queries
+            cancel each other in ``mean``, not here.
+        low: lower end of the confidence interval of ``mean``, or None when there are too few
+            queries for one.
         high: upper end of it.
         mean_absolute_low: lower end of the confidence interval of ``mean_absolute``, or None.
         mean_absolute_high: upper end of it.
@@ -73,10 +74,12 @@ class SystemResult:
 
     Attributes:
         label: name of the system, such as ``BM25`` or ``alpha=0.5``.
-        alpha: position of the dial; None for a system without one, which is then a reference (BM25, a run file).
+        alpha: position of the dial; None for a system without one, which is then a reference (BM25,
+            a run file).
         effectiveness: measures on the effectiveness set, or None when they were not computed.
         bias: measures on the bias set, or None when they were not computed.
-        further: measures of other kinds, each on queries of its own: ``swap``, ``swapped documents``, ``wordings``.
+        further: measures of other kinds, each on queries of its own: ``swap``, ``swapped
+            documents``, ``wordings``.
     """
 
     label: str
@@ -93,7 +96,10 @@ class SystemResult:
 
     def figure(self, measure: str) -> Estimate | None:
         """A measure of any kind; None where it has none."""
-        return next((block.figures[measure] for block in self.blocks.values() if measure in block.figures), None)
+        return next(
+            (block.figures[measure] for block in self.blocks.values() if measure in block.figures),
+            None,
+        )
 
 
 @dataclass(frozen=True)
@@ -138,10 +144,12 @@ class PerQuery:
     """Values of measures for each query: what every measure returns.
 
     Attributes:
-        values: ``{measure: {query id: value}}``. A measure may lack queries for which it is not defined, such as NFaiRR
-            where no document would be the background.
-        left_out: ids of queries that have no value (nothing relevant to find, nothing ranked to look at).
-        missing: ids of queries without a ranking whose value is 0 for that reason; they are in ``values``.
+        values: ``{measure: {query id: value}}``. A measure may lack queries for which it is not
+            defined, such as NFaiRR where no document would be the background.
+        left_out: ids of queries that have no value (nothing relevant to find, nothing ranked to
+            look at).
+        missing: ids of queries without a ranking whose value is 0 for that reason; they are in
+            ``values``.
     """
 
     values: Mapping[str, Mapping[str, float]]
@@ -155,9 +163,13 @@ class PerQuery:
 
     @property
     def query_ids(self) -> tuple[str, ...]:
-        """Queries that have a value of any measure, in the order of the measure that has most of them."""
+        """Queries that have a value of any measure, in the order of the measure that has most of
+        them.
+        """
         most: Mapping[str, float] = max(self.values.values(), key=len, default={})
-        return tuple(dict.fromkeys([*most, *(query_id for of in self.values.values() for query_id in of)]))
+        return tuple(
+            dict.fromkeys([*most, *(query_id for of in self.values.values() for query_id in of)])
+        )
 
     def array(self, measure: str) -> np.ndarray:
         """Values of a measure, float64 [queries of the measure], in their order.
@@ -166,7 +178,9 @@ class PerQuery:
             KeyError: no such measure; lists those that there are.
         """
         if measure not in self.values:
-            raise KeyError(f"no measure {measure!r} here; there are: {', '.join(self.values) or 'none'}")
+            raise KeyError(
+                f"no measure {measure!r} here; there are: {', '.join(self.values) or 'none'}"
+            )
         return np.array(list(self.values[measure].values()), dtype=np.float64)
 
     def mean(self, measure: str) -> float:
@@ -203,12 +217,16 @@ class PerQuery:
             raise KeyError(f"{len(unknown)} queries have no values here, such as {unknown[:3]}")
         kept = set(wanted)
         values = {
-            name: {query_id: of[query_id] for query_id in wanted if query_id in of} for name, of in self.values.items()
+            name: {query_id: of[query_id] for query_id in wanted if query_id in of}
+            for name, of in self.values.items()
         }
-        return PerQuery(values, self.left_out, tuple(query_id for query_id in self.missing if query_id in kept))
+        return PerQuery(
+            values, self.left_out, tuple(query_id for query_id in self.missing if query_id in kept)
+        )
 
     def summary(self) -> Summary:
-        """The averages of every measure with their intervals and the counts of queries, for a report.
+        """The averages of every measure with their intervals and the counts of queries, for a
+        report.
 
         The draws of the intervals are the same for all measures.
         """
@@ -244,7 +262,10 @@ def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:
     for query_id, scores in run.items():
         for doc_id, score in scores.items():
             if not math.isfinite(score):
-                raise ValueError(f"the score of query {query_id!r}, document {doc_id!r} is {score}; it must be finite")
+                raise ValueError(
+                    f"the score of query {query_id!r}, document {doc_id!r} is {score}; it must be "
+                    "finite"
+                )
 
 
 def _ends(interval: np.ndarray) -> tuple[float, float] | None:

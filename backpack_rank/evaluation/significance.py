@@ -1,11 +1,13 @@
 """Which differences between systems are real: paired tests on the queries that all of them have.
 
-Every test is two-sided and on the same queries for both systems; Holm's correction is over the tests of one measure
-and one average that are made together (all pairs of :func:`compare`, all systems of :func:`pairwise_against`).
+Every test is two-sided and on the same queries for both systems; Holm's correction is over the
+tests of one measure and one average that are made together (all pairs of :func:`compare`, all
+systems of :func:`pairwise_against`).
 
-Signed measures of bias are compared in three ways, because values of opposite sign cancel each other in a mean:
-``mean`` (do the systems lean differently), ``absolute_mean`` (is the mean of one closer to 0; what the tables show)
-and ``mean_absolute`` (are the values of single queries closer to 0).
+Signed measures of bias are compared in three ways, because values of opposite sign cancel each
+other in a mean: ``mean`` (do the systems lean differently), ``absolute_mean`` (is the mean of one
+closer to 0; what the tables show) and ``mean_absolute`` (are the values of single queries closer to
+0).
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ SIGNIFICANCE = 0.05
 """Corrected p values below it are called significant."""
 
 Direction: TypeAlias = Literal["higher", "lower", "zero", "none"]
-"""What is better: a higher or a lower mean, one closer to 0, or neither (then systems only differ)."""
+"""What is better: a higher or a lower mean, one closer to 0, or neither (then systems only
+differ).
+"""
 
 Average: TypeAlias = Literal["mean", "absolute_mean", "mean_absolute"]
 """An average over queries, named as in :class:`Figure`."""
@@ -55,12 +59,15 @@ class PairedTest:
         difference: of the averages, first minus second.
         p_randomisation: two-sided p value of the paired randomisation test of that difference.
         p_wilcoxon: two-sided p value of Wilcoxon's signed-rank test.
-        p_holm: ``p_randomisation`` with Holm's correction over all tests of this measure and average made together.
-        d_z: Cohen's d of the paired differences; infinite when all are equal and not 0, NaN for one query.
-        rank_biserial: matched-pairs rank-biserial correlation, positive where first is mostly larger.
+        p_holm: ``p_randomisation`` with Holm's correction over all tests of this measure and
+            average made together.
+        d_z: Cohen's d of the paired differences; infinite when all are equal and not 0, NaN for one
+            query.
+        rank_biserial: matched-pairs rank-biserial correlation, positive where first is mostly
+            larger.
 
-    Wilcoxon's test and the effect sizes look at differences of every query: of the signed values for ``mean`` and
-    ``absolute_mean``, of the absolute values for ``mean_absolute``.
+    Wilcoxon's test and the effect sizes look at differences of every query: of the signed values
+    for ``mean`` and ``absolute_mean``, of the absolute values for ``mean_absolute``.
     """
 
     measure: str
@@ -83,7 +90,8 @@ class ComparedMeasure:
     Attributes:
         measure: its name.
         goal: what is better.
-        means: mean over the shared queries for every system, with its sign, in the order of the systems.
+        means: mean over the shared queries for every system, with its sign, in the order of the
+            systems.
         tests: of every pair of systems; for the goal ``zero`` of all three averages.
     """
 
@@ -107,8 +115,8 @@ class Comparison:
         measures: what was compared.
         queries: number of shared queries.
         where: the queries' collection and set, for a reader.
-        lacking: for a system that lacks a value of queries that another system has, these queries; they are left
-            out for all systems.
+        lacking: for a system that lacks a value of queries that another system has, these queries;
+            they are left out for all systems.
         level: a corrected p value below it is called significant.
     """
 
@@ -121,7 +129,9 @@ class Comparison:
 
 
 def deciding_average(direction: Direction) -> Average:
-    """The average that says which of two systems is better: the absolute mean where closer to 0 is better."""
+    """The average that says which of two systems is better: the absolute mean where closer to 0 is
+    better.
+    """
     return "absolute_mean" if direction == "zero" else "mean"
 
 
@@ -137,7 +147,10 @@ _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     (r"swap (tau|overlap)\b.*", "higher"),
     (r"swap\b.*", "lower"),
     (r"prefers neither\b.*", "higher"),
-    (r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP|SetP|SetR|SetF|SetAP|Judged)\b.*", "higher"),
+    (
+        r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP|SetP|SetR|SetF|SetAP|Judged)\b.*",
+        "higher",
+    ),
 )
 
 
@@ -152,8 +165,8 @@ def compare(
 ) -> Comparison:
     """Test all pairs of systems on every measure.
 
-    Queries that not all systems have are left out and named in ``lacking``; a query that a run does not rank but
-    that counts 0 has a value and stays in.
+    Queries that not all systems have are left out and named in ``lacking``; a query that a run does
+    not rank but that counts 0 has a value and stays in.
 
     Args:
         systems: per-query values by label.
@@ -161,7 +174,8 @@ def compare(
         directions: what is better, for measures where :func:`direction_of` does not say it right.
         where: the queries' collection and set, for a reader.
         level: corrected p values below it are called significant.
-        resamples: patterns of signs drawn; more are drawn where so few could not reach the level after correction.
+        resamples: patterns of signs drawn; more are drawn where so few could not reach the level
+            after correction.
         seed: of the draws.
 
     Raises:
@@ -192,10 +206,12 @@ def pairwise_against(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> tuple[PairedTest, ...]:
-    """Test every other system against one, on every measure; Holm's correction over these systems only.
+    """Test every other system against one, on every measure; Holm's correction over these systems
+    only.
 
     Args:
-        reference: label of the system that the others are compared with; it is ``second`` in every test.
+        reference: label of the system that the others are compared with; it is ``second`` in every
+            test.
         systems: per-query values by label, the reference among them.
         measures, goals, level, resamples, seed: as in :func:`compare`.
 
@@ -203,7 +219,9 @@ def pairwise_against(
         ValueError, KeyError: as :func:`compare`, or no system has the label of the reference.
     """
     if reference not in systems:
-        raise KeyError(f"no system is called {reference!r}; there are: {', '.join(systems) or 'none'}")
+        raise KeyError(
+            f"no system is called {reference!r}; there are: {', '.join(systems) or 'none'}"
+        )
     shared, _ = _shared(systems)
     pairs = [(label, reference) for label in systems if label != reference]
     tests: list[PairedTest] = []
@@ -217,7 +235,12 @@ def pairwise_against(
 def direction_of(measure: str) -> Direction:
     """What is better for a measure, told by its name; ``none`` for names that are not known."""
     return next(
-        (direction for pattern, direction in _DIRECTIONS if re.fullmatch(pattern, measure, re.IGNORECASE)), "none"
+        (
+            direction
+            for pattern, direction in _DIRECTIONS
+            if re.fullmatch(pattern, measure, re.IGNORECASE)
+        ),
+        "none",
     )
 
 
@@ -231,25 +254,42 @@ def _shared(systems: Mapping[str, PerQuery]) -> tuple[list[str], dict[str, tuple
     shared = [query_id for query_id in every if all(query_id in ids for ids in own.values())]
     if not shared:
         counts = ", ".join(f"{label} has {len(ids)}" for label, ids in own.items())
-        raise ValueError(f"no query has values in all systems, so they cannot be compared: {counts}")
+        raise ValueError(
+            f"no query has values in all systems, so they cannot be compared: {counts}"
+        )
     return shared, {label: queries for label, queries in lacking.items() if queries}
 
 
-def _values(systems: Mapping[str, PerQuery], shared: Sequence[str], measure: str) -> dict[str, np.ndarray]:
-    """Values by label of the shared queries for which the measure is defined, float64 [n_queries]."""
+def _values(
+    systems: Mapping[str, PerQuery], shared: Sequence[str], measure: str
+) -> dict[str, np.ndarray]:
+    """Values by label of the shared queries for which the measure is defined, float64
+    [n_queries].
+    """
     for label, of in systems.items():
         if measure not in of.values:
-            raise KeyError(f"{label} has no measure {measure!r}; it has: {', '.join(of.measures) or 'none'}")
-    defined = [query_id for query_id in shared if all(query_id in of.values[measure] for of in systems.values())]
+            raise KeyError(
+                f"{label} has no measure {measure!r}; it has: {', '.join(of.measures) or 'none'}"
+            )
+    defined = [
+        query_id
+        for query_id in shared
+        if all(query_id in of.values[measure] for of in systems.values())
+    ]
     if not defined:
-        raise ValueError(f"no query has a value of {measure} in all systems, so they cannot be compared by it")
+        raise ValueError(
+            f"no query has a value of {measure} in all systems, so they cannot be compared by it"
+        )
     values = {}
     for label, of in systems.items():
         by_query = of.values[measure]
         values[label] = np.array([by_query[query_id] for query_id in defined], dtype=np.float64)
         for query_id, value in zip(defined, values[label].tolist(), strict=True):
             if not math.isfinite(value):
-                raise ValueError(f"{measure} of {label} is {value} for query {query_id!r}; tests need finite values")
+                raise ValueError(
+                    f"{measure} of {label} is {value} for query {query_id!r}; tests need finite "
+                    "values"
+                )
     return values
 
 
@@ -264,7 +304,8 @@ def _test_pairs(
 ) -> tuple[PairedTest, ...]:
     if not pairs:
         return ()
-    # The smallest p value that draws can give is 1 / (draws + 1); corrected, it must be well below the level.
+    # The smallest p value that draws can give is 1 / (draws + 1); corrected, it must be well below
+    # the level.
     draws = max(resamples, math.ceil(2 * len(pairs) / level))
     if direction != "zero":
         return _families(values, pairs, measure, ("mean",), draws, seed)
@@ -283,7 +324,9 @@ def _families(
     resamples: int,
     seed: int,
 ) -> tuple[PairedTest, ...]:
-    """Tests of all pairs for each average, corrected within it; all averages use the same differences."""
+    """Tests of all pairs for each average, corrected within it; all averages use the same
+    differences.
+    """
     first = np.stack([values[label] for label, _ in pairs])
     second = np.stack([values[label] for _, label in pairs])
     scaled = [rescale_differences(*arrays) for arrays in zip(first, second, strict=True)]
@@ -297,9 +340,13 @@ def _families(
         corrected = holm(p_values[:, column])
         for row, (label, other) in enumerate(pairs):
             means = float(first[row].mean()), float(second[row].mean())
-            difference = abs(means[0]) - abs(means[1]) if average == "absolute_mean" else means[0] - means[1]
+            difference = (
+                abs(means[0]) - abs(means[1]) if average == "absolute_mean" else means[0] - means[1]
+            )
             p_wilcoxon, d_z, correlation = by_query[row]
             raw = float(p_values[row, column])
             sizes = (raw, p_wilcoxon, float(corrected[row]), d_z, correlation)
-            tests.append(PairedTest(measure, average, label, other, first.shape[1], difference, *sizes))
+            tests.append(
+                PairedTest(measure, average, label, other, first.shape[1], difference, *sizes)
+            )
     return tuple(tests)

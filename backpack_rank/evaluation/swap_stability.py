@@ -1,17 +1,20 @@
-"""Swap stability: what happens to a ranking when every document changes its gender and nothing else.
+"""Swap stability: what happens to a ranking when every document changes its gender and nothing
+else.
 
-Every word of the documents that has a counterpart is replaced by it (he / she, his / her, actor / actress, see
-``data/swap.py``); the same ranker scores the same candidates again. A ranker that does not care gives the same scores.
-No judgement and no magnitude is needed. With s the scores of the originals and s' those of the swapped documents:
+Every word of the documents that has a counterpart is replaced by it (he / she, his / her, actor /
+actress, see ``data/swap.py``); the same ranker scores the same candidates again. A ranker that does
+not care gives the same scores. No judgement and no magnitude is needed. With s the scores of the
+originals and s' those of the swapped documents:
 
     swap change          mean over the candidates of |s' - s|
-    swap change/std      the same in units of the spread of the ranker's scores, see ``score_spread``
-    swap tau             Kendall's tau-b between s and s'; 1 is the same order
+    swap change/std      the same in units of the spread of the ranker's scores, see
+    ``score_spread`` swap tau             Kendall's tau-b between s and s'; 1 is the same order
     swap overlap@10      share of the first 10 (or of all, of a shorter list) that is the same
     swap max shift       largest change of a rank
 
-A name that ends in ``(swapped)`` is over the documents whose text the swap changed: all others have s' = s in a
-pointwise ranker, and a collection with few gendered documents would look stable for that reason alone.
+A name that ends in ``(swapped)`` is over the documents whose text the swap changed: all others have
+s' = s in a pointwise ranker, and a collection with few gendered documents would look stable for
+that reason alone.
 """
 
 from __future__ import annotations
@@ -53,9 +56,9 @@ class SwapStability:
 
     Attributes:
         every: over all candidates of every query.
-        swapped: over the queries that have a changed candidate; names end in ``(swapped)``. The change of the score
-            and the largest shift are over the changed candidates, tau and overlap over these queries' whole lists.
-            Queries without one are in ``left_out``.
+        swapped: over the queries that have a changed candidate; names end in ``(swapped)``. The
+            change of the score and the largest shift are over the changed candidates, tau and
+            overlap over these queries' whole lists. Queries without one are in ``left_out``.
         candidates: pairs of query and document that were compared.
         changed: those of them with a changed document.
     """
@@ -75,11 +78,12 @@ def swapped_collection(
     """The collection with the texts of these documents swapped, to be scored like the original.
 
     Args:
-        collection: queries, judgements and candidates stay as they are; the wording of documents (``groups``) is no
-            longer what the source says and is dropped.
+        collection: queries, judgements and candidates stay as they are; the wording of documents
+            (``groups``) is no longer what the source says and is dropped.
         swap: such as ``LexiconSwap``.
         doc_ids: documents to keep, usually the candidates; ids that repeat count once.
-        cut: gives what of a text is read, so that the rest of a very long one is neither swapped nor counted.
+        cut: gives what of a text is read, so that the rest of a very long one is neither swapped
+            nor counted.
 
     Raises:
         KeyError: ids that are not in the collection.
@@ -99,11 +103,17 @@ def swapped_collection(
         names=sum(found.names for found in swapped.values()),
     )
     store = MemoryStore({doc_id: found.text for doc_id, found in swapped.items()})
-    return replace(collection, name=f"{collection.name} (swapped)", documents=store, groups={}), counts
+    return replace(
+        collection, name=f"{collection.name} (swapped)", documents=store, groups={}
+    ), counts
 
 
 def swap_stability(
-    original: Run, swapped: Run, changed: Container[str], spread: float | None = None, depth: int = DEPTH
+    original: Run,
+    swapped: Run,
+    changed: Container[str],
+    spread: float | None = None,
+    depth: int = DEPTH,
 ) -> SwapStability:
     """Compare the scores of the same candidates before and after the swap.
 
@@ -111,16 +121,16 @@ def swap_stability(
         original: scores of the documents as they are.
         swapped: scores of the swapped documents, under the same ids.
         changed: ids of the documents that the swap changed, ``SwapCounts.changed``.
-        spread: of the ranker's scores; None is that of ``original``, where some list must have two candidates then.
-            With 0 the measures in its units are left out.
+        spread: of the ranker's scores; None is that of ``original``, where some list must have two
+            candidates then. With 0 the measures in its units are left out.
         depth: of the overlap.
 
     Returns:
         Measures; queries with an empty list are in ``left_out`` of both parts.
 
     Raises:
-        ValueError: the runs have different queries or candidates (named), no candidate at all, a score that is not
-            finite, or a depth below 1.
+        ValueError: the runs have different queries or candidates (named), no candidate at all, a
+            score that is not finite, or a depth below 1.
     """
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise ValueError(f"the depth of the overlap must be a whole number from 1, got {depth!r}")
@@ -130,8 +140,12 @@ def swap_stability(
     spread = score_spread(original) if spread is None else check_spread(spread)
     lists = [query_id for query_id, scores in original.items() if scores]
     if not lists:
-        raise ValueError(f"none of the {len(original)} queries has a candidate, so no stability can be measured")
-    compared = {query_id: _Compared.of(original[query_id], swapped[query_id], changed) for query_id in lists}
+        raise ValueError(
+            f"none of the {len(original)} queries has a candidate, so no stability can be measured"
+        )
+    compared = {
+        query_id: _Compared.of(original[query_id], swapped[query_id], changed) for query_id in lists
+    }
     with_changed = [query_id for query_id in lists if compared[query_id].changed.any()]
     return SwapStability(
         every=_per_query(compared, lists, original, spread, depth, only_changed=False),
@@ -158,7 +172,9 @@ class _Compared:
     changed: np.ndarray
 
     @classmethod
-    def of(cls, before: Mapping[str, float], after: Mapping[str, float], changed: Container[str]) -> _Compared:
+    def of(
+        cls, before: Mapping[str, float], after: Mapping[str, float], changed: Container[str]
+    ) -> _Compared:
         """Scores of one list before and after the swap, in the order of ``before``."""
         return cls(
             np.array(list(before.values()), dtype=np.float64),
@@ -169,8 +185,12 @@ class _Compared:
         )
 
     def tau(self) -> float:
-        """tau-b, which has no value where all scores are equal: then 1 if they are so on both sides, else 0."""
-        from scipy import stats  # here: it takes long to import, and is needed after everything is scored
+        """tau-b, which has no value where all scores are equal: then 1 if they are so on both
+        sides, else 0.
+        """
+        from scipy import (
+            stats,
+        )  # here: it takes long to import, and is needed after everything is scored
 
         equal = [np.ptp(scores) == 0 for scores in (self.before, self.after)]
         if any(equal):
@@ -191,8 +211,15 @@ def _per_query(
     only_changed: bool,
 ) -> PerQuery:
     suffix = " (swapped)" if only_changed else ""
-    names = ["swap change", *(["swap change/std"] if spread > 0 else []), "swap tau", f"swap overlap@{depth}"]
-    values: dict[str, dict[str, float]] = {f"{name}{suffix}": {} for name in (*names, "swap max shift")}
+    names = [
+        "swap change",
+        *(["swap change/std"] if spread > 0 else []),
+        "swap tau",
+        f"swap overlap@{depth}",
+    ]
+    values: dict[str, dict[str, float]] = {
+        f"{name}{suffix}": {} for name in (*names, "swap max shift")
+    }
     for query_id in query_ids:
         found = compared[query_id]
         chosen = found.changed if only_changed else np.ones(len(found.changed), dtype=bool)
@@ -203,7 +230,9 @@ def _per_query(
         for by_query, number in zip(values.values(), numbers, strict=True):
             by_query[query_id] = number
     measured = frozenset(query_ids)
-    return PerQuery(values, left_out=tuple(query_id for query_id in original if query_id not in measured))
+    return PerQuery(
+        values, left_out=tuple(query_id for query_id in original if query_id not in measured)
+    )
 
 
 def _ranks(scores: Mapping[str, float], order: Iterable[str]) -> np.ndarray:
@@ -217,9 +246,13 @@ def _check_same(original: Run, swapped: Run) -> None:
         one, other = original.get(query_id), swapped.get(query_id)
         if one is None or other is None:
             lacking = "swapped" if other is None else "original"
-            raise ValueError(f"the run of the {lacking} documents lacks query {query_id!r}; score the same candidates")
+            raise ValueError(
+                f"the run of the {lacking} documents lacks query {query_id!r}; score the same "
+                "candidates"
+            )
         if different := sorted(one.keys() ^ other.keys()):
             raise ValueError(
-                f"query {query_id!r}: {len(different)} documents are in one of the runs of originals and swapped "
+                f"query {query_id!r}: {len(different)} documents are in one of the runs of "
+                "originals and swapped "
                 f"documents only, such as {different[0]!r}; score the same candidates"
             )
