@@ -104,9 +104,8 @@ def load_answers(source: str, *, title: bool = False) -> Answers:
     if source not in ir_datasets.registry:
         raise ValueError(
             f"answers of {source}: there is neither a folder nor a file of that name, nor such an "
-            "ir_datasets id; "
-            "give a BEIR folder with answers.jsonl, a file of SQuAD such as train-v1.1.json, or "
-            "msmarco-qna/train"
+            "ir_datasets id; give a BEIR folder with answers.jsonl, a file of SQuAD such as "
+            "train-v1.1.json, or msmarco-qna/train"
         )
     return irds_answers(source)
 
@@ -262,8 +261,8 @@ def _checked_start(row: Answer, text: str) -> int | None:
         stands = repr(text[start:end]) if start >= 0 else "nothing"
         raise ValueError(
             f"the answer {row.text!r} of query {row.query_id!r} does not stand at {start} of "
-            "document "
-            f"{row.doc_id!r}, where there is {stands}; places count Unicode code points from 0"
+            f"document {row.doc_id!r}, where there is {stands}; places count Unicode code points "
+            "from 0"
         )
     return start
 

@@ -276,8 +276,7 @@ class _Builder:
             if not self._vocabulary:
                 raise ValueError(
                     f"none of the {len(lengths)} documents has a word that BM25 could index; check "
-                    "their texts, "
-                    f"token_pattern ({self._settings.token_pattern}) and stopwords "
+                    f"their texts, token_pattern ({self._settings.token_pattern}) and stopwords "
                     f"({self._settings.stopwords})"
                 )
             holders = np.zeros(len(self._vocabulary), dtype=np.int64)

@@ -183,8 +183,8 @@ class GivenCandidates:
         """
         if collection.candidates is None:
             raise ValueError(
-                f"collection {collection.name!r} comes without candidates; use Bm25 "
-                "or RunFile of backpack_rank.data.first_stage, or give the source a candidates file"
+                f"collection {collection.name!r} comes without candidates; use Bm25 or RunFile of "
+                "backpack_rank.data.first_stage, or give the source a candidates file"
             )
         return _for_queries(collection.candidates, collection, self.depth)
 

@@ -84,8 +84,8 @@ def check_folder(folder: Path) -> None:
     if (folder / ADAPTER).is_file():
         raise ValueError(
             f"{folder / ADAPTER}: an adapter beside the weights changes scores, and only where "
-            "peft is installed: "
-            "merge it into the weights (merge_and_unload) and save these, or remove it"
+            "peft is installed: merge it into the weights (merge_and_unload) and save these, or "
+            "remove it"
         )
     for file in sorted(folder.glob("*.json")):
         if file.name in _NO_CONFIGURATION or not file.is_file():
@@ -128,8 +128,7 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
     if content.get(_CODE) and not _is_published_backpack(file, content):
         raise ValueError(
             f"{file} names code ({_CODE}), and no code of a model is run; if transformers knows "
-            "this kind of model "
-            f"without it, take {_CODE} out of the file"
+            f"this kind of model without it, take {_CODE} out of the file"
         )
     own = {name: value for name, value in content.items() if name != "added_tokens_decoder"}
     for name, value in _entries(own, top=True):
@@ -140,8 +139,7 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
         if _KERNELS.fullmatch(name) and "/" in str(value):
             raise ValueError(
                 f"{file}: {name}={str(value)[:80]!r} names code of the hub, and no code of a model "
-                "is run: take it out "
-                "of the file"
+                "is run: take it out of the file"
             )
         if isinstance(value, int) and not isinstance(value, bool):
             _check_size(file, name, value)
@@ -182,8 +180,7 @@ def _check_added(file: Path, content: dict[str, Any]) -> None:
     if count > ADDED_TOKENS:
         raise ValueError(
             f"{file} adds {count} tokens to the vocabulary, and at most {ADDED_TOKENS} are read: "
-            "words belong into the "
-            "vocabulary itself"
+            "words belong into the vocabulary itself"
         )
 
 

@@ -40,9 +40,8 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
 _ABBREVIATIONS = frozenset(
     _WORD.findall(
         "mr mrs ms dr prof st jr sr gen col lt sgt capt gov sen rep hon rev pres vs etc al cf eg "
-        "ie approx ca est fig "
-        "nos vol vols pp ed eds inc ltd co corp dept univ jan feb mar apr jun jul aug sep sept oct "
-        "nov dec"
+        "ie approx ca est fig nos vol vols pp ed eds inc ltd co corp dept univ jan feb mar apr jun "
+        "jul aug sep sept oct nov dec"
     )
 )
 

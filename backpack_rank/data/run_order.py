@@ -65,8 +65,7 @@ def warn_of_order(
     if shared > _MOSTLY * documents:
         log.warning(
             "%s: %d of %d documents have the same score as another one of their query; ties=%s "
-            "orders them, and "
-            "ties=%s would give other figures",
+            "orders them, and ties=%s would give other figures",
             path,
             shared,
             documents,
@@ -81,8 +80,8 @@ def warn_of_order(
     if against:
         log.warning(
             "%s: in %d of %d queries, such as %s, the rank column is not the order of the scores; "
-            "the scores count, as "
-            "in trec_eval. Are they distances, where the smallest is the best?",
+            "the scores count, as in trec_eval. Are they distances, where the smallest is the "
+            "best?",
             path,
             len(against),
             len(run),

@@ -35,6 +35,8 @@ tenth at best.
 """
 JSON_FILE = 10**9
 """Bytes of a file that is one JSON document, at most."""
+_TEXT_KEY = re.compile(r'"\s*:')
+_BYTES_KEY = re.compile(rb'"\s*:')
 _HEADER_IDS = (
     "id",
     "_id",
@@ -68,23 +70,25 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
 
 
 def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
-    """The same run with every query's documents in :func:`ranking` order, cut after ``depth``
-    documents.
+    """The same run with every query's documents in :func:`ranking` order, cut after ``depth``.
+
+    >>> sorted_run({"q": {"d1": 0.5, "d2": 0.9, "d3": 0.5}}, depth=2)
+    {'q': {'d2': 0.9, 'd1': 0.5}}
 
     Raises:
         ValueError: ``depth`` is below 1.
     """
     whole("depth", depth, 1, null="for all documents")
-    return {
-        query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]}
-        for query_id, scores in run.items()
-    }
+    return _in_order(run, "id", depth)
 
 
 def read_run(
     path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False
 ) -> Run:
-    """Read a TREC run: six columns separated by any white space.
+    """Use it to read a TREC run: six columns separated by any white space.
+
+        run = read_run("bm25.trec", depth=100)
+        best = next(iter(run["q1"]))
 
     The rank column is ignored, as ``trec_eval`` does; documents are ordered by score.
 
@@ -113,15 +117,22 @@ def read_run(
             ranks.setdefault(query_id, []).append(rank)
     if warn:
         warn_of_order(path, run, ranks, ties)
-    return {
-        query_id: {doc_id: scores[doc_id] for doc_id in in_order(scores, ties)[:depth]}
-        for query_id, scores in run.items()
-    }
+    return _in_order(run, ties, depth)
+
+
+def _in_order(run: Mapping[str, Mapping[str, float]], ties: str, depth: int | None) -> Run:
+    ordered: Run = {}
+    for query_id, scores in run.items():
+        best = in_order(scores, ties)[:depth]
+        ordered[query_id] = {doc_id: scores[doc_id] for doc_id in best}
+    return ordered
 
 
 def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
-    """Number, query id, document id, rank and score of every line of a TREC run, one after the
-    other.
+    """Use it for a run that does not fit into memory: its lines, one after the other.
+
+    Returns:
+        Number of the line, query id, document id, rank and score.
 
     Raises:
         ValueError: as :func:`read_run`, but for a document that stands twice.
@@ -135,8 +146,9 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
                 f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}",
             )
         query_id, _, doc_id, rank, text, _ = fields
-        score = _score(text)
-        if score is None:
+        try:
+            score = decimal(text)
+        except ValueError:
             fail(
                 path,
                 number,
@@ -147,6 +159,8 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
 
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
     """Write a TREC run that every tool ranks in the same way.
+
+    >>> write_run("own.trec", {"q1": {"d1": 2.5, "d2": 0.5}}, tag="own")  # doctest: +SKIP
 
     Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so
     written scores are strictly decreasing in float32: a score that is not below its predecessor is
@@ -163,9 +177,7 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str
 def write_rankings(
     path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str
 ) -> None:
-    """:func:`write_run` for queries that come one after the other, in the order in which they
-    come.
-    """
+    """:func:`write_run` for queries that come one after the other, in the order they come in."""
     _check_token(tag, "the tag of a run")
     with atomic_path(path) as temporary, _open_writer(temporary) as handle:
         for query_id, scores in rankings:
@@ -178,10 +190,9 @@ def write_rankings(
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Read judgements: TREC (four columns) or BEIR (header ``query-id corpus-id score``, three
-    columns).
+    """Use it to read judgements, in one of two forms.
 
-    The form is recognised by the header.
+    TREC's has four columns; BEIR's has three, below the header ``query-id corpus-id score``.
 
     Raises:
         ValueError: no judgement at all, a wrong number of columns, relevance that is no integer, or
@@ -202,15 +213,16 @@ def read_qrels(path: str | Path) -> Qrels:
             fail(
                 path,
                 number,
-                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got "
-                f"{_shorten(text)!r}",
+                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, "
+                f"got {_shorten(text)!r}",
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
             fail(path, number, f"document {doc_id!r} is judged twice for query {query_id!r}")
         judged[doc_id] = relevance
     if not qrels:
-        raise ValueError(f"{path} holds no judgement{', only a header' if beir else ''}")
+        only = ", only a header" if beir else ""
+        raise ValueError(f"{path} holds no judgement{only}")
     return qrels
 
 
@@ -271,9 +283,6 @@ def read_jsonl(
     return read_rows(path, lambda line: parse(json_object(line)))
 
 
-_TEXT_KEY, _BYTES_KEY = re.compile(r'"\s*:'), re.compile(rb'"\s*:')
-
-
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
     """What a line of JSON says.
 
@@ -282,27 +291,32 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
             twice.
     """
     try:
-        found = json.loads(line)
-        # A hook costs more than the rest; a flat object without a key twice has as many quotes
-        # before a colon as keys.
-        colons = len((_BYTES_KEY if isinstance(line, bytes) else _TEXT_KEY).findall(line))  # type: ignore[arg-type]
-        if not isinstance(found, dict) or colons != len(found):
+        value = json.loads(line)
+        # A hook that looks for keys that stand twice costs more than the rest. A flat object
+        # without such a key has as many quotes before a colon as keys, so the hook is seldom asked.
+        if isinstance(line, bytes):
+            colons = len(_BYTES_KEY.findall(line))
+        else:
+            colons = len(_TEXT_KEY.findall(line))
+        if not isinstance(value, dict) or colons != len(value):
             json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected {what}: {error}") from error
-    return found
+    return value
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ``ValueError`` for a key that stands twice, of which one
-    would be lost.
+    """The object of these pairs.
+
+    Raises:
+        ValueError: a key stands twice; one of its values would be lost.
     """
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    record = dict(pairs)
+    if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
-    return found
+    return record
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
@@ -359,14 +373,16 @@ def check_id(identifier: str) -> None:
 
 
 def refuse_header(fields: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a line that names columns, such as ``qid<TAB>query``: these files
-    begin with data.
+    """Refuse a line that names columns, such as ``qid<TAB>query``: these files begin with data.
+
+    Raises:
+        ValueError: it is such a line.
     """
     first, *others = (field.strip().lower() for field in fields)
     if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
         raise ValueError(
-            f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: delete "
-            "the line"
+            f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: "
+            "delete the line"
         )
 
 
@@ -398,33 +414,37 @@ def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a damaged gzip file.
+        ValueError: a damaged gzip file, a line too long, or a file that unpacks to too much.
     """
     path = Path(path)
     number = 0
-    packed = path.stat().st_size if path.suffix == ".gz" else None
+    size = path.stat().st_size
+    packed = path.suffix == ".gz"
+    most_unpacked = max(SMALL_FILE, LARGEST_RATIO * size)
     unpacked = 0
-    with cast(
-        "IO[bytes]", gzip.open(path, "rb") if packed is not None else open(path, "rb")
-    ) as handle:
+    with cast("IO[bytes]", gzip.open(path, "rb") if packed else open(path, "rb")) as handle:
         try:
-            short = (
-                packed is None and path.stat().st_size <= LONGEST_LINE
-            )  # as all its lines must be
-            lines = handle if short else iter(partial(handle.readline, LONGEST_LINE + 1), b"")
+            # Lines of a file that is shorter than the longest line need no bound, and reading
+            # without one is faster.
+            if not packed and size <= LONGEST_LINE:
+                lines: Iterable[bytes] = handle
+            else:
+                lines = iter(partial(handle.readline, LONGEST_LINE + 1), b"")
             for number, raw in enumerate(lines, start=1):
                 if len(raw) > LONGEST_LINE:
                     fail(
-                        path, number, f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is"
+                        path,
+                        number,
+                        f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is",
                     )
-                if packed is not None:
+                if packed:
                     unpacked += len(raw)
-                    if unpacked > max(SMALL_FILE, LARGEST_RATIO * packed):
+                    if unpacked > most_unpacked:
                         fail(
                             path,
                             number,
-                            f"unpacks to {LARGEST_RATIO} times its size, as no text does; unpack "
-                            "it first",
+                            f"unpacks to {LARGEST_RATIO} times its size, as no text does; "
+                            "unpack it first",
                         )
                 yield number, raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -484,34 +504,28 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
             path,
             number,
             f"expected 4 columns ({QRELS_COLUMNS}) or, below the header "
-            f"{' '.join(BEIR_QRELS_HEADER)!r}, 3; "
-            f"got {len(fields)}: {_shorten(line)!r}",
+            f"{' '.join(BEIR_QRELS_HEADER)!r}, 3; got {len(fields)}: {_shorten(line)!r}",
         )
     return fields[0], fields[2], fields[3]
 
 
 def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) -> list[float]:
+    """The scores in float32, each below the one before it."""
     with np.errstate(over="ignore"):
-        values = np.asarray(scores, dtype=np.float64).astype(np.float32) + np.float32(
-            0
-        )  # -0.0 becomes 0.0
+        values = np.asarray(scores, dtype=np.float64).astype(np.float32)
+    values += np.float32(0)  # -0.0 becomes 0.0
     if not (np.diff(values) < 0).all():
         for index in range(1, len(values)):
             if values[index] >= values[index - 1]:
                 values[index] = np.nextafter(values[index - 1], np.float32(-np.inf))
-    for bad in np.flatnonzero(~np.isfinite(values)).tolist():
+    not_finite = np.flatnonzero(~np.isfinite(values))
+    if len(not_finite):
+        first = int(not_finite[0])
         raise ValueError(
-            f"the score of query {query_id!r}, document {doc_ids[bad]!r} is {scores[bad]}, "
+            f"the score of query {query_id!r}, document {doc_ids[first]!r} is {scores[first]}, "
             "a run holds finite 32-bit numbers only"
         )
     return [float(value) for value in values]
-
-
-def _score(text: str) -> float | None:
-    try:
-        return decimal(text)
-    except ValueError:
-        return None
 
 
 def _relevance(text: str) -> int | None:

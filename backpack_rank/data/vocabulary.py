@@ -85,8 +85,7 @@ class WordVocabulary:
         if not kept:
             raise ValueError(
                 f"no word occurs {self.min_count} times in the collection's {counts.total()} "
-                "words: "
-                "lower model.tokenizer.min_count"
+                "words: lower model.tokenizer.min_count"
             )
         outside = 1 - sum(count for _, count in kept) / counts.total()
         log.info(
@@ -134,8 +133,7 @@ def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
     if _BUCKETS not in tokenizer.init_kwargs:
         raise ValueError(
             f"{type(tokenizer).__name__} is no vocabulary of whole words, which this ranker needs: "
-            "let "
-            "model.tokenizer be a backpack_rank.data.vocabulary.WordVocabulary"
+            "let model.tokenizer be a backpack_rank.data.vocabulary.WordVocabulary"
         )
     return int(tokenizer.init_kwargs[_BUCKETS])
 
@@ -171,8 +169,7 @@ class WordPairTokenizer(PairTokenizer):
         if len(ids) + 2 > self.max_length:
             raise ValueError(
                 f"the query has {count} words and max_length={self.max_length} leaves no room for "
-                "a document; "
-                f"raise max_length or shorten the query: {text[:80]!r}"
+                f"a document; raise max_length or shorten the query: {text[:80]!r}"
             )
         return ids
 

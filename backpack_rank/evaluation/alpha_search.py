@@ -80,8 +80,7 @@ class Budget:
         if self.kind == "loss" and _OF_BIAS.match(self.basis):
             raise ValueError(
                 f"{self.measure} loss<=...: less bias is no loss; give it a bound of its own, such "
-                "as "
-                f"|{self.measure}|<=0.03"
+                f"as |{self.measure}|<=0.03"
             )
         if self.kind == "loss" and not 0 <= self.bound <= 1:
             raise ValueError(

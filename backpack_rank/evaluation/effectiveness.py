@@ -46,8 +46,7 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
     if fairness:
         raise ValueError(
             f"{', '.join(fairness)}: measures of fairness need magnitudes of documents, not "
-            "judgements; "
-            "FairnessContext.measure takes them"
+            "judgements; FairnessContext.measure takes them"
         )
     check_finite(run)
     judged = {

@@ -182,8 +182,7 @@ class FairnessMeasures:
         source = f"the documents of {background or 'the background run'}, {self.background_depth} at most"
         note = (
             f"NFaiRR: best is 1; its ideal is made of {source}; a document with at most "
-            f"{self.threshold} words of all "
-            "groups is neutral"
+            f"{self.threshold} words of all groups is neutral"
         )
         return replace(
             about,

@@ -124,8 +124,7 @@ def score_gaps(
         wanted = "items" if items == "all" else f"{items} items"
         raise ValueError(
             f"none of the {len(wordings.items)} queries has {wanted} in a {groups[0]} and a "
-            f"{groups[1]} wording and "
-            f"a list in the run; was the run made for {wordings.name}?"
+            f"{groups[1]} wording and a list in the run; was the run made for {wordings.name}?"
         )
     return PerQuery(values, left_out=tuple(left_out))
 
@@ -230,8 +229,8 @@ def _score(query_id: str, scores: Mapping[str, float], doc_id: str) -> float:
     if doc_id not in scores:
         raise ValueError(
             f"the run has no score for document {doc_id!r} of query {query_id!r}, which is one of "
-            "the wordings; "
-            "a gap needs the scores of both, so all wordings must be among the candidates"
+            "the wordings; a gap needs the scores of both, so all wordings must be among the "
+            "candidates"
         )
     return scores[doc_id]
 

@@ -253,6 +253,6 @@ def _check_same(original: Run, swapped: Run) -> None:
         if different := sorted(one.keys() ^ other.keys()):
             raise ValueError(
                 f"query {query_id!r}: {len(different)} documents are in one of the runs of "
-                "originals and swapped "
-                f"documents only, such as {different[0]!r}; score the same candidates"
+                f"originals and swapped documents only, such as {different[0]!r}; score the same "
+                "candidates"
             )

@@ -173,8 +173,7 @@ def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qre
     if not kept:
         raise MissingSplitError(
             f"{root} has no qrels/dev.tsv, and data.dev_fraction={dev_fraction:g} leaves none of "
-            f"its {len(labels)} "
-            f"training queries to {split}"
+            f"its {len(labels)} training queries to {split}"
         )
     log.info(
         "%s has no qrels/dev.tsv: data.dev_fraction=%g of the training queries are the dev split; "

@@ -48,8 +48,7 @@ def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) 
     if judged and not any(doc_id in documents for doc_id in judged):
         raise ValueError(
             f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is "
-            "in the collection; "
-            "are they of another collection, or have ids another form?"
+            "in the collection; are they of another collection, or have ids another form?"
         )
 
 

@@ -278,8 +278,7 @@ def _read_scoreddocs(
         if depth is not None and len(scores) > depth and max(scores.values()) == lowest[query_id]:
             raise ValueError(
                 f"{dataset_id}: the {len(scores)} or more scoreddocs of query {query_id!r} all "
-                "have the score "
-                f"{lowest[query_id]:g}, so there is no best {depth}; use a first stage, or depth "
-                "null for all"
+                f"have the score {lowest[query_id]:g}, so there is no best {depth}; use a first "
+                "stage, or depth null for all"
             )
     return sorted_run(run, depth=depth)

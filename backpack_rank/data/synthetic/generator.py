@@ -88,8 +88,7 @@ class SplitSettings:
         if not self.queries <= self.relevant_documents or self.documents > MOST_DOCUMENTS:
             raise ValueError(
                 f"{self.split}: {self.documents} documents for {self.queries} queries; choose at "
-                "least "
-                f"{int(self.queries / RELEVANT_SHARE) + 1} and at most {MOST_DOCUMENTS}"
+                f"least {int(self.queries / RELEVANT_SHARE) + 1} and at most {MOST_DOCUMENTS}"
             )
         fraction("skew", self.skew, "; 0 is independent of wording")
 
