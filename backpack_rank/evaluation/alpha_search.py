@@ -125,10 +125,17 @@ class Budget:
         return self.excess(measured, at_one) <= _ROUNDING
 
     def __str__(self) -> str:
-        name = f"|{self.measure}|" if self.absolute else self.measure
         if self.kind == "loss":
-            return f"{name} loss<={100 * self.bound:g}%"
-        return f"{name}{'>=' if self.kind == 'at least' else '<='}{self.bound:g}"
+            return f"{self.label}<={100 * self.bound:g}%"
+        sign = ">=" if self.kind == "at least" else "<="
+        return f"{self.label}{sign}{self.bound:g}"
+
+    @property
+    def label(self) -> str:
+        """What is bounded, as a user writes it: ``nDCG@10 loss``, ``|gap/std|``."""
+        if self.kind == "loss":
+            return f"{self.measure} loss"
+        return f"|{self.measure}|" if self.absolute else self.measure
 
 
 @dataclass(frozen=True)
@@ -162,22 +169,33 @@ class BudgetUnreachableError(ValueError):
 
 
 def parse_budgets(budgets: str | Sequence[str]) -> tuple[Budget, ...]:
-    """Budgets from a text (several are separated by ``,`` or ``;``) or from a list of texts; all
-    must be met.
+    """Use it to read what a user writes as ``budget=``; all budgets must be met.
+
+    >>> [str(budget) for budget in parse_budgets("|gap|/std<=0.02, nDCG@10 loss<=1%")]
+    ['|gap|/std<=0.02', 'nDCG@10 loss<=1%']
+
+    Args:
+        budgets: a text (several are separated by ``,`` or ``;``) or a list of texts.
 
     Raises:
         ValueError: no budget, or one that cannot be read; shows examples.
     """
     texts = [budgets] if isinstance(budgets, str) else list(budgets)
-    parts = [part.strip() for text in texts for part in _split(str(text))]
-    if not any(parts):
+    parts: list[str] = []
+    for text in texts:
+        for part in _split(str(text)):
+            if part.strip():
+                parts.append(part.strip())
+    if not parts:
         raise ValueError(f"budget={budgets!r} names no budget; examples: {EXAMPLES}")
-    return tuple(dict.fromkeys(_parse(part) for part in parts if part))
+    return tuple(dict.fromkeys(_parse(part) for part in parts))
 
 
 def mean_values(*parts: PerQuery) -> dict[str, float]:
-    """Means over queries under the names that budgets use: ``X`` and ``mean|X|`` for every measure
-    X.
+    """Means over queries as budgets name them: ``X`` and ``mean|X|`` for every measure X.
+
+    >>> mean_values(PerQuery({"gap": {"q1": 0.5, "q2": -0.25}}))
+    {'gap': 0.125, 'mean|gap|': 0.375}
 
     Args:
         parts: values of measures at one alpha, such as effectiveness, fairness and gaps.
@@ -230,7 +248,11 @@ def smallest_change(
     grid: Sequence[float] = GRID,
     resolution: float = RESOLUTION,
 ) -> SearchResult:
-    """The alpha closest to 1 that meets every budget.
+    """Use it to find the alpha closest to 1 that meets every budget.
+
+    >>> result = smallest_change(lambda alpha: {"gap": alpha}, parse_budgets("gap<=0.5"))
+    >>> result.alpha
+    0.5
 
     The grid is tried from 1 downwards until an alpha meets the budgets; nothing is assumed about
     its order. Between that alpha and its neighbour, which does not, the last step is found by
@@ -260,23 +282,24 @@ def smallest_change(
             tried[alpha] = dict(measure_at(alpha))
         return all(budget.met(tried[alpha], tried[1.0]) for budget in budgets)
 
+    # Losses are shares of the values at 1.
     tried[1.0] = dict(measure_at(1.0))
     _check_start(budgets, tried[1.0])
     for index, alpha in enumerate(alphas):
         if within(alpha):
-            best = alpha if index == 0 else _bisect(within, alpha, alphas[index - 1], resolution)
+            best = alpha
+            if index > 0:
+                best = _bisect(within, alpha, alphas[index - 1], resolution)
             return SearchResult(best, tried[best], True, tried)
     nearest = _nearest(budgets, tried)
-    raise BudgetUnreachableError(
-        _unreachable(budgets, tried, nearest), SearchResult(nearest, tried[nearest], False, tried)
-    )
+    message = _unreachable(budgets, tried, nearest)
+    raise BudgetUnreachableError(message, SearchResult(nearest, tried[nearest], False, tried))
 
 
 def largest_change(
     measure_at: Callable[[float], Measured], budgets: Sequence[Budget], grid: Sequence[float] = GRID
 ) -> SearchResult:
-    """The alpha farthest from 1 that loses no more than the budgets allow, for budgets that are all
-    losses.
+    """Use it for budgets that are all losses: the alpha farthest from 1 that loses no more.
 
     Such budgets are met at alpha = 1, so the smallest change would be none. The grid is tried from
     its smallest alpha upwards; nothing is assumed about its order. Each alpha is measured once.
@@ -307,9 +330,13 @@ def largest_change(
 
 def _split(text: str) -> list[str]:
     """Parts between commas and semicolons that stand outside of brackets."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for letter in text:
-        depth += (letter == "(") - (letter == ")")
+        if letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
         if letter in ",;" and depth <= 0:
             parts.append("")
         else:
@@ -338,11 +365,12 @@ def _parse(text: str) -> Budget:
                 f"{EXAMPLES}"
             )
         name, kind = name.removesuffix("loss").strip(), "loss"
+    # |gap|/std begins with a bar, too, and is a measure's own name.
     absolute = len(name) > 2 and name.startswith("|") and name.endswith("|")
+    if absolute:
+        name = name[1:-1].strip()
     try:
-        return Budget(
-            name[1:-1].strip() if absolute else name, absolute, _number(match["bound"]), kind
-        )
+        return Budget(name, absolute, _number(match["bound"]), kind)
     except ValueError as error:
         raise ValueError(
             f"budget {text!r} cannot be read: {error}; examples: {EXAMPLES}"
@@ -369,8 +397,8 @@ def _checked_grid(grid: Sequence[float], resolution: float) -> list[float]:
 
 
 def _check_start(budgets: Sequence[Budget], at_one: Measured) -> None:
-    own = [name for name in at_one if not _MEAN_ABSOLUTE.fullmatch(name)]
-    check_budgets((budget for budget in budgets if budget.measure not in at_one), own)
+    measures = [name for name in at_one if not _MEAN_ABSOLUTE.fullmatch(name)]
+    check_budgets((budget for budget in budgets if budget.measure not in at_one), measures)
     for budget in budgets:
         if not math.isfinite(at_one.get(budget.measure, math.nan)):
             raise ValueError(
@@ -380,62 +408,54 @@ def _check_start(budgets: Sequence[Budget], at_one: Measured) -> None:
 
 
 def _bisect(within: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
-    """The alpha of low, low + resolution, ... below high that is within while the next one is not;
-    low is within.
-    """
-    good, bad = 0, math.ceil(round((high - low) / resolution, 6))
+    """The last alpha of low, low + resolution, ... below high that is within; low is within."""
+
+    def alpha_after(steps: int) -> float:
+        # Rounded, so that 0.4 + 7 steps of 0.01 is 0.47; low itself is known and stays exact.
+        return round(low + steps * resolution, 10) if steps else low
+
+    good = 0
+    # Rounded before ceil, because 0.05 / 0.01 may be a little more than 5.
+    bad = math.ceil(round((high - low) / resolution, 6))
     while bad - good > 1:
         middle = (good + bad) // 2
-        if within(_at(low, middle, resolution)):
+        if within(alpha_after(middle)):
             good = middle
         else:
             bad = middle
-    return _at(low, good, resolution)
-
-
-def _at(low: float, steps: int, resolution: float) -> float:
-    return round(low + steps * resolution, 10) if steps else low
+    return alpha_after(good)
 
 
 def _nearest(budgets: Sequence[Budget], tried: Mapping[float, Measured]) -> float:
-    """The alpha whose largest excess, in units of its bound, is smallest; the one closest to 1 of
-    several.
+    """The alpha whose largest excess, in units of its bound, is smallest.
+
+    Of several it is the one closest to 1. An alpha at which a measure has no value comes last.
     """
 
     def distance(alpha: float) -> tuple[float, float]:
-        excesses = [
-            budget.excess(tried[alpha], tried[1.0]) / (abs(budget.bound) or 1.0)
-            for budget in budgets
-        ]
-        worst = math.inf if any(math.isnan(excess) for excess in excesses) else max(excesses)
+        worst = -math.inf
+        for budget in budgets:
+            excess = budget.excess(tried[alpha], tried[1.0]) / (abs(budget.bound) or 1.0)
+            worst = max(worst, math.inf if math.isnan(excess) else excess)
         return worst, -alpha
 
     return min(tried, key=distance)
 
 
 def _unreachable(budgets: Sequence[Budget], tried: Mapping[float, Measured], nearest: float) -> str:
-    best = []
+    best: list[str] = []
     for budget in budgets:
         alpha = _nearest([budget], tried)
-        best.append(
-            f"{budget} is at best {_shown(budget, budget.value(tried[alpha], tried[1.0]))} at "
-            f"alpha={alpha:g}"
-        )
+        best.append(f"{budget} is at best {_value_at(budget, tried, alpha)} at alpha={alpha:g}")
     message = f"the budget is unreachable by alpha alone: {'; '.join(best)}"
     if len(budgets) > 1:
-        values = ", ".join(
-            f"{_name(budget)} {_shown(budget, budget.value(tried[nearest], tried[1.0]))}"
-            for budget in budgets
-        )
-        message += f". Together they come nearest at alpha={nearest:g}: {values}"
+        values: list[str] = []
+        for budget in budgets:
+            values.append(f"{budget.label} {_value_at(budget, tried, nearest)}")
+        message += f". Together they come nearest at alpha={nearest:g}: {', '.join(values)}"
     return f"{message}. Allow more, or choose another policy"
 
 
-def _name(budget: Budget) -> str:
-    if budget.kind == "loss":
-        return f"{budget.measure} loss"
-    return f"|{budget.measure}|" if budget.absolute else budget.measure
-
-
-def _shown(budget: Budget, value: float) -> str:
+def _value_at(budget: Budget, tried: Mapping[float, Measured], alpha: float) -> str:
+    value = budget.value(tried[alpha], tried[1.0])
     return f"{100 * value:.4g}%" if budget.kind == "loss" else f"{value:.4g}"

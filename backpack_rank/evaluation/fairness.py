@@ -43,8 +43,10 @@ from backpack_rank.evaluation.results import PerQuery
 
 @dataclass(frozen=True, eq=False)
 class FairnessContext:
-    """What measures of fairness need beside a run.
+    """Use it to measure fairness: it holds what the measures need beside a run.
 
+        context = FairnessContext(magnitudes, background=candidates)
+        values = context.measure(run, parse_measures(["RaB(tf)@10", "NFaiRR@10"]))
     Attributes:
         magnitudes: of every document in the first places of every list, and of the background set.
         sign: ``x_minus_y`` for two groups x and y of the magnitudes; None: see
@@ -91,16 +93,7 @@ class FairnessContext:
             KeyError: documents without a magnitude, or a background without a document of any
                 query; names them.
         """
-        other = [
-            name for name, measure in measures.items() if not isinstance(measure, FairnessMeasure)
-        ]
-        if other or not measures:
-            what = (
-                f"{', '.join(other)}: no measure of fairness"
-                if other
-                else "no measure of fairness is named"
-            )
-            raise ValueError(f"{what}; examples: {FAIRNESS_EXAMPLES}")
+        _check_of_fairness(measures)
         wanted = list(run) if self.query_ids is None else list(self.query_ids)
         lists = {query_id: run[query_id] for query_id in wanted if run.get(query_id)}
         if not lists:
@@ -109,20 +102,18 @@ class FairnessContext:
             )
         depth = max(int(measure["cutoff"]) for measure in measures.values())
         curves = _Curves(self, RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run"))
-        values = {}
+        values: dict[str, dict[str, float]] = {}
         for name, measure in measures.items():
-            column = curves.of(measure)[:, measure["cutoff"] - 1]
-            values[name] = dict(zip(lists, column.tolist(), strict=True))
+            at_cutoff = curves.of(measure)[:, measure["cutoff"] - 1]
+            values[name] = dict(zip(lists, at_cutoff.tolist(), strict=True))
             if measure.NAME == NFaiRR.NAME:
                 for query_id in self.without_background(lists):
                     del values[name][query_id]
-        return PerQuery(
-            values, left_out=tuple(query_id for query_id in wanted if query_id not in lists)
-        )
+        left_out = tuple(query_id for query_id in wanted if query_id not in lists)
+        return PerQuery(values, left_out)
 
     def without_background(self, query_ids: Iterable[str]) -> list[str]:
-        """Those of the queries that the background has no document of, so that NFaiRR has no ideal
-        there.
+        """Those of the queries that the background has no document of: NFaiRR has no ideal there.
 
         Raises:
             ValueError: there is no background.
@@ -140,11 +131,10 @@ class FairnessContext:
         return absent
 
     def sorted_background(self, query_ids: Sequence[str]) -> np.ndarray:
-        """Neutrality of each query's background documents, highest first: float64 [n_queries,
-        background_depth].
+        """Neutrality of each query's background documents, highest first.
 
-        0 past the end, and for a query without background. Computed once for every query, however
-        many runs are measured.
+        float64 [n_queries, background_depth]. 0 past the end, and for a query without background.
+        Computed once for every query, however many runs are measured.
 
         Raises:
             ValueError: there is no background.
@@ -153,58 +143,63 @@ class FairnessContext:
         absent = self.without_background(query_ids)
         background = self.background or {}
         wanted = [query_id for query_id in query_ids if query_id not in self._known]
-        self._known.update({query_id: np.zeros(self.background_depth) for query_id in absent})
-        if lists := {
-            query_id: background[query_id] for query_id in wanted if query_id not in self._known
-        }:
+        for query_id in absent:
+            self._known[query_id] = np.zeros(self.background_depth)
+        lists = {key: background[key] for key in wanted if key not in self._known}
+        if lists:
             places = RankedDocuments.of(
                 lists, self.magnitudes.rows, self.background_depth, "the background run"
             )
-            neutrality = -np.sort(-places.take(self.magnitudes.neutrality(self.threshold)), axis=1)
-            self._known.update(zip(lists, neutrality, strict=True))
+            # By the negative, because numpy sorts ascending only.
+            neutrality = places.take(self.magnitudes.neutrality(self.threshold))
+            highest_first = -np.sort(-neutrality, axis=1)
+            self._known.update(zip(lists, highest_first, strict=True))
         return np.stack([self._known[query_id] for query_id in query_ids])
 
 
-@dataclass(frozen=True, eq=False)
 class _Curves:
-    """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t, constant past
-    a list's end.
+    """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t.
+
+    They are constant past a list's end. One curve gives the values of all cut-offs, and what
+    measures share is computed once.
     """
 
-    context: FairnessContext
-    places: RankedDocuments
-    known: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+    def __init__(self, context: FairnessContext, places: RankedDocuments) -> None:
+        self.context = context
+        self.places = places
+        self._known: dict[tuple[str, ...], np.ndarray] = {}
 
     def of(self, measure: Measure) -> np.ndarray:
-        """Values of a measure at every cut-off; what measures share is computed once."""
-        magnitudes, options = self.context.magnitudes, measure.params
+        """Values of a measure at every cut-off."""
+        options = measure.params
         if measure.NAME == Exposure.NAME:
-            return self._once(
-                ("Exposure", options["group"]), lambda: self._exposure(options["group"])
-            )
+            group = options["group"]
+            return self._once(("Exposure", group), lambda: self._exposure(group))
         if measure.NAME == FaiRR.NAME:
-            return self._once(("FaiRR",), self._fairr)
+            return self._fairr()
         if measure.NAME == NFaiRR.NAME:
             return self._once(("NFaiRR",), self._nfairr)
-        magnitude = str(measure["magnitude"])
-        of = options.get("of") or self.context.sign or default_sign(magnitudes.groups)
-        rab = self._once(
-            ("RaB", magnitude, of), lambda: self._mean(magnitudes.amounts(magnitude, of))
-        )
+        magnitudes = self.context.magnitudes
+        kind = str(measure["magnitude"])
+        sign = options.get("of") or self.context.sign or default_sign(magnitudes.groups)
+        rab = self._once(("RaB", kind, sign), lambda: self._rab(magnitudes.amounts(kind, sign)))
         if measure.NAME == RaB.NAME:
             return rab
-        return self._once(("ARaB", magnitude, of), lambda: self._running_mean(rab))
+        return self._once(("ARaB", kind, sign), lambda: self._arab(rab))
 
     def _once(self, key: tuple[str, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        if key not in self.known:
-            self.known[key] = compute()
-        return self.known[key]
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
 
-    def _mean(self, amounts: np.ndarray) -> np.ndarray:
+    def _rab(self, amounts: np.ndarray) -> np.ndarray:
+        # RaB_t = 1/t sum_{i=1..t} amount(d_i)
         return np.cumsum(self.places.take(amounts), axis=1) / self.places.counts
 
-    def _running_mean(self, rab: np.ndarray) -> np.ndarray:
-        return np.cumsum(np.where(self.places.rows >= 0, rab, 0.0), axis=1) / self.places.counts
+    def _arab(self, rab: np.ndarray) -> np.ndarray:
+        # ARaB_t = 1/t sum_{x=1..t} RaB_x, over the places that the list has.
+        there = self.places.rows >= 0
+        return np.cumsum(np.where(there, rab, 0.0), axis=1) / self.places.counts
 
     def _exposure(self, group: str) -> np.ndarray:
         member = self.places.take(self.context.magnitudes.belongs_to(group))
@@ -212,12 +207,13 @@ class _Curves:
         return _discounted(member) / _discounted(there)
 
     def _fairr(self) -> np.ndarray:
-        return _discounted(
-            self.places.take(self.context.magnitudes.neutrality(self.context.threshold))
-        )
+        neutrality = self.context.magnitudes.neutrality
+        threshold = self.context.threshold
+        return self._once(("FaiRR",), lambda: _discounted(self.places.take(neutrality(threshold))))
 
     def _nfairr(self) -> np.ndarray:
-        fairr, ideal = self._once(("FaiRR",), self._fairr), self._ideal()
+        fairr, ideal = self._fairr(), self._ideal()
+        # Without any neutrality in the background the ideal is 0, and nothing could be fairer: 1.
         return np.divide(fairr, ideal, out=np.ones_like(fairr), where=ideal > 0)
 
     def _ideal(self) -> np.ndarray:
@@ -227,6 +223,19 @@ class _Curves:
         best = np.zeros((len(neutrality), depth))
         best[:, : neutrality.shape[1]] = neutrality[:, :depth]
         return _discounted(best)
+
+
+def _check_of_fairness(measures: Mapping[str, Measure]) -> None:
+    if not measures:
+        raise ValueError(f"no measure of fairness is named; examples: {FAIRNESS_EXAMPLES}")
+    others: list[str] = []
+    for name, measure in measures.items():
+        if not isinstance(measure, FairnessMeasure):
+            others.append(name)
+    if others:
+        raise ValueError(
+            f"{', '.join(others)}: no measure of fairness; examples: {FAIRNESS_EXAMPLES}"
+        )
 
 
 def _discounted(values: np.ndarray) -> np.ndarray:

@@ -140,15 +140,22 @@ def parse_measures(measures: Sequence[str]) -> dict[str, Measure]:
 
 
 def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of measures of effectiveness and names of measures of fairness, each in the order
-    given.
+    """Names of measures of effectiveness and of fairness, each in the order given.
+
+    >>> split_measures(["nDCG@10", "RaB(tf)@10", "AP"])
+    (['nDCG@10', 'AP'], ['RaB(tf)@10'])
 
     Raises:
         ValueError: as :func:`parse_measures`.
     """
-    parsed = parse_measures(measures)
-    fairness = [name for name, measure in parsed.items() if isinstance(measure, FairnessMeasure)]
-    return [name for name in parsed if name not in fairness], fairness
+    effectiveness: list[str] = []
+    fairness: list[str] = []
+    for name, measure in parse_measures(measures).items():
+        if isinstance(measure, FairnessMeasure):
+            fairness.append(name)
+        else:
+            effectiveness.append(name)
+    return effectiveness, fairness
 
 
 def _parse(name: str) -> Measure:
@@ -156,11 +163,10 @@ def _parse(name: str) -> Measure:
     # word.
     try:
         measure = ir_measures.parse_measure(_with_named_arguments(name))
-        missing = [
-            key
-            for key, info in measure.SUPPORTED_PARAMS.items()
-            if info.required and key not in measure.params
-        ]
+        missing: list[str] = []
+        for key, info in measure.SUPPORTED_PARAMS.items():
+            if info.required and key not in measure.params:
+                missing.append(key)
         if missing:
             raise ValueError(f"{', '.join(missing)} is missing")
         for parameter in ("cutoff", "rel"):
@@ -169,6 +175,7 @@ def _parse(name: str) -> Measure:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{parameter} must be a whole number from 1")
         measure.validate_params()
+        # Some measures fail only when they are computed.
         if not isinstance(measure, FairnessMeasure):
             ir_measures.evaluator([measure], {"query": {"document": 1}})
     except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError) as error:
@@ -182,34 +189,40 @@ def _parse(name: str) -> Measure:
 def _with_named_arguments(name: str) -> str:
     """``RaB(tf,male)@10`` as ``RaB(magnitude='tf',of='male')@10``; any other text unchanged."""
     match = _SHORT.fullmatch(name)
-    if match is not None and match["name"] not in ir_measures.measures.registry:
+    if match is None:
+        return name
+    if match["name"] not in ir_measures.measures.registry:
         raise NameError(f"measure not found: {match['name']}")
     by_name = {measure.NAME: measure for measure in FAIRNESS}
-    if match is None or match["name"] not in by_name or "=" in match["arguments"]:
+    if match["name"] not in by_name or "=" in match["arguments"]:
         return name
     positional = by_name[match["name"]].POSITIONAL
     arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
     if len(arguments) > len(positional) or "" in arguments:
-        takes = (
-            f"({','.join(positional)}), from the left" if positional else "no arguments in brackets"
-        )
+        if positional:
+            takes = f"({','.join(positional)}), from the left"
+        else:
+            takes = "no arguments in brackets"
         raise ValueError(f"{match['name']} takes {takes}")
-    named = ",".join(f"{key}={value!r}" for key, value in zip(positional, arguments, strict=False))
-    return f"{match['name']}({named})" + (f"@{match['cutoff']}" if match["cutoff"] else "")
+    # Those that are left out take their defaults.
+    named: list[str] = []
+    for key, value in zip(positional, arguments, strict=False):
+        named.append(f"{key}={value!r}")
+    cutoff = f"@{match['cutoff']}" if match["cutoff"] else ""
+    return f"{match['name']}({','.join(named)}){cutoff}"
 
 
 def _what_exists(name: str) -> str:
     """The parameters of a measure whose name is right, otherwise all names."""
-    word = re.match(r"\w*", name.strip())
-    measure = ir_measures.measures.registry.get(word[0] if word else "")
+    match = re.match(r"\w*", name.strip())
+    word = match[0] if match else ""
+    measure = ir_measures.measures.registry.get(word)
     if measure is None:
         return f"all names: {', '.join(sorted(ir_measures.measures.registry, key=str.lower))}"
-    parameters = []
+    parameters: list[str] = []
     for key, info in measure.SUPPORTED_PARAMS.items():
-        choices = (
-            f" ({', '.join(map(str, info.choices))})"
-            if isinstance(info.choices, (list, tuple))
-            else ""
-        )
-        parameters.append(f"{key}{choices}")
-    return f"parameters of {word[0] if word else name}: {', '.join(parameters)}"
+        if isinstance(info.choices, (list, tuple)):
+            parameters.append(f"{key} ({', '.join(map(str, info.choices))})")
+        else:
+            parameters.append(key)
+    return f"parameters of {word}: {', '.join(parameters)}"

@@ -65,13 +65,11 @@ def randomisation(
 
 
 def observed_sums(differences: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a pattern of signs has to reach, for differences of the mean and of the absolute value
-    of the mean.
-
-    Swapping the values of queries leaves S = sum(first + second) as it is and changes D = sum(first
-    - second) to D*. As | |S + D*| - |S - D*| | = 2 min(|S|, |D*|), the absolute means differ as
-      much as observed, or more, where
-    |D*| >= min(|S|, |D|). So one set of draws serves both.
+    """What a pattern of signs has to reach, for the mean and for the absolute value of the mean.
+    Swapping the values of queries leaves S = sum(first + second) unchanged and makes
+    D = sum(first - second) to D*. As | |S + D*| - |S - D*| | = 2 min(|S|, |D*|), the absolute means
+    differ as much as observed, or more, where |D*| >= min(|S|, |D|). So one set of draws serves
+    both.
 
     Args:
         differences: first minus second, float64 [n_tests, n_queries].
@@ -186,10 +184,7 @@ def _count_reached(
 
 def p_wilcoxon(first: PerQuery, second: PerQuery, measure: str) -> float:
     """p value of Wilcoxon's signed-rank test over the queries that both have."""
-    shared = [query for query in first.values[measure] if query in second.values[measure]]
-    return wilcoxon(
-        rescale_differences(
-            first.select_queries(shared).array(measure),
-            second.select_queries(shared).array(measure),
-        )[0]
-    )
+    shared = [query_id for query_id in first.values[measure] if query_id in second.values[measure]]
+    values, others = first.array(measure, shared), second.array(measure, shared)
+    differences, _ = rescale_differences(values, others)
+    return wilcoxon(differences)
