@@ -1,4 +1,6 @@
-"""Scores of pairs under policies: a :class:`ReadingPlan` says what is read, and a scorer reads it."""
+"""Scores of pairs under policies: a :class:`ReadingPlan` says what is read, and a scorer reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,20 @@ _PICKED_ROWS = 256
 
 
 def scores_of_pairs(
-    policies: Sequence[Sequence[View]], scorer: TextScorer, pairs: Pairs, cache: SenseCache | None = None
+    policies: Sequence[Sequence[View]],
+    scorer: TextScorer,
+    pairs: Pairs,
+    cache: SenseCache | None = None,
 ) -> np.ndarray:
-    """Raw logits of a collection's pairs under the views of A policies; texts are streamed. [A, N] float32"""
+    """Raw logits of a collection's pairs under the views of A policies; texts are streamed. [A, N]
+    float32
+    """
 
     def score_new(texts: list[TextPair], view: View) -> np.ndarray:
         ids = tuple(map(str, range(len(texts))))
-        documents = MemoryStore({row: document for row, (_, document) in zip(ids, texts, strict=True)})
+        documents = MemoryStore(
+            {row: document for row, (_, document) in zip(ids, texts, strict=True)}
+        )
         queries = {row: query for row, (query, _) in zip(ids, texts, strict=True)}
         rewritten = Collection(f"{pairs.collection.name} (rewritten)", documents, queries, {})
         return scorer.scores(Pairs(rewritten, ids, ids), view, cache)
@@ -61,18 +70,22 @@ def scores_of_texts(
     return _scored_by_column(plan, lambda view: score(pairs, view), score)
 
 
-def scores_of_tokens(policies: Sequence[Sequence[View]], scorer: Scorer, sequences: Sequence[np.ndarray]) -> np.ndarray:
-    """Raw logits of joined texts under the views of A policies that rewrite nothing, from few passes. [A, N] float32
+def scores_of_tokens(
+    policies: Sequence[Sequence[View]], scorer: Scorer, sequences: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Raw logits of joined texts under the views of A policies that rewrite nothing, from few
+    passes. [A, N] float32
 
-    All texts are in memory, and so are the sense vectors of a ranker that has them. Equal texts have one score.
+    All texts are in memory, and so are the sense vectors of a ranker that has them. Equal texts
+    have one score.
     """
     plan = ReadingPlan(policies, len(sequences))
     plan.share(sequences)
     kept = SenseVectors(scorer, sequences)
     scores = plan.empty_scores()
     for one in plan.passes():
-        # Tokens that move in what the contextual network reads change its weights too: no other shift has a use for
-        # the sense vectors of such a pass.
+        # Tokens that move in what the contextual network reads change its weights too: no other
+        # shift has a use for the sense vectors of such a pass.
         is_kept = one.shift is None or one.shift.scope == "senses"
         if scorer.ranker.has_senses and (is_kept or len(one.weights) > 1):
             vectors = kept if is_kept else SenseVectors(scorer, sequences)
@@ -85,7 +98,9 @@ def scores_of_tokens(policies: Sequence[Sequence[View]], scorer: Scorer, sequenc
 
 
 class SenseVectors:
-    """The sense vectors of joined texts, each text read once under each shift that its scores are made of."""
+    """The sense vectors of joined texts, each text read once under each shift that its scores are
+    made of.
+    """
 
     def __init__(self, scorer: Scorer, sequences: Sequence[np.ndarray]) -> None:
         self._scorer, self._sequences = scorer, sequences
@@ -94,12 +109,17 @@ class SenseVectors:
 
     def scores(self, texts: np.ndarray, view: View) -> np.ndarray:
         """Raw logits of texts, by number, under a view that rewrites none. [n] float32"""
-        parts = [(factor, self._read(texts, shift)) for factor, shift in linear_components(view.token_shift)]
+        parts = [
+            (factor, self._read(texts, shift))
+            for factor, shift in linear_components(view.token_shift)
+        ]
         scores = np.empty(len(texts), dtype=np.float32)
         for start in range(0, len(texts), _PICKED_ROWS):
             rows = texts[start : start + _PICKED_ROWS]
             picked = [(factor, vectors[rows]) for factor, vectors in parts]
-            scores[start : start + len(rows)] = self._scorer.score_senses(picked, view.sense_weights)
+            scores[start : start + len(rows)] = self._scorer.score_senses(
+                picked, view.sense_weights
+            )
         return scores
 
     def _read(self, texts: np.ndarray, shift: TokenShift | None) -> np.ndarray:
@@ -110,17 +130,23 @@ class SenseVectors:
             self._is_read[key] = np.zeros(len(self._sequences), dtype=bool)
         new = texts[~self._is_read[key][texts]]
         if len(new):
-            self._scorer.fill_token_senses([self._sequences[text] for text in new], self._vectors[key], new, shift)
+            self._scorer.fill_token_senses(
+                [self._sequences[text] for text in new], self._vectors[key], new, shift
+            )
             self._is_read[key][new] = True
         return self._vectors[key]
 
 
 def _plan_of_cut(
-    policies: Sequence[Sequence[View]], rows: int, texts: Callable[[], Iterable[TextPair]], scorer: TextScorer
+    policies: Sequence[Sequence[View]],
+    rows: int,
+    texts: Callable[[], Iterable[TextPair]],
+    scorer: TextScorer,
 ) -> ReadingPlan:
     """A plan of pairs of which the beginnings are read: no more of a text is rewritten.
 
-    Cut texts of two wordings end at different words; those that are read alike are one text all the same.
+    Cut texts of two wordings end at different words; those that are read alike are one text all the
+    same.
     """
 
     def cut_texts() -> Iterator[TextPair]:
@@ -143,10 +169,13 @@ def _scored_by_column(
     scores = plan.empty_scores()
     for column, needed in enumerate(plan.needed()):
         view = plan.views[column]
-        # Rows are scored all or none: a cache holds whole collections, and errors name a pair by its row.
+        # Rows are scored all or none: a cache holds whole collections, and errors name a pair by
+        # its row.
         if needed[: plan.rows].any():
             scores[column, : plan.rows] = score_rows(view)
         new = np.flatnonzero(needed[plan.rows :])
         if len(new):
-            scores[column, plan.rows + new] = score_new([plan.new_texts[text] for text in new], view)
+            scores[column, plan.rows + new] = score_new(
+                [plan.new_texts[text] for text in new], view
+            )
     return plan.sums(scores)

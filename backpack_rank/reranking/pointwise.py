@@ -11,7 +11,11 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_texts, scores_of_tokens
+from backpack_rank.reranking.planned_scores import (
+    scores_of_pairs,
+    scores_of_texts,
+    scores_of_tokens,
+)
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
@@ -54,7 +58,9 @@ class PointwiseReranker(TextReranker):
         """
         self.scorer, self.cache = scorer, cache
         self.attribute = attribute or Attribute.named("gender")
-        self.hook = hook or InferenceHook(PolicyContext.of(scorer.ranker, scorer.tokenizer, self.attribute))
+        self.hook = hook or InferenceHook(
+            PolicyContext.of(scorer.ranker, scorer.tokenizer, self.attribute)
+        )
         ranker, policy = scorer.ranker, self.hook.policy
         has_dial = ranker.has_senses or (policy is not None and not policy.needs_senses())
         self.alpha = self.hook.alpha if has_dial else None
@@ -67,22 +73,29 @@ class PointwiseReranker(TextReranker):
 
     @property
     def local_scorer(self) -> Scorer:
-        """The scorer of a ranker whose weights are here. Raises ``ValueError`` for one behind a server."""
+        """The scorer of a ranker whose weights are here. Raises ``ValueError`` for one behind a
+        server.
+        """
         if not isinstance(self.scorer, Scorer):
-            raise ValueError(f"{self.scorer.ranker.label} is behind a server: its weights are out of reach")
+            raise ValueError(
+                f"{self.scorer.ranker.label} is behind a server: its weights are out of reach"
+            )
         return self.scorer
 
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
-        """The same ranker under a policy at an alpha; weights, sensitivities and the cache are shared.
+        """The same ranker under a policy at an alpha; weights, sensitivities and the cache are
+        shared.
 
         >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
 
         Args:
-            policy: a policy, or the name of one (:data:`backpack_rank.senses.policy_names.POLICIES`).
+            policy: a policy, or the name of one
+                (:data:`backpack_rank.senses.policy_names.POLICIES`).
             alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do.
 
         Raises:
-            ValueError: there is no such policy, alpha is not a finite number >= 0, or the policy does not fit.
+            ValueError: there is no such policy, alpha is not a finite number >= 0, or the policy
+                does not fit.
         """
         if isinstance(policy, str):
             policy = named_policy(policy, self.attribute)
@@ -92,13 +105,15 @@ class PointwiseReranker(TextReranker):
         _ = hook.views  # whatever does not fit is said here, not when texts are scored
         return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
 
-    def at(self, alpha: float | None = None, policy: Policy | str | None = None) -> PointwiseReranker:
+    def at(
+        self, alpha: float | None = None, policy: Policy | str | None = None
+    ) -> PointwiseReranker:
         """The reranker at an alpha: itself where neither is given.
 
         Args:
             alpha: None keeps that of this reranker, or is 1 where only a policy is given.
-            policy: None takes the one of this reranker, or else ``lowest_senses``, the paper's rule, of a ranker with
-                senses and ``renditions`` of any other.
+            policy: None takes the one of this reranker, or else ``lowest_senses``, the paper's
+                rule, of a ranker with senses and ``renditions`` of any other.
 
         Raises:
             ValueError: as :meth:`with_policy`.
@@ -112,7 +127,8 @@ class PointwiseReranker(TextReranker):
         """The documents of the run with raw logits in place of its scores.
 
         Raises:
-            ValueError: a query is not in the collection, empty or too long, or a score is not finite.
+            ValueError: a query is not in the collection, empty or too long, or a score is not
+                finite.
             KeyError: documents that the collection does not have.
         """
         pairs = Pairs.from_run(run, collection)
@@ -129,17 +145,18 @@ class PointwiseReranker(TextReranker):
     ) -> np.ndarray:
         """Raw logits of (query, document) texts, higher is better. [N] float32
 
-        sentence-transformers puts a sigmoid on models with one label; here that is ``activation="sigmoid"``.
+        sentence-transformers puts a sigmoid on models with one label; here that is
+        ``activation="sigmoid"``.
 
-        >>> reranker.predict([("who can rewire a house?", "An electrician can.")], alpha=0.5)  # doctest: +SKIP
-        array([2.41], dtype=float32)
+        >>> reranker.predict([("who can rewire a house?", "An electrician can.")], alpha=0.5)  #
+        doctest: +SKIP array([2.41], dtype=float32)
 
         Args:
             pairs: the texts.
             alpha, policy: see :meth:`at`.
             activation: None gives raw logits; ``sigmoid`` puts them into [0, 1], in float64.
-            long_documents: ``cut`` reads the beginning of a document that is too long and says how many there were,
-                ``chunks`` reads it in parts and takes the highest score.
+            long_documents: ``cut`` reads the beginning of a document that is too long and says how
+                many there were, ``chunks`` reads it in parts and takes the highest score.
 
         Raises:
             ValueError: a query is empty or too long, a score is not finite, or an option is wrong.
@@ -158,7 +175,8 @@ class PointwiseReranker(TextReranker):
         return_documents: bool = False,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        """Documents from best to worst, in the form of sentence-transformers: ``[{"corpus_id": 3, "score": 2.4}]``.
+        """Documents from best to worst, in the form of sentence-transformers: ``[{"corpus_id": 3,
+        "score": 2.4}]``.
 
         >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
         [{'corpus_id': 3, 'score': 2.41}, {'corpus_id': 0, 'score': -0.73}]
@@ -183,7 +201,8 @@ class PointwiseReranker(TextReranker):
     ) -> list[list[dict[str, Any]]]:
         """:meth:`rank` for several queries, scored together.
 
-        >>> reranker.rank_many(["a query", "another"], [["its document"], ["one", "two"]])  # doctest: +SKIP
+        >>> reranker.rank_many(["a query", "another"], [["its document"], ["one", "two"]])  #
+        doctest: +SKIP
 
         Args:
             queries: their texts.
@@ -194,10 +213,13 @@ class PointwiseReranker(TextReranker):
             ValueError: not one list of documents for each query, or as :meth:`predict`.
         """
         if isinstance(queries, str) or len(queries) != len(documents):
-            raise ValueError(f"{len(documents)} lists of documents for {len(queries)} queries: give one for each")
+            raise ValueError(
+                f"{len(documents)} lists of documents for {len(queries)} queries: give one for each"
+            )
         texts = [checked_documents(one) for one in documents]
         scores = self.predict(
-            [(query, text) for query, own in zip(queries, texts, strict=True) for text in own], **options
+            [(query, text) for query, own in zip(queries, texts, strict=True) for text in own],
+            **options,
         )
         ends = np.cumsum([0, *map(len, texts)])
         return [
@@ -206,14 +228,20 @@ class PointwiseReranker(TextReranker):
         ]
 
     def sweep(
-        self, query: str, documents: Sequence[str], alphas: Sequence[float], policy: Policy | str | None = None
+        self,
+        query: str,
+        documents: Sequence[str],
+        alphas: Sequence[float],
+        policy: Policy | str | None = None,
     ) -> np.ndarray:
         """Raw logits of the documents at every alpha. [A, m] float32
 
-        The network reads the texts once where the policy weighs senses. Those with a token that moves are read twice
-        where it moves in the senses alone, and once for each alpha where it moves in what the contextual network reads.
+        The network reads the texts once where the policy weighs senses. Those with a token that
+        moves are read twice where it moves in the senses alone, and once for each alpha where it
+        moves in what the contextual network reads.
 
-        >>> reranker.sweep("who can rewire a house?", documents, alphas=[1, 0.5, 0])  # doctest: +SKIP
+        >>> reranker.sweep("who can rewire a house?", documents, alphas=[1, 0.5, 0])  # doctest:
+        +SKIP
 
         Args:
             query, documents: their texts.
@@ -224,14 +252,16 @@ class PointwiseReranker(TextReranker):
         policies = [self.at(alpha, policy).hook.views for alpha in alphas]
         if not texts or not policies:
             return np.empty((len(policies), len(texts)), dtype=np.float32)
-        # A policy that rewrites texts reads several of each, a portion at a time and without their sense vectors.
+        # A policy that rewrites texts reads several of each, a portion at a time and without their
+        # sense vectors.
         if rewrites(policies) or not isinstance(self.scorer, Scorer):
             return scores_of_texts(policies, self.scorer, [(query, text) for text in texts])
         return scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policy_names.POLICIES`.
+        """Names of the policies that can turn this ranker, of
+        :data:`backpack_rank.senses.policy_names.POLICIES`.
 
         >>> backpack_rank.load("cross-encoder/ms-marco-MiniLM-L6-v2").policies  # doctest: +SKIP
         ('paired_tokens', 'renditions')
@@ -248,14 +278,18 @@ class PointwiseReranker(TextReranker):
     def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
         """The contributions of senses and words to a score; under alpha also what it changes.
 
-        >>> [(word.text, word.contribution) for word in reranker.explain(query, document).words]  # doctest: +SKIP
+        >>> [(word.text, word.contribution) for word in reranker.explain(query, document).words]  #
+        doctest: +SKIP
 
         Raises:
-            ValueError: the ranker has no senses, the policy reads several texts, or the query is empty or too long.
+            ValueError: the ranker has no senses, the policy reads several texts, or the query is
+                empty or too long.
         """
         ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
         if self.sensitivity is None:
-            raise ValueError(f"{ranker.label} has no sense vectors, so its score does not split into senses")
+            raise ValueError(
+                f"{ranker.label} has no sense vectors, so its score does not split into senses"
+            )
         if not self.hook.reads_one_text:
             raise ValueError(
                 f"policy {self.hook.policy.name} reads several texts for one score, which does not split into words: "  # type: ignore[union-attr]
@@ -291,8 +325,12 @@ def ranked_rows(
     if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
         raise ValueError(f"top_k={top_k!r} must be a whole number of at least 1, or None for all")
     order = np.argsort(-scores, kind="stable")[:top_k]
-    rows: list[dict[str, Any]] = [{"corpus_id": int(place), "score": float(scores[place])} for place in order]
-    return [{**row, "text": documents[row["corpus_id"]]} for row in rows] if return_documents else rows
+    rows: list[dict[str, Any]] = [
+        {"corpus_id": int(place), "score": float(scores[place])} for place in order
+    ]
+    return (
+        [{**row, "text": documents[row["corpus_id"]]} for row in rows] if return_documents else rows
+    )
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

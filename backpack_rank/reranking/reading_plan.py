@@ -1,4 +1,6 @@
-"""Which texts a ranker reads, and under which shift, so that pairs have their scores under policies: each text once."""
+"""Which texts a ranker reads, and under which shift, so that pairs have their scores under
+policies: each text once.
+"""
 
 from __future__ import annotations
 
@@ -53,38 +55,48 @@ class _Term:
 class ReadingPlan:
     """The passes of a ranker over texts that give the scores of N pairs under A policies.
 
-    The score of a pair is a sum over the views of a policy, and each view may read another text, move tokens, and
-    weigh senses:
+    The score of a pair is a sum over the views of a policy, and each view may read another text,
+    move tokens, and weigh senses:
 
-        score[a, n] = sum over views v of policy a: coefficient[v] * s(text[v, n], shift[v], weights[v])
+        score[a, n] = sum over views v of policy a: coefficient[v] * s(text[v, n], shift[v],
+        weights[v])
 
-    One pass over N texts for each view would read most texts several times. The plan reads less, by four rules:
+    One pass over N texts for each view would read most texts several times. The plan reads less, by
+    four rules:
 
     1. A text that several views, policies or pairs ask for is read once.
-    2. Weights per sense come behind the network, so one pass serves all weights under the same shift.
-    3. A text without a token that moves is the same under every shift, so one pass without a shift serves them all.
-    4. A text whose coefficients are all 0 is not read, such as the pair itself at alpha = 0 of renditions.
+    2. Weights per sense come behind the network, so one pass serves all weights under the same
+       shift.
+    3. A text without a token that moves is the same under every shift, so one pass without a shift
+       serves them all.
+    4. A text whose coefficients are all 0 is not read, such as the pair itself at alpha = 0 of
+       renditions.
 
-    Of pairs as they come, equal ones are known by their token ids alone, and so are texts without a token that moves:
-    both rules wait for :meth:`share`. A collection is scored without it, and row by row.
+    Of pairs as they come, equal ones are known by their token ids alone, and so are texts without a
+    token that moves: both rules wait for :meth:`share`. A collection is scored without it, and row
+    by row.
 
-    Texts are known by number: text n < N is the pair of row n, :attr:`new_texts` follow. Scores of texts are a table
-    [C, T] with a column for each distinct (shift, weights). The caller fills it, in any order, and asks for the sums::
+    Texts are known by number: text n < N is the pair of row n, :attr:`new_texts` follow. Scores of
+    texts are a table [C, T] with a column for each distinct (shift, weights). The caller fills it,
+    in any order, and asks for the sums::
 
         plan = ReadingPlan(policies, len(pairs), lambda: pairs)
         plan.share(tokenise([*pairs, *plan.new_texts]))  # optional
         scores = plan.empty_scores()
         for one in plan.passes():
             for column, view in zip(one.columns, one.views()):
-                scores[column, one.texts] = ...  # the ranker's scores of these texts under this view
+                scores[column, one.texts] = ...  # the ranker's scores of these texts under this
+                view
         return plan.sums(scores)
 
-    Two promises: a pair that no view rewrites, and that no other one is rewritten to, has its very score in the sum,
-    bit for bit; and a pair that another one is rewritten to shares its score with it, bit for bit.
+    Two promises: a pair that no view rewrites, and that no other one is rewritten to, has its very
+    score in the sum, bit for bit; and a pair that another one is rewritten to shares its score with
+    it, bit for bit.
 
     Attributes:
         rows: N.
-        new_texts: rewritten pairs that are the pair of no row, each once; none once they are shared. [T - N]
+        new_texts: rewritten pairs that are the pair of no row, each once; none once they are
+            shared. [T - N]
         views: what each column of the scores asks of the ranker. [C]
     """
 
@@ -99,7 +111,8 @@ class ReadingPlan:
         Args:
             policies: the views of each policy, such as those of one policy at A alphas.
             rows: N.
-            texts: gives the N pairs, each of the two times that it is asked; None: no view rewrites them.
+            texts: gives the N pairs, each of the two times that it is asked; None: no view rewrites
+                them.
             reading: equal for two pairs that are read alike.
         """
         self.rows = rows
@@ -108,7 +121,9 @@ class ReadingPlan:
         self._columns: dict[Hashable, int] = {}
         with_weight = [[view for view in views if view.coefficient] for views in policies]
         every_view = [view for views in with_weight for view in views]
-        rewritings = list(dict.fromkeys(view.rewrite for view in every_view if view.rewrite is not None))
+        rewritings = list(
+            dict.fromkeys(view.rewrite for view in every_view if view.rewrite is not None)
+        )
         numbers = np.arange(rows)[None]
         # Of each text the first one that is known to be equal.
         self._first_alike = np.arange(rows)
@@ -121,13 +136,15 @@ class ReadingPlan:
             terms = []
             for view in views:
                 column = np.broadcast_to(self._column(view), rows)
-                # Without a rewriting it is the pair itself, whose numbers stand behind those of all rewritings.
+                # Without a rewriting it is the pair itself, whose numbers stand behind those of all
+                # rewritings.
                 place = -1 if view.rewrite is None else rewritings.index(view.rewrite)
                 terms.append(_Term(view, column, numbers[place]))
             self._sums.append(terms)
 
     def share(self, sequences: Sequence[np.ndarray]) -> None:
-        """Read less, now that the token ids of all texts are known [T]: texts that are equal, or that nothing moves.
+        """Read less, now that the token ids of all texts are known [T]: texts that are equal, or
+        that nothing moves.
 
         From here on texts are token ids, and :attr:`new_texts` are no longer held.
         """
@@ -137,8 +154,8 @@ class ReadingPlan:
         terms = [term for terms in self._sums for term in terms]
         for term in terms:
             term.texts = self._first_alike[term.texts]
-        # One shift alone saves no pass. Its texts then stay in one pass, and so in the batches of a call with one
-        # alpha: a score hangs on its batch in the last bits.
+        # One shift alone saves no pass. Its texts then stay in one pass, and so in the batches of a
+        # call with one alpha: a score hangs on its batch in the last bits.
         if len({_key_of(view.token_shift) for view in self.views}) == 1:
             return
         moved: dict[str, np.ndarray] = {}
@@ -148,7 +165,9 @@ class ReadingPlan:
                 continue
             # Shifts of the same classes differ in how far they move tokens, not in which.
             if shift.classes.key not in moved:
-                moved[shift.classes.key] = np.array([shift.moves(ids) for ids in sequences], dtype=bool)
+                moved[shift.classes.key] = np.array(
+                    [shift.moves(ids) for ids in sequences], dtype=bool
+                )
             stays = ~moved[shift.classes.key][term.texts]
             if stays.any():
                 unshifted = self._column(replace(term.view, token_shift=None))
@@ -181,26 +200,33 @@ class ReadingPlan:
         return passes
 
     def sums(self, scores: np.ndarray) -> np.ndarray:
-        """The scores of the pairs under the policies, from those of the texts [C, T]. [A, N] float32"""
+        """The scores of the pairs under the policies, from those of the texts [C, T]. [A, N]
+        float32
+        """
         sums = np.zeros((len(self._sums), self.rows), dtype=np.float32)
         for total, terms in zip(sums, self._sums, strict=True):
             for term, factors in zip(terms, self._factors(terms), strict=True):
                 rows = np.flatnonzero(factors)
-                total[rows] += factors[rows].astype(np.float32) * scores[term.columns[rows], term.texts[rows]]
+                total[rows] += (
+                    factors[rows].astype(np.float32) * scores[term.columns[rows], term.texts[rows]]
+                )
         return sums
 
     def _factors(self, terms: Sequence[_Term]) -> list[np.ndarray]:
-        """What the score of each term is multiplied by; 0 where it is that of an earlier term. float64 [N] each
+        """What the score of each term is multiplied by; 0 where it is that of an earlier term.
+        float64 [N] each
 
-        Coefficients of one score are added before they meet it: .3 + .35 + .35 is 1, and 1 * s is s, but
-        .3 s + .35 s + .35 s is not s in float32.
+        Coefficients of one score are added before they meet it: .3 + .35 + .35 is 1, and 1 * s is
+        s, but .3 s + .35 s + .35 s is not s in float32.
         """
         factors: list[np.ndarray] = []
         alike = [self._first_alike[term.texts] for term in terms]
         for number, term in enumerate(terms):
             own = np.full(self.rows, term.view.coefficient, dtype=np.float64)
             for earlier, factor in enumerate(factors):
-                is_same = (terms[earlier].columns == term.columns) & (alike[earlier] == alike[number])
+                is_same = (terms[earlier].columns == term.columns) & (
+                    alike[earlier] == alike[number]
+                )
                 factor[is_same] += own[is_same]
                 own[is_same] = 0.0
             factors.append(own)
@@ -221,7 +247,8 @@ class ReadingPlan:
         texts: Callable[[], Iterable[TextPair]],
         reading: Callable[[TextPair], Hashable],
     ) -> np.ndarray:
-        """The number of what each rewriting makes of each pair, in the last row that of the pair. [R + 1, N]
+        """The number of what each rewriting makes of each pair, in the last row that of the pair.
+        [R + 1, N]
 
         Pairs are gone through twice and never held: a collection may be larger than memory.
         """
@@ -253,7 +280,8 @@ class ReadingPlan:
             if number_of[place] == -1:
                 number_of[place] = row
             first_alike[row] = number_of[place]
-            # Later rows with this text read the first one's score: their own comes from another place in a batch.
+            # Later rows with this text read the first one's score: their own comes from another
+            # place in a batch.
             if not is_changed[row]:
                 numbers[:-1, row] = number_of[place]
 

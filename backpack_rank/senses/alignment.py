@@ -1,4 +1,6 @@
-"""Tokens of a joined text for a person: what they spell, which part of the text they are in, which word they form."""
+"""Tokens of a joined text for a person: what they spell, which part of the text they are in, which
+word they form.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ import numpy as np
 
 from backpack_rank.data.tokenisation import PairTokenizer
 
-START, QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = ("start", "query", "separator", "document", "end")
+START, QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = (
+    "start",
+    "query",
+    "separator",
+    "document",
+    "end",
+)
 BLANK = "\N{OPEN BOX}"
 """Shown for a token that is nothing but white space."""
 
@@ -38,7 +46,8 @@ class TokenAlignment:
 
     Attributes:
         ids: token ids: start (of encoders), query, separator, document, end.
-        tokens: the characters each token stands for. Tokens that are parts of one character all show it.
+        tokens: the characters each token stands for. Tokens that are parts of one character all
+            show it.
         segments: part of the text of each token, of :data:`SEGMENTS`.
         words: the words, in order; every token is in one.
         cut: tokens of the document that did not fit.
@@ -62,7 +71,8 @@ class TokenAlignment:
 
 
 def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> TokenAlignment:
-    """The text that a ranker sees, piece by piece; ids are those of ``pair_tokenizer.pairs(query, [document])``.
+    """The text that a ranker sees, piece by piece; ids are those of ``pair_tokenizer.pairs(query,
+    [document])``.
 
     Raises:
         ValueError: the query is empty or leaves no room for a document.
@@ -73,7 +83,11 @@ def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> To
     cut = len(parts[1]) - room
     start, separator, end = (
         [_special(pair_tokenizer, number) for number in numbers]
-        for numbers in (pair_tokenizer.start.tolist(), [pair_tokenizer.separator_id], [pair_tokenizer.end_id])
+        for numbers in (
+            pair_tokenizer.start.tolist(),
+            [pair_tokenizer.separator_id],
+            [pair_tokenizer.end_id],
+        )
     )
     tokens: list[str] = []
     segments: list[str] = []
@@ -100,7 +114,9 @@ def whole_word_ids(pair_tokenizer: PairTokenizer, text: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Token:
-    """Characters of a token, all characters its word has up to here, and whether it starts a word after a space."""
+    """Characters of a token, all characters its word has up to here, and whether it starts a word
+    after a space.
+    """
 
     text: str
     so_far: str
@@ -119,17 +135,25 @@ def _read(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
         return []
     prepared = f" {stripped}"  # as PairTokenizer.encode does
     encoded = pair_tokenizer.tokenizer(
-        prepared, add_special_tokens=False, split_special_tokens=True, verbose=False, return_offsets_mapping=True
+        prepared,
+        add_special_tokens=False,
+        split_special_tokens=True,
+        verbose=False,
+        return_offsets_mapping=True,
     )
     tokens: list[_Token] = []
     first = last = 0  # characters of the word so far
     previous = None
     for (start, end), number in zip(encoded["offset_mapping"], encoded.word_ids(), strict=True):
         # Tokenizers that do not split at white space first give one number to a whole sentence.
-        after_space = start >= last and _space_at(prepared, start) and not prepared[first:last].isspace()
+        after_space = (
+            start >= last and _space_at(prepared, start) and not prepared[first:last].isspace()
+        )
         starts = not tokens or number != previous or after_space
         first, last = (start, end) if starts else (first, max(last, end))
-        shown, so_far = (prepared[begin:stop].strip() or BLANK for begin, stop in ((start, end), (first, last)))
+        shown, so_far = (
+            prepared[begin:stop].strip() or BLANK for begin, stop in ((start, end), (first, last))
+        )
         tokens.append(_Token(shown, so_far, starts, _space_at(prepared, first)))
         previous = number
     return tokens

@@ -1,19 +1,21 @@
 r"""How much every sense of every token contributes to a score.
 
-The head of a Backpack ranker reads a mix that is a sum over senses l and tokens j (Afzali et al., eqs. 1 and 5):
+The head of a Backpack ranker reads a mix that is a sum over senses l and tokens j (Afzali et al.,
+eqs. 1 and 5):
 
     o = sum_l M_l sum_j a[l,j] C(x_j)_l          score = head(o)
 
-Against the empty mix 0, the contribution of sense l of token j is its part of the integrated gradients along the
-straight path from 0 to o (Sundararajan et al. 2017):
+Against the empty mix 0, the contribution of sense l of token j is its part of the integrated
+gradients along the straight path from 0 to o (Sundararajan et al. 2017):
 
     c[l,j] = M_l a[l,j] < C(x_j)_l, g >          g = \int_0^1 grad head(t o) dt
 
-The contributions sum to head(o) - head(0), because the path integral of a gradient is the difference of its ends. For
-a linear head g is the head's weight vector and a contribution is exactly what the score loses without that part.
+The contributions sum to head(o) - head(0), because the path integral of a gradient is the
+difference of its ends. For a linear head g is the head's weight vector and a contribution is
+exactly what the score loses without that part.
 
-Contextual weights a count as given: a contribution says what a token hands to the mix, not how it moves the weights
-of other tokens.
+Contextual weights a count as given: a contribution says what a token hands to the mix, not how it
+moves the weights of other tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +34,12 @@ from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import word_tokens
-from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankingHead, check_sense_weights
+from backpack_rank.models.rankers import (
+    BackpackForRanking,
+    Ranker,
+    RankingHead,
+    check_sense_weights,
+)
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
 from backpack_rank.senses.views import View
@@ -63,7 +70,8 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class ExplainedSense:
-    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight.
+    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its
+    weight.
 
     ``name`` is its number, or what an attribute sense sets apart, such as ``gender: female``.
     """
@@ -112,10 +120,12 @@ class Attribution:
     Attributes:
         alignment: the text that was scored: tokens, their segments, words.
         contributions: of sense l of token j, float64 on the CPU [k, n].
-        score: the ranker's score, computed in float64 from the ranker's own sense vectors and weights.
+        score: the ranker's score, computed in float64 from the ranker's own sense vectors and
+            weights.
         empty_score: score of the empty mix.
         residual: score - empty_score - sum of the contributions: rounding.
-        sense_names: of the senses, see :attr:`~backpack_rank.models.configuration.BackpackConfig.sense_names`.
+        sense_names: of the senses, see
+            :attr:`~backpack_rank.models.configuration.BackpackConfig.sense_names`.
     """
 
     alignment: TokenAlignment
@@ -174,7 +184,11 @@ class BatchAttribution:
 
 
 def attribute(
-    ranker: Ranker, pair_tokenizer: PairTokenizer, query: str, document: str, view: View | None = None
+    ranker: Ranker,
+    pair_tokenizer: PairTokenizer,
+    query: str,
+    document: str,
+    view: View | None = None,
 ) -> Attribution:
     """Contributions of all senses and tokens to the score of a document.
 
@@ -183,7 +197,8 @@ def attribute(
         pair_tokenizer: joins the texts, as for scoring.
         query: text of the query.
         document: text of the document; what does not fit is cut and counted in ``alignment.cut``.
-        view: weights per sense and token shift under which the document is scored; None: the ranker unchanged.
+        view: weights per sense and token shift under which the document is scored; None: the ranker
+            unchanged.
 
     Raises:
         TypeError: the ranker has no senses.
@@ -193,16 +208,24 @@ def attribute(
     alignment = align_tokens(pair_tokenizer, query, document)
     found = attribute_batch(ranker, PackedBatch.from_sequences([np.array(alignment.ids)]), view)
     return Attribution(
-        alignment, found.contributions[0].cpu(), found.scores.item(), found.empty_score, found.residuals.item(), names
+        alignment,
+        found.contributions[0].cpu(),
+        found.scores.item(),
+        found.empty_score,
+        found.residuals.item(),
+        names,
     )
 
 
 @torch.no_grad()
-def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None) -> BatchAttribution:
+def attribute_batch(
+    ranker: Ranker, batch: PackedBatch, view: View | None = None
+) -> BatchAttribution:
     """:func:`attribute` for the texts of a packed batch, tensors on the ranker's device.
 
-    Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's number format: in the
-    ranker's own, sums over hundreds of tokens would miss the score difference by their rounding.
+    Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's
+    number format: in the ranker's own, sums over hundreds of tokens would miss the score difference
+    by their rounding.
 
     Raises:
         TypeError: the ranker has no senses.
@@ -221,16 +244,22 @@ def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None
         weights_of_tokens = backpack.pooled_weights(read, shift)
         ids, whole, inverse = backpack.distinct_tokens(read, shift)
         found = backpack.distinct_hidden(ids, whole, shift)
-        vectors = backpack.sense_network.expand(found.shared).double().transpose(0, 1)  # C [k, U, d]
+        vectors = (
+            backpack.sense_network.expand(found.shared).double().transpose(0, 1)
+        )  # C [k, U, d]
         shares = weights_of_tokens.double()  # a [B, k, n]
         columns = read.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
         per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
         senses = torch.einsum("bku,kud->bkd", per_id, vectors)  # o^(l)
         if own is not None:
             parts = backpack.group_parts(weights_of_tokens, read, inverse, found, torch.float64)
-            group_parts = senses.new_zeros((len(read.input_ids), own.groups, senses.shape[-1]))  # [T, G, d]
+            group_parts = senses.new_zeros(
+                (len(read.input_ids), own.groups, senses.shape[-1])
+            )  # [T, G, d]
             group_parts[parts.places, parts.groups] = parts.vectors
-            of_groups = senses.new_zeros((len(read), *group_parts.shape[1:])).index_add(0, read.text_ids, group_parts)
+            of_groups = senses.new_zeros((len(read), *group_parts.shape[1:])).index_add(
+                0, read.text_ids, group_parts
+            )
             senses = torch.cat([senses, of_groups], dim=1)
     factors = torch.ones(senses.shape[1]) if weights is None else weights
     check_sense_weights(factors, ranker.config.total_senses)
@@ -245,11 +274,16 @@ def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None
         contributions = _in_all_places(contributions, read, batch, kept)
     contributions = contributions * factors[:, None]
     scores, empty = head(mixed), head(torch.zeros_like(mixed[0])).item()
-    return BatchAttribution(contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2)))
+    return BatchAttribution(
+        contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2))
+    )
 
 
-def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: Tensor | None) -> Tensor:
-    """Values of the tokens that were read [B, K, n'], at their places in the batch as it was given. [B, K, n]
+def _in_all_places(
+    values: Tensor, read: PackedBatch, batch: PackedBatch, kept: Tensor | None
+) -> Tensor:
+    """Values of the tokens that were read [B, K, n'], at their places in the batch as it was given.
+    [B, K, n]
 
     The first piece of a word has all of it, its further pieces 0.
     """
@@ -262,15 +296,20 @@ def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: 
 
 @torch.no_grad()
 def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:
-    """int_0^1 grad f(t o) dt of mixes o [N, d] (Sundararajan et al. 2017, baseline 0), without dropout. [N, d] float64
+    """int_0^1 grad f(t o) dt of mixes o [N, d] (Sundararajan et al. 2017, baseline 0), without
+    dropout. [N, d] float64
 
-    In closed form: a hidden unit is gelu(t a + b) with a = <w, o>, and the mean of its slope over t is
-    (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0.
+    In closed form: a hidden unit is gelu(t a + b) with a = <w, o>, and the mean of its slope over t
+    is (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0.
     """
-    weight, bias, out = (p.detach().double() for p in (head.dense.weight, head.dense.bias, head.out.weight))
+    weight, bias, out = (
+        p.detach().double() for p in (head.dense.weight, head.dense.bias, head.out.weight)
+    )
     steps = mixes.double() @ weight.T
     small = steps.abs() < _SMALL
-    quotient = (F.gelu(steps + bias) - F.gelu(bias)) / torch.where(small, torch.ones_like(steps), steps)
+    quotient = (F.gelu(steps + bias) - F.gelu(bias)) / torch.where(
+        small, torch.ones_like(steps), steps
+    )
     slopes = torch.where(small, _gelu_slope(bias + steps / 2), quotient)
     return (slopes * out[0]) @ weight
 
@@ -304,8 +343,15 @@ def explanation(
     if before is not None and (
         before.alignment.ids != found.alignment.ids or len(before.per_sense) != len(found.per_sense)
     ):
-        raise ValueError("the two attributions are about different texts or rankers; attribute the same pair twice")
-    groups = {word: group for group, words in lexicon.groups.items() for word in words} if lexicon else {}
+        raise ValueError(
+            "the two attributions are about different texts or rankers; attribute the same pair "
+            "twice"
+        )
+    groups = (
+        {word: group for group, words in lexicon.groups.items() for word in words}
+        if lexicon
+        else {}
+    )
     words = tuple(
         ExplainedWord(
             word.text,
@@ -330,14 +376,22 @@ def explanation(
     )
     score_before = None if before is None else before.score
     return Explanation(
-        title, words, senses, found.score, found.empty_score, found.residual, score_before, found.alignment.cut
+        title,
+        words,
+        senses,
+        found.score,
+        found.empty_score,
+        found.residual,
+        score_before,
+        found.alignment.cut,
     )
 
 
 def _check_has_senses(ranker: Ranker) -> BackpackForRanking:
     if not isinstance(ranker, BackpackForRanking):
         raise TypeError(
-            f"{type(ranker).__name__} has no sense vectors, so its score does not split into senses and tokens; "
+            f"{type(ranker).__name__} has no sense vectors, so its score does not split into "
+            "senses and tokens; "
             "use a Backpack ranker"
         )
     return ranker

@@ -1,4 +1,6 @@
-"""Sense vectors on disk: computed once per model and set of texts, shared by all alphas and parallel jobs."""
+"""Sense vectors on disk: computed once per model and set of texts, shared by all alphas and
+parallel jobs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class _FillError(Exception):
 
 @dataclass(frozen=True)
 class SenseCache:
-    """A folder of ``.npy`` files, one per key: sense vectors [N, k, d], or scores [N] of rankers without senses.
+    """A folder of ``.npy`` files, one per key: sense vectors [N, k, d], or scores [N] of rankers
+    without senses.
 
     The number format is the caller's: fp32 keeps scores as they are, fp16 halves the space.
 
@@ -47,18 +50,21 @@ class SenseCache:
     def get(
         self, key: str, shape: tuple[int, ...], dtype: str, fill: Callable[[np.ndarray], None]
     ) -> np.ndarray | None:
-        """The array of that key, read-only and mapped from disk; ``fill`` writes it when it is not there yet.
+        """The array of that key, read-only and mapped from disk; ``fill`` writes it when it is not
+        there yet.
 
-        Jobs that ask for the same key at the same time wait for the first. A job that dies while filling
-        leaves nothing behind. A file that was damaged afterwards is filled again.
+        Jobs that ask for the same key at the same time wait for the first. A job that dies while
+        filling leaves nothing behind. A file that was damaged afterwards is filled again.
 
         Returns:
-            None when the array alone is larger than ``max_gb``, or cannot be written; a warning says so.
+            None when the array alone is larger than ``max_gb``, or cannot be written; a warning
+            says so.
         """
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if size > self.max_gb * GB:
             log.warning(
-                "%.1f GB of sense vectors do not fit into cache.max_gb=%g: every alpha is a pass of its own",
+                "%.1f GB of sense vectors do not fit into cache.max_gb=%g: every alpha is a pass "
+                "of its own",
                 size / GB,
                 self.max_gb,
             )
@@ -69,7 +75,8 @@ class SenseCache:
             raise failed.error from None
         except OSError as error:
             log.warning(
-                "the cache of sense vectors is left out, every alpha is a pass of its own: %s. cache.folder=FOLDER "
+                "the cache of sense vectors is left out, every alpha is a pass of its own: %s. "
+                "cache.folder=FOLDER "
                 "keeps it elsewhere",
                 error,
             )
@@ -83,7 +90,8 @@ class SenseCache:
         with FileLock(self._lock(key)):
             if intact(path) and (known := _open(path)) is not None:
                 return known
-            # One at a time: two jobs that make room at once would stumble over what the other removes.
+            # One at a time: two jobs that make room at once would stumble over what the other
+            # removes.
             with FileLock(self.folder / "room.lock"):
                 self._remove_leftovers(key)
                 self._make_room(int(np.prod(shape)) * np.dtype(dtype).itemsize)
@@ -95,14 +103,17 @@ class SenseCache:
                 except OSError as error:  # not the cache's
                     raise _FillError(error) from error
                 array.flush()
-                # Opened before it has its name: from then on another job may remove it to make room.
+                # Opened before it has its name: from then on another job may remove it to make
+                # room.
                 return np.load(temporary, mmap_mode="r")
 
     def _lock(self, key: str) -> Path:
         return self.folder / f"{key}.lock"
 
     def _remove_leftovers(self, held: str) -> None:
-        """Remove what killed jobs left of their arrays: those whose lock nobody holds (``held`` is our own)."""
+        """Remove what killed jobs left of their arrays: those whose lock nobody holds (``held`` is
+        our own).
+        """
         for leftover in self.folder.glob(".*.npy.*"):
             key = leftover.name[1:].partition(".npy.")[0]
             if key == held:

@@ -1,7 +1,7 @@
 """The inference hook: turns a ranker's dial, alpha, without touching a weight of the model.
 
-Sensitivity of the senses from paired words -> policy -> alpha -> weights per sense and token shifts, which the ranker's
-forward pass takes as arguments.
+Sensitivity of the senses from paired words -> policy -> alpha -> weights per sense and token
+shifts, which the ranker's forward pass takes as arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class InferenceHook:
         with InferenceHook(context, LowestSenses(), alpha=0.5):
             scores = ranker(batch).scores
 
-    A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` passes the same :attr:`views` to the forward pass.
+    A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` passes the same :attr:`views` to
+    the forward pass.
 
     Attributes:
         context: the ranker.
@@ -38,7 +39,9 @@ class InferenceHook:
         ValueError: alpha is not a finite number >= 0.
     """
 
-    def __init__(self, context: PolicyContext, policy: Policy | None = None, alpha: float = 1.0) -> None:
+    def __init__(
+        self, context: PolicyContext, policy: Policy | None = None, alpha: float = 1.0
+    ) -> None:
         self.context = context
         self.policy = policy
         self.alpha = check_alpha(alpha)
@@ -61,14 +64,23 @@ class InferenceHook:
     @property
     def reads_one_text(self) -> bool:
         """Whether a score is that of the pair's own text under one view."""
-        return len(self.views) == 1 and self.views[0].rewrite is None and self.views[0].coefficient == 1
+        return (
+            len(self.views) == 1
+            and self.views[0].rewrite is None
+            and self.views[0].coefficient == 1
+        )
 
     @property
     def view(self) -> View:
-        """The one view of a policy that rewrites no text. Raises ``ValueError`` for other policies."""
+        """The one view of a policy that rewrites no text. Raises ``ValueError`` for other
+        policies.
+        """
         if not self.reads_one_text:
             name = None if self.policy is None else self.policy.name
-            raise ValueError(f"policy {name} reads several texts for one score: use a reranker, which adds them up")
+            raise ValueError(
+                f"policy {name} reads several texts for one score: use a reranker, which adds them "
+                "up"
+            )
         return self.views[0]
 
     def __enter__(self) -> InferenceHook:
@@ -79,7 +91,9 @@ class InferenceHook:
         if view.token_shift is not None:
             arguments["token_shift"] = view.token_shift
 
-        def turn(_module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        def turn(
+            _module: nn.Module, args: tuple, kwargs: dict[str, Any]
+        ) -> tuple[tuple, dict[str, Any]]:
             return args, {**kwargs, **arguments}
 
         self._handle = self.context.ranker.register_forward_pre_hook(turn, with_kwargs=True)
@@ -93,8 +107,9 @@ class InferenceHook:
 def linear_components(shift: TokenShift | None) -> list[tuple[float, TokenShift | None]]:
     """(factor, shift to compute under): the sense vectors under a shift are this sum of others.
 
-    Weights per sense come after the sense vectors and change none of them. Tokens moved in their senses alone give
-    vectors linear in alpha: alpha o(1) + (1 - alpha) o(0), because contextual weights do not depend on alpha.
+    Weights per sense come after the sense vectors and change none of them. Tokens moved in their
+    senses alone give vectors linear in alpha: alpha o(1) + (1 - alpha) o(0), because contextual
+    weights do not depend on alpha.
     """
     if shift is None or shift.scope != "senses":
         return [(1.0, shift)]

@@ -1,8 +1,10 @@
-"""Policies: from the senses' sensitivities and alpha to what a ranker does differently (Afzali et al., eq. 5).
+"""Policies: from the senses' sensitivities and alpha to what a ranker does differently (Afzali et
+al., eq. 5).
 
-A policy is asked for views of a (query, document) pair. The score of the pair is the sum over the views of coefficient
-times score, so weights per sense and shifted tokens are one view with coefficient 1, and an average over rewritten
-texts is several views. At alpha = 1 no policy is asked: the ranker is unchanged.
+A policy is asked for views of a (query, document) pair. The score of the pair is the sum over the
+views of coefficient times score, so weights per sense and shifted tokens are one view with
+coefficient 1, and an average over rewritten texts is several views. At alpha = 1 no policy is
+asked: the ranker is unchanged.
 """
 
 from __future__ import annotations
@@ -30,15 +32,19 @@ from backpack_rank.senses.views import View
 LARGEST_ALPHA = 1000
 Weight = Annotated[float, Range(least=0, most=1000)]
 """Of a sense, where 1 leaves it as it is."""
-"""Far above every use; what is larger is a slip of the keyboard, and overflows in half precision."""
+"""Far above every use; what is larger is a slip of the keyboard, and overflows in half
+precision.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyContext:
-    """A ranker and what policies need to know of it; one for all alphas, so that it is computed once.
+    """A ranker and what policies need to know of it; one for all alphas, so that it is computed
+    once.
 
     Attributes:
-        ranker: any ranker; one without senses takes only policies that move tokens where it reads them.
+        ranker: any ranker; one without senses takes only policies that move tokens where it reads
+            them.
         tokenizer: the ranker's; None for one behind a server.
         pairs: words that differ in the attribute alone, such as (she, he).
         attribute: its name, such as ``gender``; "" where only pairs are given.
@@ -48,42 +54,58 @@ class PolicyContext:
     tokenizer: PreTrainedTokenizerBase | None
     pairs: Sequence[tuple[str, str]] = ()
     attribute: str = ""
-    _token_classes: dict[WordClasses, TokenClasses] = field(default_factory=dict, init=False, repr=False)
-    _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(default_factory=dict, init=False, repr=False)
+    _token_classes: dict[WordClasses, TokenClasses] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
-    def of(cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute) -> PolicyContext:
+    def of(
+        cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute
+    ) -> PolicyContext:
         """For an attribute.
 
-        Its pairs are those of its two sides. A further group that the ranker has a sense of, such as the third of
-        religion, would have s_l = 1 by these: then pairs with its words are among them.
+        Its pairs are those of its two sides. A further group that the ranker has a sense of, such
+        as the third of religion, would have s_l = 1 by these: then pairs with its words are among
+        them.
         """
         groups = ranker.config.groups if isinstance(ranker, BackpackForRanking) else ()
-        further = any(name == attribute.name and group not in attribute.sides for name, group in groups)
+        further = any(
+            name == attribute.name and group not in attribute.sides for name, group in groups
+        )
         pairs = attribute.all_pairs() if further else attribute.pairs().pairs
         return cls(ranker, tokenizer, pairs, attribute.name)
 
     def token_classes(self, words: WordClasses) -> TokenClasses:
-        """The classes in the ranker's tokens; looking a vocabulary through takes a second, so it is done once.
+        """The classes in the ranker's tokens; looking a vocabulary through takes a second, so it is
+        done once.
 
         Raises:
             TypeError: the ranker's tokens cannot be reached.
             ValueError: see :meth:`TokenClasses.of`.
         """
         if self.tokenizer is None:
-            raise TypeError(f"{self.ranker.label}: its word vectors are out of reach, so no token can be moved")
+            raise TypeError(
+                f"{self.ranker.label}: its word vectors are out of reach, so no token can be moved"
+            )
         if words not in self._token_classes:
             self._token_classes[words] = TokenClasses.of(self.tokenizer, words)
         return self._token_classes[words]
 
     def token_shift(self, words: WordClasses, scope: str, alpha: float) -> TokenShift:
-        """The classes' tokens moved; the class means are the same for every alpha, so they are taken once.
+        """The classes' tokens moved; the class means are the same for every alpha, so they are
+        taken once.
 
         Raises:
-            TypeError, ValueError: see :meth:`token_classes` and :func:`backpack_rank.models.token_shift.token_shift`.
+            TypeError, ValueError: see :meth:`token_classes` and
+                :func:`backpack_rank.models.token_shift.token_shift`.
         """
         if (words, scope) not in self._token_shifts:
-            self._token_shifts[words, scope] = token_shift(self.ranker, self.token_classes(words), scope, alpha)
+            self._token_shifts[words, scope] = token_shift(
+                self.ranker, self.token_classes(words), scope, alpha
+            )
         return replace(self._token_shifts[words, scope], alpha=alpha)
 
     @cached_property
@@ -96,7 +118,9 @@ class PolicyContext:
     def needed_sensitivity(self, policy: str) -> Tensor:
         """s_l [k]. Raises ``TypeError`` for a ranker without senses."""
         if self.sensitivity is None:
-            raise TypeError(f"{self.ranker.label} has no sense vectors, and this policy, {policy}, needs them")
+            raise TypeError(
+                f"{self.ranker.label} has no sense vectors, and this policy, {policy}, needs them"
+            )
         return self.sensitivity.values
 
 
@@ -104,7 +128,9 @@ class Policy(ABC):
     """From alpha to views."""
 
     is_control: bool = False
-    """Whether it moves no sense for its sensitivity: every claim about another policy needs one beside it."""
+    """Whether it moves no sense for its sensitivity: every claim about another policy needs one
+    beside it.
+    """
 
     @property
     @abstractmethod
@@ -156,13 +182,15 @@ class ScaledSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class LowestSenses(ScaledSenses):
-    """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times alpha.
+    """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times
+    alpha.
 
-    Of a ranker with attribute senses (:mod:`backpack_rank.models.attribute_senses`) these are the senses of the
-    attribute's groups, whose s_l is 0.
+    Of a ranker with attribute senses (:mod:`backpack_rank.models.attribute_senses`) these are the
+    senses of the attribute's groups, whose s_l is 0.
 
     Attributes:
-        count: how many; None: two as in the paper, or as many as the ranker has senses of the attribute.
+        count: how many; None: two as in the paper, or as many as the ranker has senses of the
+            attribute.
     """
 
     count: Count | None = None
@@ -195,8 +223,8 @@ class ThresholdSenses(ScaledSenses):
 
     Attributes:
         threshold: the value itself, or None.
-        quantile: the value as a quantile of the senses' s_l, above 0 and up to 1 (linear interpolation), or None.
-            One of the two is given.
+        quantile: the value as a quantile of the senses' s_l, above 0 and up to 1 (linear
+            interpolation), or None. One of the two is given.
     """
 
     threshold: float | None = None
@@ -204,7 +232,10 @@ class ThresholdSenses(ScaledSenses):
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.quantile is None):
-            raise ValueError("give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and not both")
+            raise ValueError(
+                "give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and "
+                "not both"
+            )
 
     @property
     def name(self) -> str:
@@ -226,7 +257,8 @@ class ThresholdSenses(ScaledSenses):
         if len(chosen) == 0:
             low, high = float(sensitivity.min()), float(sensitivity.max())
             raise ValueError(
-                f"policy {self.name} selects no sense: s_l of the {len(sensitivity)} senses lies between {low:.4f} "
+                f"policy {self.name} selects no sense: s_l of the {len(sensitivity)} senses lies "
+                f"between {low:.4f} "
                 f"and {high:.4f}, and none is below {threshold:.4f}"
             )
         return chosen
@@ -260,7 +292,8 @@ class RandomSenses(ScaledSenses):
 class UniformSenses(SensePolicy):
     """Control: every sense times alpha.
 
-    It moves no sense against another, so what it does to a measure is what a mere change of the scores' scale does.
+    It moves no sense against another, so what it does to a measure is what a mere change of the
+    scores' scale does.
     """
 
     is_control = True
@@ -276,11 +309,12 @@ class UniformSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class SoftSenses(SensePolicy):
-    """Weights that rise with s_l: alpha + (1 - alpha) g(s_l), so between alpha (sensitive) and 1 (not sensitive).
+    """Weights that rise with s_l: alpha + (1 - alpha) g(s_l), so between alpha (sensitive) and 1
+    (not sensitive).
 
-    g(s_l) = 1 / (1 + exp(-z_l / temperature)), with z_l = (s_l - mean) / standard deviation over the senses, rises with
-    s_l; a sense of mean sensitivity gets g = 1/2. A temperature near 0 is a step at the mean, a high one is
-    :class:`UniformSenses` at (1 + alpha) / 2.
+    g(s_l) = 1 / (1 + exp(-z_l / temperature)), with z_l = (s_l - mean) / standard deviation over
+    the senses, rises with s_l; a sense of mean sensitivity gets g = 1/2. A temperature near 0 is a
+    step at the mean, a high one is :class:`UniformSenses` at (1 + alpha) / 2.
 
     Attributes:
         temperature: above 0.
@@ -297,7 +331,8 @@ class SoftSenses(SensePolicy):
         values = sensitivity.double()
         if values.min() == values.max():
             raise ValueError(
-                f"s_l is {float(values[0]):.4f} for each of the {len(values)} senses: policy {self.name} cannot tell "
+                f"s_l is {float(values[0]):.4f} for each of the {len(values)} senses: policy "
+                f"{self.name} cannot tell "
                 "them apart; policy=uniform scales all of them"
             )
         standardised = (values - values.mean()) / values.std(correction=0)
@@ -308,7 +343,8 @@ class SoftSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class ExplicitWeights(SensePolicy):
-    """Weights w_l given by hand: 1 + (1 - alpha) (w_l - 1), 0 where that is negative (alpha above 1).
+    """Weights w_l given by hand: 1 + (1 - alpha) (w_l - 1), 0 where that is negative (alpha above
+    1).
 
     Attributes:
         values: w_l, the weights at alpha = 0, one number >= 0 per sense.
@@ -327,7 +363,8 @@ class ExplicitWeights(SensePolicy):
         """Weights [k]. Raises ``ValueError`` where there is not one value per sense."""
         if len(self.values) != len(sensitivity):
             raise ValueError(
-                f"policy.values has {len(self.values)} weights, but the model has {len(sensitivity)} senses"
+                f"policy.values has {len(self.values)} weights, but the model has "
+                f"{len(sensitivity)} senses"
             )
         return _towards(torch.tensor(self.values, dtype=torch.float64), alpha).to(sensitivity)
 
@@ -335,14 +372,16 @@ class ExplicitWeights(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class PairedTokens(Policy):
-    """Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar); see :mod:`backpack_rank.models.token_shift`.
+    """Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar); see
+    :mod:`backpack_rank.models.token_shift`.
 
     Attributes:
         classes: files of word classes, names in ``lexicons/`` or paths.
         wide_classes: further files (titles, occupations, kinship), used when ``wide`` is set.
-        names: a lexicon of first names, which become one class when ``with_names`` is set: names are identity.
-        scope: where tokens are moved: ``senses``, ``weights`` or ``both``; None: both, or ``weights`` for a ranker
-            without senses.
+        names: a lexicon of first names, which become one class when ``with_names`` is set: names
+            are identity.
+        scope: where tokens are moved: ``senses``, ``weights`` or ``both``; None: both, or
+            ``weights`` for a ranker without senses.
     """
 
     classes: Sequence[FilePath]
@@ -354,9 +393,15 @@ class PairedTokens(Policy):
 
     def __post_init__(self) -> None:
         if not self.classes:
-            raise ValueError("policy.classes is empty: name at least one file of word classes, such as gender_classes")
+            raise ValueError(
+                "policy.classes is empty: name at least one file of word classes, such as "
+                "gender_classes"
+            )
         if self.with_names and self.names is None:
-            raise ValueError("policy.with_names=true needs policy.names, a lexicon of first names such as gender_names")
+            raise ValueError(
+                "policy.with_names=true needs policy.names, a lexicon of first names such as "
+                "gender_names"
+            )
 
     @property
     def name(self) -> str:
@@ -375,7 +420,9 @@ class PairedTokens(Policy):
     ) -> PairedTokens:
         """With the word classes of an attribute; ``scope``, ``wide`` and ``names`` as above."""
         names_file = None if attribute.names_file is None else str(attribute.names_file)
-        files = [tuple(map(str, files)) for files in (attribute.class_files, attribute.wide_class_files)]
+        files = [
+            tuple(map(str, files)) for files in (attribute.class_files, attribute.wide_class_files)
+        ]
         return cls(files[0], files[1], names_file, scope, wide, names)
 
     def needs_senses(self) -> bool:
@@ -395,16 +442,23 @@ class PairedTokens(Policy):
             return words.merged(class_of_names(load_lexicon(self.names)))
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        return (View(token_shift=context.token_shift(self.words(), self.scope_for(context.ranker), alpha)),)
+        return (
+            View(
+                token_shift=context.token_shift(self.words(), self.scope_for(context.ranker), alpha)
+            ),
+        )
 
 
 def check_alpha(alpha: float | str) -> float:
-    """Alpha as a float. Raises ``ValueError`` when it is not a number from 0 to :data:`LARGEST_ALPHA`."""
+    """Alpha as a float. Raises ``ValueError`` when it is not a number from 0 to
+    :data:`LARGEST_ALPHA`.
+    """
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
         raise ValueError(f"alpha={alpha!r} is not a number; give one >= 0, such as alpha=0.5")
     if not 0 <= alpha <= LARGEST_ALPHA:
         raise ValueError(
-            f"alpha={alpha} must be a finite number >= 0 and at most {LARGEST_ALPHA}: 0 removes, 1 leaves as it is, "
+            f"alpha={alpha} must be a finite number >= 0 and at most {LARGEST_ALPHA}: 0 removes, 1 "
+            "leaves as it is, "
             "more amplifies"
         )
     return float(alpha)

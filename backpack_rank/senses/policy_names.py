@@ -1,4 +1,6 @@
-"""Policies by name, as ``policy=NAME`` and ``policy="NAME"`` take them; options as in ``conf/policy/``."""
+"""Policies by name, as ``policy=NAME`` and ``policy="NAME"`` take them; options as in
+``conf/policy/``.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ DEFAULTS = ("lowest_senses", "renditions")
 
 @dataclass(frozen=True)
 class DefaultPolicy(Policy):
-    """What alpha turns where no policy is named: the paper's rule of a ranker with senses, renditions of any other.
+    """What alpha turns where no policy is named: the paper's rule of a ranker with senses,
+    renditions of any other.
 
     A reranker asks :meth:`of_ranker` and goes by the policy that it gets.
 
@@ -52,7 +55,11 @@ class DefaultPolicy(Policy):
     @classmethod
     def of(cls, attribute: Attribute | Mapping[str, Any]) -> DefaultPolicy:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        return cls(attribute if isinstance(attribute, Attribute) else made(Attribute, attribute, "policy.attribute"))
+        return cls(
+            attribute
+            if isinstance(attribute, Attribute)
+            else made(Attribute, attribute, "policy.attribute")
+        )
 
     @property
     def name(self) -> str:
@@ -76,6 +83,8 @@ def default_name(ranker: Ranker) -> str:
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:
-    """The policy of that name. Raises ``ValueError`` where there is none; lists those that there are."""
+    """The policy of that name. Raises ``ValueError`` where there is none; lists those that there
+    are.
+    """
     one_of("policy", name, POLICIES, ", or a Policy of your own")
     return POLICIES[name](attribute)

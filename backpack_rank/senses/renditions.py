@@ -1,10 +1,13 @@
-"""The mean over renditions: a score that listed words have no influence on, for every ranker and every tokenizer.
+"""The mean over renditions: a score that listed words have no influence on, for every ranker and
+every tokenizer.
 
-    s_alpha(q, d) = s_0(q, d) + alpha (s(q, d) - s_0(q, d)),    s_0(q, d) = mean over groups r of s(r(q), r(d))
+    s_alpha(q, d) = s_0(q, d) + alpha (s(q, d) - s_0(q, d)),    s_0(q, d) = mean over groups r of
+    s(r(q), r(d))
 
-with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.renditions`), which depends on the text's
-canonical form alone. At alpha = 0 two texts with one canonical form have one score, whatever their tokens and lengths.
-This project's own; a mean over the orbit of a swap is a Reynolds operator.
+with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.renditions`), which
+depends on the text's canonical form alone. At alpha = 0 two texts with one canonical form have one
+score, whatever their tokens and lengths. This project's own; a mean over the orbit of a swap is a
+Reynolds operator.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
 QUERIES = ("neutral_only", "all")
-"""``neutral_only``: a query with class words is scored as it is. ``all``: it takes the rendition of its documents."""
+"""``neutral_only``: a query with class words is scored as it is. ``all``: it takes the rendition of
+its documents.
+"""
 
 
 @checked("policy")
@@ -32,9 +37,11 @@ class MeanOfRenditions(Policy):
 
     Attributes:
         attribute: whose words have no influence at alpha = 0.
-        relations: ``keep``: words of one group stay of one group; ``merge``: all words become of one group.
+        relations: ``keep``: words of one group stay of one group; ``merge``: all words become of
+            one group.
         queries: one of :data:`QUERIES`.
-        only: a control: the rendition for this group alone in place of the mean, as invariant and cheaper.
+        only: a control: the rendition for this group alone in place of the mean, as invariant and
+            cheaper.
         wide: also join words by the attribute's wide classes (boy, guy, lad).
     """
 
@@ -58,7 +65,11 @@ class MeanOfRenditions(Policy):
         wide: bool = False,
     ) -> MeanOfRenditions:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        known = attribute if isinstance(attribute, Attribute) else made(Attribute, attribute, "policy.attribute")
+        known = (
+            attribute
+            if isinstance(attribute, Attribute)
+            else made(Attribute, attribute, "policy.attribute")
+        )
         return cls(known, relations, queries, only, wide)
 
     @property
@@ -88,12 +99,16 @@ class MeanOfRenditions(Policy):
     def rewritings(self) -> list[Rendition]:
         """The renditions that are averaged."""
         groups = self.renditions.groups
-        chosen: Sequence[int] = range(len(groups)) if self.only is None else [groups.index(self.only)]
+        chosen: Sequence[int] = (
+            range(len(groups)) if self.only is None else [groups.index(self.only)]
+        )
         return [Rendition(self, group) for group in chosen]
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         read = self.rewritings
-        return View(coefficient=alpha), *(View(rewrite=one, coefficient=(1 - alpha) / len(read)) for one in read)
+        return View(coefficient=alpha), *(
+            View(rewrite=one, coefficient=(1 - alpha) / len(read)) for one in read
+        )
 
 
 @dataclass(frozen=True, eq=False)

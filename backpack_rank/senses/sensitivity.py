@@ -22,9 +22,11 @@ class Sensitivity:
     """s_l per sense and what it was computed from.
 
     Attributes:
-        values: mean cosine of the pairs' l-th sense vectors [k]; low = the sense tells the words apart.
+        values: mean cosine of the pairs' l-th sense vectors [k]; low = the sense tells the words
+            apart.
         pairs: how many pairs of token variants went in.
-        in_parts: words without a one-token variant, for which the mean of their tokens' senses was used.
+        in_parts: words without a one-token variant, for which the mean of their tokens' senses was
+            used.
         unknown: word pairs left out because the tokenizer has no token for one of the words.
     """
 
@@ -40,12 +42,14 @@ def sensitivity(
 ) -> Sensitivity:
     """s_l = mean over pairs of cos(C(a)_l, C(b)_l) (eq. 4).
 
-    A word has up to four one-token variants (with and without a leading space, lower case and capitalised);
-    each variant that is one token for both words is a pair of its own. Where there is none, the words' lower-case
-    variants with a space are compared by the mean of their tokens' senses.
+    A word has up to four one-token variants (with and without a leading space, lower case and
+    capitalised); each variant that is one token for both words is a pair of its own. Where there is
+    none, the words' lower-case variants with a space are compared by the mean of their tokens'
+    senses.
 
-    Of a Backpack with attribute senses, pairs of words of one class count alone, where there are any: of other words
-    nothing is split, so they would say that its senses tell words apart and that those of the groups do not.
+    Of a Backpack with attribute senses, pairs of words of one class count alone, where there are
+    any: of other words nothing is split, so they would say that its senses tell words apart and
+    that those of the groups do not.
 
     Raises:
         ValueError: no pair is left that the tokenizer knows.
@@ -57,19 +61,29 @@ def sensitivity(
             unknown.append((first, second))
             continue
         if max(map(len, variants[0])) > 1:
-            in_parts += [word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1]
+            in_parts += [
+                word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1
+            ]
         with eval_mode(backpack):
             cosines += [_cosines(backpack, *variant) for variant in variants]
         of_one_class += [_are_of_one_class(backpack, *variant) for variant in variants]
     if unknown:
         log.warning("the tokenizer does not know %s; these pairs are left out", unknown)
     if not cosines:
-        raise ValueError(f"the tokenizer knows none of the {len(unknown)} word pairs, for example {unknown[:3]}")
-    values = [value for value, counts in zip(cosines, of_one_class, strict=True) if counts] or cosines
-    return Sensitivity(torch.stack(values).mean(dim=0), len(values), tuple(in_parts), tuple(unknown))
+        raise ValueError(
+            f"the tokenizer knows none of the {len(unknown)} word pairs, for example {unknown[:3]}"
+        )
+    values = [
+        value for value, counts in zip(cosines, of_one_class, strict=True) if counts
+    ] or cosines
+    return Sensitivity(
+        torch.stack(values).mean(dim=0), len(values), tuple(in_parts), tuple(unknown)
+    )
 
 
-def _token_pairs(tokenizer: PreTrainedTokenizerBase, first: str, second: str) -> Iterator[tuple[list[int], list[int]]]:
+def _token_pairs(
+    tokenizer: PreTrainedTokenizerBase, first: str, second: str
+) -> Iterator[tuple[list[int], list[int]]]:
     variants = [
         (_ids(tokenizer, space + case(first)), _ids(tokenizer, space + case(second)))
         for space in (" ", "")
@@ -85,7 +99,8 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids, or none when the tokenizer does not know a part of the text."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     unknown = tokenizer.unk_token_id
-    # Byte-level vocabularies know every text; GPT-2 still declares its end of text as the unknown token.
+    # Byte-level vocabularies know every text; GPT-2 still declares its end of text as the unknown
+    # token.
     return [] if unknown is not None and unknown in ids else list(ids)
 
 
@@ -99,7 +114,9 @@ def _are_of_one_class(backpack: BackpackModel, first: list[int], second: list[in
 
 
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
-    """Cosines of two words by sense; the vector of an attribute sense is the stack of W_1 d ... W_k d. [k + G]"""
+    """Cosines of two words by sense; the vector of an attribute sense is the stack of W_1 d ... W_k
+    d. [k + G]
+    """
     cosines = []
     for a, b in zip(backpack.word_senses(first), backpack.word_senses(second), strict=True):
         cosine = F.cosine_similarity(a, b, dim=-1)  # 0 where one of the vectors is 0

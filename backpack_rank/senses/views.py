@@ -12,7 +12,8 @@ from backpack_rank.models.token_shift import TokenShift
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One way of reading a pair; the score of a pair is the sum over its views of coefficient times score.
+    """One way of reading a pair; the score of a pair is the sum over its views of coefficient times
+    score.
 
     Attributes:
         sense_weights: M_s, one factor >= 0 per sense [k] (eq. 5), or None.

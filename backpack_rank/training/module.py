@@ -1,4 +1,6 @@
-"""The Lightning module that trains a ranker on lists and validates it on the dev split's candidates."""
+"""The Lightning module that trains a ranker on lists and validates it on the dev split's
+candidates.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class OptimizerConfig:
         learning_rate: highest learning rate.
         weight_decay: for matrices; biases and layer norms have none.
         warmup_ratio: share of all steps in which the rate rises.
-        head_learning_rate: highest learning rate of everything but a pretrained backbone; None is ``learning_rate``.
+        head_learning_rate: highest learning rate of everything but a pretrained backbone; None is
+            ``learning_rate``.
     """
 
     learning_rate: float = 1e-5
@@ -55,9 +58,11 @@ class OptimizerConfig:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in trained):
             raise ValueError(
-                "trained parameters are in half precision, in which AdamW's updates are lost where they are smaller "
+                "trained parameters are in half precision, in which AdamW's updates are lost where "
+                "they are smaller "
                 "than about 0.3% of the weight. Train them in fp32 (model.ranker.dtype=float32; "
-                "trainer.precision=bf16-mixed still computes in bf16), or leave a backbone in bf16 as it is "
+                "trainer.precision=bf16-mixed still computes in bf16), or leave a backbone in bf16 "
+                "as it is "
                 "(adapter=lora or training.frozen=[backbone])"
             )
         groups = []
@@ -71,13 +76,18 @@ class OptimizerConfig:
         # One kernel over all parameters: on a CPU, an eighth of the time of torch's default.
         fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trained)
         optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98), fused=fused)
-        # Lightning clips no gradients of an optimiser that could undo loss scaling by itself; this one need not.
+        # Lightning clips no gradients of an optimiser that could undo loss scaling by itself; this
+        # one need not.
         optimizer._step_supports_amp_scaling = False
         return optimizer
 
     def _rates(self, model: nn.Module) -> list[tuple[float, list[nn.Parameter]]]:
         """Trainable parameters by learning rate."""
-        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        named = [
+            (name, parameter)
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        ]
         if self.head_learning_rate is None:
             return [(self.learning_rate, [parameter for _, parameter in named])]
         old = [parameter for name, parameter in named if ".backbone." in f".{name}"]
@@ -90,7 +100,9 @@ class OptimizerConfig:
         schedule = self.schedule(optimizer, steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LambdaLR:
+    def schedule(
+        self, optimizer: torch.optim.Optimizer, steps: int
+    ) -> torch.optim.lr_scheduler.LambdaLR:
         """Learning rate by step: up over ``warmup_ratio`` of ``steps``, then down to 0."""
         rising = max(1, round(self.warmup_ratio * steps))
 
@@ -107,17 +119,20 @@ def _is_matrix(parameter: nn.Parameter) -> bool:
 
 
 def seed_epoch(module: L.LightningModule, seed: int, batch_index: int) -> None:
-    """Seed torch at an epoch's first batch, so that dropout depends on seed, epoch and process alone.
+    """Seed torch at an epoch's first batch, so that dropout depends on seed, epoch and process
+    alone.
 
-    A resumed run then repeats the uninterrupted one. Not at the epoch's start: a resumed trainer makes its data
-    loader's iterator after that, which draws a number.
+    A resumed run then repeats the uninterrupted one. Not at the epoch's start: a resumed trainer
+    makes its data loader's iterator after that, which draws a number.
     """
     if batch_index == 0:
         torch.manual_seed(hash((seed, module.current_epoch, module.global_rank)) % 2**63)
 
 
 class RankingModule(L.LightningModule):
-    """Trains with a ranking loss and further terms; logs ``train/loss``, ``val/nDCG@10`` and ``val/MRR@10``."""
+    """Trains with a ranking loss and further terms; logs ``train/loss``, ``val/nDCG@10`` and
+    ``val/MRR@10``.
+    """
 
     def __init__(
         self,
@@ -132,7 +147,10 @@ class RankingModule(L.LightningModule):
         self.terms = tuple(terms)
         self.ranking_loss = ranking_loss or RankingLoss()
         if self.ranking_loss.weight == 0 and not self.terms:
-            raise ValueError("training.loss_weight=0 without a teacher or another term leaves nothing to train on")
+            raise ValueError(
+                "training.loss_weight=0 without a teacher or another term leaves nothing to train "
+                "on"
+            )
         self.ranker = ranker
         self.optimisation = optimisation
         self.dev = dev
@@ -146,7 +164,9 @@ class RankingModule(L.LightningModule):
 
     def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
         """Loss of a batch of lists."""
-        output = self.ranker(batch.texts, return_senses=any(term.needs_senses for term in self.terms))
+        output = self.ranker(
+            batch.texts, return_senses=any(term.needs_senses for term in self.terms)
+        )
         scores = scatter_lists(output.scores.float(), batch.mask)
         loss, skipped = self.ranking_loss(scores, batch.labels, batch.mask)
         loss = self.ranking_loss.weight * loss
@@ -163,22 +183,32 @@ class RankingModule(L.LightningModule):
     def on_validation_epoch_start(self) -> None:
         self._validated = []
 
-    def validation_step(self, batch: list[tuple[np.ndarray, PackedBatch]], batch_index: int) -> None:
+    def validation_step(
+        self, batch: list[tuple[np.ndarray, PackedBatch]], batch_index: int
+    ) -> None:
         """Score a chunk of dev pairs; measures are computed once over all of them."""
         for rows, texts in self._as_many_in_each_process(batch):
-            self._validated.append((np.asarray(rows), self.ranker(texts).scores.float().cpu().numpy()))
+            self._validated.append(
+                (np.asarray(rows), self.ranker(texts).scores.float().cpu().numpy())
+            )
 
     def _as_many_in_each_process(
         self, batch: list[tuple[np.ndarray, PackedBatch]]
     ) -> list[tuple[np.ndarray, PackedBatch]]:
-        """The batch, of FSDP with its last part again until all processes have as many: they gather layers together."""
+        """The batch, of FSDP with its last part again until all processes have as many: they gather
+        layers together.
+        """
         if not isinstance(self.trainer.strategy, FSDPStrategy):
             return batch
-        most = self.trainer.strategy.reduce(torch.tensor(len(batch), device=self.device), reduce_op="max")
+        most = self.trainer.strategy.reduce(
+            torch.tensor(len(batch), device=self.device), reduce_op="max"
+        )
         return batch + batch[-1:] * (int(most) - len(batch))
 
     def on_validation_epoch_end(self) -> None:
-        """nDCG@10 and MRR@10 over the whole dev split, also when its rows are spread over processes."""
+        """nDCG@10 and MRR@10 over the whole dev split, also when its rows are spread over
+        processes.
+        """
         if self.trainer.sanity_checking:
             return
         parts = self._validated
@@ -189,10 +219,20 @@ class RankingModule(L.LightningModule):
         scores = np.full(len(self.dev), np.nan, dtype=np.float32)
         for rows, values in parts:
             scores[rows] = values
-        results = effectiveness(self.dev.to_run(scores), self.dev.collection.qrels, VALIDATION_MEASURES)
+        results = effectiveness(
+            self.dev.to_run(scores), self.dev.collection.qrels, VALIDATION_MEASURES
+        )
         for name in VALIDATION_MEASURES:
-            self.log(f"val/{name}", results.mean(name), prog_bar=True, rank_zero_only=False, sync_dist=False)
+            self.log(
+                f"val/{name}",
+                results.mean(name),
+                prog_bar=True,
+                rank_zero_only=False,
+                sync_dist=False,
+            )
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's estimated number of steps."""
-        return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))
+        return self.optimisation.configured(
+            self.ranker, int(self.trainer.estimated_stepping_batches)
+        )
