@@ -47,7 +47,7 @@ def scores_of_pairs(
         return scorer.scores(pairs, view, cache)
 
     def score_new(texts: list[TextPair], view: View) -> np.ndarray:
-        # Rewritten texts as a collection of their own, so that they are streamed and cached too.
+        # As a collection, so that rewritten texts are streamed and cached too.
         documents: dict[str, str] = {}
         queries: dict[str, str] = {}
         for number, (query, document) in enumerate(texts):
