@@ -392,7 +392,7 @@ class AttributeSenses(nn.Module):
         rows = (chosen.cumsum(0) - 1)[forms]
         return means[rows], own[rows] - means[rows]
 
-    def own_hidden(self, forms: Tensor, hidden: Callable[[Tensor], Tensor], shift: TokenShift | None = None) -> Tensor:
+    def form_hidden(self, forms: Tensor, hidden: Callable[[Tensor], Tensor], shift: TokenShift | None = None) -> Tensor:
         """h of some forms [W], the mean over their pieces; arguments of :meth:`split`. [W, f]"""
         return self._hidden(self.pieces[forms], hidden, shift)
 
@@ -402,8 +402,8 @@ class AttributeSenses(nn.Module):
             return vectors
         return shift.hidden(vectors, pieces[:, 0].long(), (pieces >= 0).sum(dim=1) == 1)
 
-    def asked_of(self, forms: Tensor, split: bool) -> Tensor:
-        """Token ids that :meth:`split` or :meth:`own_hidden` will ask for."""
+    def needed_pieces(self, forms: Tensor, split: bool) -> Tensor:
+        """Token ids that :meth:`split` or :meth:`form_hidden` will ask for."""
         pieces = self.pieces[torch.isin(self.class_of, self.class_of[forms])] if split else self.pieces[forms]
         return pieces[pieces >= 0].long()
 
