@@ -47,7 +47,7 @@ reranker.rank("a query", ["a document", "another"]{turned})
 With sentence-transformers (6 or newer), {trust}:
 
 ```python
-import backpack_rank
+import backpack_rank.integrations.sentence_transformers
 from sentence_transformers import CrossEncoder
 
 model = CrossEncoder("{name}"{trusting})

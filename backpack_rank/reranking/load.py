@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.models.factory import load_ranker, ranker_folder
 from backpack_rank.models.factory import split_attribute as add_missing_senses
-from backpack_rank.parts import folder_kind, imported
+from backpack_rank.parts import at_load, folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.rerankers import TextReranker
@@ -62,6 +62,8 @@ def load(
         FileNotFoundError: there is neither such a folder nor such an id.
         ValueError: the folder holds another model, or its files are damaged.
     """
+    for place in at_load():
+        imported(place)()
     if isinstance(attribute, str):
         attribute = Attribute.named(attribute)
     if is_address(name):
