@@ -13,7 +13,7 @@ from workplace import ROOT
 from backpack_rank.reporting.published import published
 
 CONF = ROOT / "conf"
-NO_GROUPS = {"experiment", "published", "recipe"}
+NO_GROUPS = {"experiment", "experiment_base", "published", "recipe"}
 GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name not in NO_GROUPS]
 EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
 OF_TRAINING = {"adapter", "task", "teacher", "data", "model", "trainer", "logger"}
