@@ -398,7 +398,8 @@ def _markdown(sweep: Sweep, lines: Sequence[str], plots: Iterable[Path]) -> str:
     header.append("system")
     for name in shown:
         header += [TITLES[name], f"{TITLES[name]}, absolute"] if name in BIAS else [TITLES[name]]
-    table = [header, ["---"] * left + ["---:"] * (len(header) - left)]
+    # A bar in a heading, as in |gap|/std, would begin a column.
+    table = [[name.replace("|", "\\|") for name in header], ["---"] * left + ["---:"] * (len(header) - left)]
     for entry in sweep.entries:
         if sweep.is_repeated(entry):
             continue

@@ -135,6 +135,14 @@ def test_the_markdown_table_has_signed_and_absolute_values(multirun: Path):
     assert "![tradeoff](tradeoff.png)" in text
 
 
+def test_a_bar_in_the_name_of_a_measure_begins_no_column_of_the_markdown_table(tmp_path: Path):
+    gap = {"wordings": Summary({"|gap|/std": Estimate(0.1, 0.1)}, 10)}
+    job(tmp_path, "0", ["alpha=1"], SystemResult("alpha=1", 1.0, None, None, gap))
+    report_of(tmp_path)
+    header = (tmp_path / "sweep.md").read_text("utf-8").splitlines()[2]
+    assert header == r"| system | \|gap\|/std |"
+
+
 def test_the_report_can_be_written_again(multirun: Path):
     assert report_of(multirun) == report_of(multirun)
 
