@@ -65,14 +65,14 @@ class Table:
         ...     title="Rankers",
         ...     labels=("system",),
         ...     groups=[Group("", ("nDCG@10", "MRR@10"))],
-        ...     sections=[Section("", [Row(("BM25",), [Cell("0.3041"), Cell("0.4000", bold=True)])])],
+        ...     sections=[Section("", [Row(("BM25",), [Cell("0.3041"), Cell("0.4", bold=True)])])],
         ... )
         >>> print(to_markdown(table))
         ### Rankers
         <BLANKLINE>
         | system | nDCG@10 | MRR@10 |
         | --- | ---: | ---: |
-        | BM25 | 0.3041 | **0.4000** |
+        | BM25 | 0.3041 | **0.4** |
         <BLANKLINE>
 
     Attributes:

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult
 from backpack_rank.reporting.measure_files import write_report
-from backpack_rank.reporting.sweep import collect_sweep, write_sweep_report
+from backpack_rank.reporting.sweep import collect_sweep
+from backpack_rank.reporting.sweep_report import write_sweep_report
 
 KINDS = ("tf", "tf-paper", "bool")
 
