@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backpack_rank._gc import exit_without_gc, resume_gc, without_gc
+from backpack_rank._gc import exit_without_gc, without_gc
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import called, install, program
 from backpack_rank.files import resource_folder
@@ -316,7 +316,7 @@ def _run(script: str, arguments: list[str]) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from backpack_rank.pipelines import jobs, unfinished
+    from backpack_rank.pipelines import hydra_jobs, jobs, unfinished
     from backpack_rank.pipelines.errors import friendly_errors, printable_log
     from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
@@ -326,7 +326,7 @@ def _run(script: str, arguments: list[str]) -> None:
     arguments = quoted(arguments)
     check_grammar(arguments)
     if script in _WITHOUT_FOLDER:
-        _hydra(script, arguments, _WITHOUT_FOLDER[script])
+        hydra_jobs.run(script, arguments, _WITHOUT_FOLDER[script])
         return
     with friendly_errors():
         command = command_of(script, arguments, str(own_options(script)["output"]))
@@ -340,7 +340,7 @@ def _run(script: str, arguments: list[str]) -> None:
         return jobs.alone(script, config, folder, options)
 
     register_resolvers(command)
-    _hydra(script, [*(["-m"] if command.multirun else []), *command.options], job)  # argparse wants flags first
+    hydra_jobs.run(script, [*(["-m"] if command.multirun else []), *command.options], job)  # argparse wants flags first
     for folder in unfinished.held():  # of a multirun whose jobs have all gone well
         unfinished.finish(folder)
 
@@ -367,47 +367,3 @@ def _retrieve(config: DictConfig) -> None:
 
 _WITHOUT_FOLDER: Mapping[str, Callable[[DictConfig], None]] = {"rerank": _rerank, "retrieve": _retrieve}
 """Verbs without a folder of Hydra's: a plan says what is done and what is open, and a run is one file."""
-
-
-def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any]) -> None:
-    """Let Hydra compose the configuration and call ``work``; what is wrong with it is a :class:`UsageError`."""
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from backpack_rank.pipelines import unfinished
-    from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr, printable_log
-
-    wanted = os.environ.get(TRACEBACK)
-    started = sys.argv[0]
-
-    def job(config: DictConfig) -> Any:
-        resume_gc()
-        _set_variable(TRACEBACK, wanted)
-        errors_to_stderr()
-        printable_log()
-        # Lightning starts further processes by this line: `python train.py ...`, or `backpack-rank train ...`.
-        sys.argv = [started, *([] if Path(started).name == f"{script}.py" else [script]), *arguments]
-        return work(config)
-
-    sys.argv = [program(script), *arguments]
-    # With the variable set Hydra raises what goes wrong before the job, in place of printing it and exiting with 1.
-    _set_variable(TRACEBACK, "1")
-    try:
-        with without_gc():  # Hydra imports what its callbacks need; the job has the collector again
-            hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
-    except (HydraException, OmegaConfBaseException, OSError) as error:
-        if wanted == "1":
-            raise
-        if isinstance(error, OSError) and error.filename is None:  # Hydra could not write its own files
-            error.filename = ", ".join(map(str, unfinished.held())) or None
-        raise UsageError(composition_sentence(error, script)) from error
-    finally:
-        _set_variable(TRACEBACK, wanted)
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value

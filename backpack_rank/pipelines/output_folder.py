@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from backpack_rank.checks import UsageError
 from backpack_rank.files import LATEST, UNFINISHED
 from backpack_rank.pipelines import begun, unfinished
-from backpack_rank.pipelines.errors import composition_sentence, friendly_errors
+from backpack_rank.pipelines.errors import composition_sentence
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options, saved_overrides
 from backpack_rank.pipelines.unfinished import Unfinished
 
@@ -46,7 +46,7 @@ def resumed_folder() -> Path | None:
 
 
 def register_resolvers(command: Command | None = None) -> None:
-    """Make ``${new_folder:path}`` known, in every process that composes; call it before ``@hydra.main`` does."""
+    """Make ``${new_folder:path}`` known, in every process that composes; call it before Hydra does."""
     global _command
     _command = command or Command(())
     resolver = partial(new_folder, command=command or Command(()))
@@ -62,9 +62,8 @@ def new_folder(path: str, command: Command) -> str:
         return str(command.resumed)
     if path not in _made:
         try:
-            with friendly_errors():  # here: Hydra would show a traceback
-                _made[path] = _new(path)
-                unfinished.claim(_made[path], command.options, command.multirun)
+            _made[path] = _new(path)
+            unfinished.claim(_made[path], command.options, command.multirun)
         except OSError as error:  # OmegaConf would keep its words alone
             error.filename = error.filename or path
             raise UsageError(composition_sentence(error)) from error
