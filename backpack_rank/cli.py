@@ -317,12 +317,12 @@ def _run(script: str, arguments: list[str]) -> None:
     from hydra.types import RunMode
 
     from backpack_rank.pipelines import hydra_jobs, jobs, unfinished
-    from backpack_rank.pipelines.errors import friendly_errors, printable_log
+    from backpack_rank.pipelines.errors import friendly_errors, set_up_log
     from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
     if script != "train":  # loaders and loggers of a training may wait for the collector to close them
         exit_without_gc()
-    printable_log()
+    set_up_log()
     arguments = quoted(arguments)
     check_grammar(arguments)
     if script in _WITHOUT_FOLDER:

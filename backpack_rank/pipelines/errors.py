@@ -86,8 +86,14 @@ def _on_one_line(value: object) -> object:
     return value if len(text.splitlines()) < 2 and not text.endswith("\n") else text.replace("\n", "\\n")
 
 
-def printable_log() -> None:
-    """Let no handler of the log, nor what stands in where there is none, write escape sequences."""
+def set_up_log() -> None:
+    """Let no handler of the log write escape sequences, or tracebacks of its own.
+
+    For the start of a command, and again where Hydra has configured the log. ``logging.lastResort`` counts too: it
+    writes where there is no handler.
+    """
+    # On a full disk a handler cannot write, and every line of the log would become a traceback on the terminal.
+    logging.raiseExceptions = False
     for handler in (logging.lastResort, *logging.getLogger().handlers):
         if handler is not None and not isinstance(handler.formatter, PrintableLines):
             handler.setFormatter(PrintableLines(handler.formatter))

@@ -30,7 +30,7 @@ from backpack_rank.pipelines import unfinished
 from backpack_rank.pipelines.errors import (
     composition_sentence,
     errors_to_stderr,
-    printable_log,
+    set_up_log,
     wants_traceback,
 )
 
@@ -57,7 +57,7 @@ def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any])
         # Hydra has configured the log anew, and a launcher may have started another process.
         resume_gc()
         errors_to_stderr()
-        printable_log()
+        set_up_log()
         _set_command_of_further_processes(started_as, script, arguments)
         try:
             return job(config)

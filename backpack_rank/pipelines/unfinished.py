@@ -27,6 +27,8 @@ except ImportError:  # Windows
 
 _LOCK = ".lock"
 _ABOUT = "# Results are missing or may be incomplete. resume={} goes on; at the end this file is removed.\n"
+# Open locks. They belong to the process and not to an object: POSIX gives a lock up as soon as the process closes any
+# handle of its file, so a second registry would take locks away from the first.
 _held: dict[Path, IO[str]] = {}
 
 
