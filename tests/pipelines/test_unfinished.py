@@ -118,15 +118,6 @@ def test_the_last_one_with_the_same_options_is_found_in_any_order_of_them(tmp_pa
         find([tmp_path / "evaluate", tmp_path / "sweep"], [], False)
 
 
-def test_a_run_of_an_older_version_is_known_by_its_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "old" / LAST).parent.mkdir(parents=True)
-    (tmp_path / "old" / LAST).touch()
-    assert find([tmp_path], [], False) == Unfinished(tmp_path / "old")
-    (tmp_path / "old" / "ranker").mkdir()
-    with pytest.raises(FileNotFoundError):
-        find([tmp_path], [], False)
-
-
 @pytest.mark.parametrize("text", ["", "[1]", "options: 3", "\x00", "options: [a]\nprocess: x\nhost: y\nmultirun: no"])
 def test_a_mark_that_cannot_be_read_still_marks(tmp_path: Path, text: str) -> None:
     (tmp_path / UNFINISHED).write_text(text)
