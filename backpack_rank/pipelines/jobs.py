@@ -48,7 +48,9 @@ def one_of_several(script: str, config: DictConfig, folder: Path, options: Seque
     remember(options)
     if script == "train":
         if (folder / OVERRIDES).is_file():
-            config, options = OmegaConf.merge(config, {"resume": str(folder)}), ()
+            resumed = OmegaConf.merge(config, {"resume": str(folder)})
+            assert isinstance(resumed, DictConfig)
+            return alone(script, resumed, folder, ())
         return alone(script, config, folder, options)
     well = run_safely(lambda: _work(script, config, folder, options, quiet=True))
     if well:

@@ -32,5 +32,5 @@ class View:
     coefficient: float = 1.0
 
 
-IDENTITY = (View(),)
+IDENTITY: tuple[View, ...] = (View(),)
 """The ranker unchanged, bit for bit."""
