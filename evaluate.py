@@ -1,4 +1,7 @@
-"""Measure a ranker or a run: ``python evaluate.py alpha=0.5``, ``python evaluate.py -m alpha=1,0.5,0``; ``--help``."""
+"""Measure a ranker or a run: ``python evaluate.py alpha=0.5``, ``python evaluate.py -m alpha=1,0``.
+
+``python evaluate.py --help`` shows examples.
+"""
 
 from backpack_rank.cli import evaluate
 

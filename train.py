@@ -1,4 +1,7 @@
-"""Train a ranker: ``python train.py [data=...] [model=...] [trainer=gpu]``; ``--help`` shows examples."""
+"""Train a ranker: ``python train.py [data=...] [model=...] [trainer=gpu]``.
+
+``python train.py --help`` shows examples.
+"""
 
 from backpack_rank.cli import train
 

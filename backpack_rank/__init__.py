@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from backpack_rank._gc import without_gc as _without_gc
-from backpack_rank._registration import register as _register
 
 if TYPE_CHECKING:
     from backpack_rank.data.collection import Collection as Collection
@@ -32,7 +31,7 @@ _PUBLIC = {
     "push_to_hub": "integrations.hub",
     "save_pretrained": "integrations.hub",
 }
-"""Public names and their modules, which are imported when a name is asked for: torch takes seconds."""
+"""Public names and their modules, imported when a name is asked for: torch takes seconds."""
 __all__ = [
     "Collection",
     "Reranker",
@@ -43,8 +42,6 @@ __all__ = [
     "push_to_hub",
     "save_pretrained",
 ]
-
-_register()
 
 
 def __getattr__(name: str) -> Any:

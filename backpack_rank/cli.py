@@ -1,6 +1,9 @@
-"""The command line: ``backpack-rank VERB ...``, as train.py and evaluate.py do it too, and the server.
+"""The command line: ``backpack-rank VERB ...``, and train.py and evaluate.py.
 
-Help, lists of choices and mistyped options are answered from conf/ before Hydra and torch are imported.
+From Python, ``cli.main(["evaluate", "alpha=0.5"])`` is ``backpack-rank evaluate alpha=0.5``.
+
+Help, lists of choices and mistyped options are answered from conf/ before Hydra and torch are
+imported, so that they come in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -9,12 +12,12 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backpack_rank._gc import exit_without_gc, resume_gc, without_gc
+from backpack_rank._gc import exit_without_gc, without_gc
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import called, install, program
 from backpack_rank.files import resource_folder
@@ -68,13 +71,23 @@ EXAMPLES = {
         ("run=bm25.trec data=dl19 engine=datatrove executor=slurm", "shards as tasks of datatrove"),
     ),
     "retrieve": (
-        ("data=beir data.folder=my_collection output=bm25.trec", "BM25's run of a collection, to measure or rank anew"),
+        (
+            "data=beir data.folder=my_collection output=bm25.trec",
+            "BM25's run of a collection, to measure or rank anew",
+        ),
         ("data=dl19 split=dev output=dev.trec.gz", "the candidates of another split"),
-        ("data=dl19 first_stage=bm25 first_stage.depth=1000", "BM25 where the data bring candidates of their own"),
-        ("data=beir data.folder=my_collection first_stage=dense first_stage.checkpoint=FOLDER", "a dual encoder's run"),
+        (
+            "data=dl19 first_stage=bm25 first_stage.depth=1000",
+            "BM25 where the data bring candidates of their own",
+        ),
+        (
+            "data=beir data.folder=my_collection first_stage=dense first_stage.checkpoint=FOLDER",
+            "a dual encoder's run",
+        ),
     ),
 }
 """Options of each verb and what they do, from simple to advanced."""
+
 VERBS = {
     "train": "trains a ranker",
     "evaluate": "measures a ranker or runs",
@@ -85,146 +98,123 @@ VERBS = {
 }
 
 
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Print the sentence of a wrong command line, which the interpreter does not do for a status other than 1."""
-    try:
-        yield
-    except UsageError as error:
-        print(printable(str(error)), file=sys.stderr)
-        raise
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script ``backpack-rank``."""
+    """For the console script ``backpack-rank``: run the verb that comes first.
+
+    Args:
+        arguments: verb and options; None: those that this process was started with.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     functions = (train, evaluate, rerank, retrieve, serve, export)
     verbs = {function.__name__: function for function in functions}
-    if given[:1] in (["-h"], ["--help"], []):
-        lines = [f"{verb:9} {what:27} backpack-rank {verb} --help" for verb, what in VERBS.items()]
-        tell("\n".join([f"backpack-rank {'|'.join(VERBS)} ...", "", *lines]))
+    if not given or given[0] in ("-h", "--help"):
+        tell(_usage())
         return
     if given == ["--version"]:
         from backpack_rank import __version__
 
         tell(f"backpack-rank {__version__}")
         return
-    if given[0] not in verbs:
+    verb, *options = given
+    if verb not in verbs:
         with _one_sentence():
-            raise UsageError(f"backpack-rank {given[0]}: use one of {', '.join(verbs)}{nearest(given[0], verbs)}")
-    verbs[given[0]](given[1:])
-
-
-def tell(text: str) -> None:
-    """Print what was asked for; a reader that leaves early, such as ``head``, has what it wanted."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # The interpreter flushes once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise UsageError(
+                f"backpack-rank {verb}: use one of {', '.join(verbs)}{nearest(verb, verbs)}"
+            )
+    verbs[verb](options)
 
 
 def train(arguments: Sequence[str] | None = None) -> None:
-    """``python train.py``."""
+    """For ``python train.py``: train a ranker.
+
+    Args:
+        arguments: options; None: those that this process was started with.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     with one_line_when_stopped("train", given), _one_sentence():
         if not answered("train", given):
-            _run("train", given)
+            _run_in_folders("train", given)
 
 
 def evaluate(arguments: Sequence[str] | None = None) -> None:
-    """``python evaluate.py``."""
+    """For ``python evaluate.py``: measure a ranker or runs.
+
+    Args:
+        arguments: options; None: those that this process was started with.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     with one_line_when_stopped("evaluate", given), _one_sentence():
         if not answered("evaluate", given):
-            _run("evaluate", given)
+            # Loaders and loggers of a training may wait for the collector; nothing here does.
+            exit_without_gc()
+            _run_in_folders("evaluate", given)
 
 
 def rerank(arguments: Sequence[str] | None = None) -> None:
-    """``backpack-rank rerank``."""
+    """For ``backpack-rank rerank``: rank a large run anew, in shards.
+
+    A plan says what is scored and what is open, so there is no folder of Hydra's to be marked.
+
+    Args:
+        arguments: options; None: those that this process was started with.
+    """
     given = list(sys.argv[2:] if arguments is None else arguments)
     with _one_sentence():
         if answered("rerank", given):
             return
         if {"-m", "--multirun"} & set(given):
             raise UsageError("takes no -m: give several alphas as alpha=[1,0.5,0]")
+        exit_without_gc()
         try:
-            _run("rerank", given)
+            _run_without_folder("rerank", given, _rerank)
         except KeyboardInterrupt:
             print("stopped; the same command goes on", file=sys.stderr)
             raise SystemExit(130) from None
 
 
 def retrieve(arguments: Sequence[str] | None = None) -> None:
-    """``backpack-rank retrieve``."""
+    """For ``backpack-rank retrieve``: write the candidates of a first stage as a TREC run.
+
+    Args:
+        arguments: options; None: those that this process was started with.
+    """
     given = list(sys.argv[2:] if arguments is None else arguments)
     with one_line_when_stopped("retrieve", given), _one_sentence():
-        if not answered("retrieve", given):
-            if {"-m", "--multirun"} & set(given):
-                raise UsageError("backpack-rank retrieve takes no -m: each run is a command of its own")
-            _run("retrieve", given)
+        if answered("retrieve", given):
+            return
+        if {"-m", "--multirun"} & set(given):
+            raise UsageError("backpack-rank retrieve takes no -m: each run is a command of its own")
+        exit_without_gc()
+        _run_without_folder("retrieve", given, _retrieve)
 
 
 def serve(arguments: Sequence[str] | None = None) -> None:
-    """``backpack-rank serve``: an HTTP server for one ranker or several."""
-    parser = _parser(
-        "backpack-rank serve",
-        description="Answer rerank requests over HTTP, at any alpha. docs/serving.md describes requests and answers.",
-    )
-    parser.add_argument("ranker", nargs="?", help="folder or hub id; default: the ranker trained last")
-    parser.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME=FOLDER",
-        help="serve this too, under this name",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
-    parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0 takes a free one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16", "int8", "auto"])
-    parser.add_argument("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
-    parser.add_argument("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
-    parser.add_argument("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
-    parser.add_argument("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")
-    parser.add_argument("--no-key", action="store_true", help="no key, though other machines reach the server")
-    parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="name in the Host header")
-    parser.add_argument("--cors-origin", action="append", default=[], metavar="URL", help="let pages from there read")
-    parser.add_argument("--allow-amplification", action="store_true", help="take alpha above 1")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="default: %(default)s")
-    limits = {"documents": 1_000, "body": 8_000_000, "queue-tokens": 1_000_000, "requests": 256}
-    for name, default in limits.items():
-        parser.add_argument(f"--max-{name}", type=int, default=default, metavar="N", help="default: %(default)s")
-    options = parser.parse_args(sys.argv[2:] if arguments is None else arguments)
+    """For ``backpack-rank serve``: an HTTP server for one ranker or several.
+
+    Args:
+        arguments: flags; None: those that this process was started with.
+    """
+    options = _serve_parser().parse_args(sys.argv[2:] if arguments is None else arguments)
     with _one_sentence():
         try:
             with without_gc():
                 from backpack_rank.serving.command import run
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
+            package = (error.name or "").partition(".")[0]
+            if package not in ("fastapi", "uvicorn", "starlette", "prometheus_client"):
                 raise
             raise UsageError(f"the server needs {error.name}: {install('serve')}") from error
         run(options)
 
 
 def export(arguments: Sequence[str] | None = None) -> None:
-    """``backpack-rank export onnx``: a saved ranker for ONNX Runtime, and what runs it."""
+    """For ``backpack-rank export onnx``: write a saved ranker for ONNX Runtime.
+
+    Args:
+        arguments: flags; None: those that this process was started with.
+    """
     given = list(sys.argv[2:] if arguments is None else arguments)
-    parser = _parser(
-        "backpack-rank export",
-        description="Write a saved ranker as an ONNX graph with the dial as an input: docs/onnx.md.",
-    )
-    parser.add_argument("format", choices=["onnx"])
-    parser.add_argument("ranker", help="folder of a run or of a ranker, or hub id")
-    parser.add_argument("--output", metavar="FOLDER", help="default: onnx in the folder of the ranker")
-    parser.add_argument("--int8", action="store_true", help="also write model_int8.onnx, and say how far off it is")
-    parser.add_argument(
-        "--wide",
-        action="store_true",
-        help="without senses: alpha also moves titles, occupations and kinship",
-    )
-    parser.add_argument("--attribute", default="gender", help="whose words alpha moves (conf/attribute)")
-    options = parser.parse_args(given)
+    options = _export_parser().parse_args(given)
     with one_line_when_stopped("export", given), _one_sentence():
         try:
             from backpack_rank.integrations.onnx_export import run
@@ -234,6 +224,108 @@ def export(arguments: Sequence[str] | None = None) -> None:
                 raise
             raise UsageError(f"the export needs {package}: {install('onnx')}") from error
         run(options)
+
+
+def tell(text: str) -> None:
+    """Print what was asked for; a reader that leaves early, such as ``head``, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at its end, into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Print the sentence of a wrong command line.
+
+    The interpreter prints what ``SystemExit`` says only where its status is 1; that of a mistake
+    is 2.
+    """
+    try:
+        yield
+    except UsageError as error:
+        print(printable(str(error)), file=sys.stderr)
+        raise
+
+
+def _usage() -> str:
+    """What ``backpack-rank`` prints without a verb."""
+    lines = [f"backpack-rank {'|'.join(VERBS)} ...", ""]
+    for verb, meaning in VERBS.items():
+        lines.append(f"{verb:9} {meaning:27} backpack-rank {verb} --help")
+    return "\n".join(lines)
+
+
+def _serve_parser() -> ArgumentParser:
+    parser = _parser(
+        "backpack-rank serve",
+        description="Answer rerank requests over HTTP, at any alpha. "
+        "docs/serving.md describes requests and answers.",
+    )
+    add = parser.add_argument
+    add("ranker", nargs="?", help="folder or hub id; default: the ranker trained last")
+    add(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="serve this too, under this name",
+    )
+    add("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
+    add("--port", type=int, default=8000, help="default: %(default)s; 0 takes a free one")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
+    formats = ["float32", "bfloat16", "float16", "int8", "auto"]
+    add("--dtype", default="float32", choices=formats)
+    add("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
+    add("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
+    add("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
+    add("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")
+    add("--no-key", action="store_true", help="no key, though other machines reach the server")
+    add(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name in the Host header",
+    )
+    add(
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="let pages from there read",
+    )
+    add("--allow-amplification", action="store_true", help="take alpha above 1")
+    add("--timeout", type=float, default=60.0, metavar="SECONDS", help="default: %(default)s")
+    limits = {"documents": 1_000, "body": 8_000_000, "queue-tokens": 1_000_000, "requests": 256}
+    for name, default in limits.items():
+        add(f"--max-{name}", type=int, default=default, metavar="N", help="default: %(default)s")
+    return parser
+
+
+def _export_parser() -> ArgumentParser:
+    parser = _parser(
+        "backpack-rank export",
+        description="Write a saved ranker as an ONNX graph with the dial as an input: "
+        "docs/onnx.md.",
+    )
+    add = parser.add_argument
+    add("format", choices=["onnx"])
+    add("ranker", help="folder of a run or of a ranker, or hub id")
+    add("--output", metavar="FOLDER", help="default: onnx in the folder of the ranker")
+    add(
+        "--int8",
+        action="store_true",
+        help="also write model_int8.onnx, and say how far off it is",
+    )
+    add(
+        "--wide",
+        action="store_true",
+        help="without senses: alpha also moves titles, occupations and kinship",
+    )
+    add("--attribute", default="gender", help="whose words alpha moves (conf/attribute)")
+    return parser
 
 
 def _parser(program: str, description: str) -> ArgumentParser:
@@ -253,7 +345,7 @@ def answered(script: str, arguments: Sequence[str]) -> bool:
     Raises:
         UsageError: an option or a choice that does not exist, with the nearest that does.
     """
-    if any(argument in ("-h", "--help") for argument in arguments):
+    if "-h" in arguments or "--help" in arguments:
         tell(help_text(script))
         return True
     for argument in arguments:
@@ -266,27 +358,38 @@ def answered(script: str, arguments: Sequence[str]) -> bool:
 
 
 def help_text(script: str) -> str:
-    """What ``--help`` prints."""
-    what = {
+    """What ``--help`` prints: what the verb does, examples, groups of options."""
+    summaries = {
         "train": "Train a ranker.",
         "evaluate": "Measure a ranker, at any position of the dial alpha, or run files.",
-        "rerank": "Rank the documents of a large run anew, in shards: what is killed goes on by the same command.",
-        "retrieve": "Write the candidates of a collection, of BM25 or another first stage, as a TREC run.",
+        "rerank": "Rank the documents of a large run anew, in shards: "
+        "what is killed goes on by the same command.",
+        "retrieve": "Write the candidates of a collection, of BM25 or another first stage, "
+        "as a TREC run.",
     }
     command = called(script)
-    several = "      -m: several values, separated by commas" if script in ("train", "evaluate") else ""
-    lines = [what[script], "", f"{command} [OPTION=VALUE ...]{several}", ""]
+    usage = f"{command} [OPTION=VALUE ...]"
+    if script in ("train", "evaluate"):
+        usage += "      -m: several values, separated by commas"
+    lines = [summaries[script], "", usage, ""]
     for options, meaning in EXAMPLES[script]:
-        lines += [f"  {command} {options}".rstrip(), f"      {meaning}"]
+        lines.append(f"  {command} {options}".rstrip())
+        lines.append(f"      {meaning}")
+
     lines += ["", f"Groups of options; {command} list=GROUP shows the choices:", ""]
     groups = groups_of(script)
     width = max(map(len, groups))
     for group, comment in groups.items():
         lines += textwrap.wrap(
-            f"  {group:{width}}  {comment}", 100, subsequent_indent=" " * (width + 4), break_long_words=False
+            f"  {group:{width}}  {comment}",
+            width=100,
+            subsequent_indent=" " * (width + 4),
+            break_long_words=False,
         )
-    lines += ["", f"Every option is described in {resource_folder('conf') / f'{script}.yaml'}."]
-    lines += [f"What would run, without running it: {command} ... --cfg job"]
+
+    file = resource_folder("conf") / f"{script}.yaml"
+    lines += ["", f"Every option is described in {file}."]
+    lines.append(f"What would run, without running it: {command} ... --cfg job")
     return "\n".join(lines)
 
 
@@ -299,50 +402,68 @@ def choices_text(script: str, group: str) -> str:
     groups = groups_of(script)
     for name in (group, group.removesuffix("s"), re.sub("ies$", "y", group)):
         if name in groups:
-            found = choices(name)
-            width = max(map(len, found))
-            wrapped = [
-                textwrap.wrap(f"{name}={choice:{width}}  {text}".rstrip(), 118, subsequent_indent=" " * 6)
-                for choice, text in found.items()
-            ]
-            return "\n".join(line for lines in wrapped for line in lines)
+            return _choices_of(name)
     raise UsageError(
-        f"list={group}: {program(script)} has no such group{nearest(group, groups)} (groups: {', '.join(groups)})"
+        f"list={group}: {program(script)} has no such group{nearest(group, groups)} "
+        f"(groups: {', '.join(groups)})"
     )
 
 
-def _run(script: str, arguments: list[str]) -> None:
-    """Compose the configuration by Hydra and do the work."""
+def _choices_of(group: str) -> str:
+    """The choices of a group, each with the first sentence of its file."""
+    descriptions = choices(group)
+    width = max(map(len, descriptions))
+    lines: list[str] = []
+    for choice, description in descriptions.items():
+        line = f"{group}={choice:{width}}  {description}".rstrip()
+        lines += textwrap.wrap(line, width=118, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def _run_in_folders(script: str, arguments: list[str]) -> None:
+    """Run jobs with a folder each, which is marked as unfinished until its results are complete."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    from backpack_rank.pipelines import jobs, unfinished
-    from backpack_rank.pipelines.errors import friendly_errors, printable_log
+    from backpack_rank.pipelines import hydra_jobs, jobs, unfinished
+    from backpack_rank.pipelines.errors import friendly_errors, set_up_log
     from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
-    if script != "train":  # loaders and loggers of a training may wait for the collector to close them
-        exit_without_gc()
-    printable_log()
+    set_up_log()
     arguments = quoted(arguments)
     check_grammar(arguments)
-    if script in _WITHOUT_FOLDER:
-        _hydra(script, arguments, _WITHOUT_FOLDER[script])
-        return
     with friendly_errors():
         command = command_of(script, arguments, str(own_options(script)["output"]))
+    register_resolvers(command)
 
     def job(config: DictConfig) -> Any:
-        state = HydraConfig.get()
-        with friendly_errors():  # an option may name one that is not there
-            folder, options = Path(state.runtime.output_dir), list(state.overrides.task)
-        if state.mode == RunMode.MULTIRUN:
+        hydra_config = HydraConfig.get()
+        # Reading the options may fail: one may name another that is not there.
+        with friendly_errors():
+            folder = Path(hydra_config.runtime.output_dir)
+            options = list(hydra_config.overrides.task)
+        if hydra_config.mode == RunMode.MULTIRUN:
             return jobs.one_of_several(script, config, folder, options, command)
         return jobs.alone(script, config, folder, options)
 
-    register_resolvers(command)
-    _hydra(script, [*(["-m"] if command.multirun else []), *command.options], job)  # argparse wants flags first
-    for folder in unfinished.held():  # of a multirun whose jobs have all gone well
+    flags = ["-m"] if command.multirun else []
+    hydra_jobs.run(script, [*flags, *command.options], job)
+    # Jobs take the marks of their folders away; that of a multirun goes when all have ended well.
+    for folder in unfinished.held():
         unfinished.finish(folder)
+
+
+def _run_without_folder(
+    script: str, arguments: list[str], job: Callable[[DictConfig], None]
+) -> None:
+    """Run one job that keeps no folder of Hydra's."""
+    from backpack_rank.pipelines import hydra_jobs
+    from backpack_rank.pipelines.errors import set_up_log
+
+    set_up_log()
+    arguments = quoted(arguments)
+    check_grammar(arguments)
+    hydra_jobs.run(script, arguments, job)
 
 
 def _rerank(config: DictConfig) -> None:
@@ -363,51 +484,3 @@ def _retrieve(config: DictConfig) -> None:
 
     with friendly_errors():
         retrieve_run(config)
-
-
-_WITHOUT_FOLDER: Mapping[str, Callable[[DictConfig], None]] = {"rerank": _rerank, "retrieve": _retrieve}
-"""Verbs without a folder of Hydra's: a plan says what is done and what is open, and a run is one file."""
-
-
-def _hydra(script: str, arguments: list[str], work: Callable[[DictConfig], Any]) -> None:
-    """Let Hydra compose the configuration and call ``work``; what is wrong with it is a :class:`UsageError`."""
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from backpack_rank.pipelines import unfinished
-    from backpack_rank.pipelines.errors import TRACEBACK, composition_sentence, errors_to_stderr, printable_log
-
-    wanted = os.environ.get(TRACEBACK)
-    started = sys.argv[0]
-
-    def job(config: DictConfig) -> Any:
-        resume_gc()
-        _set_variable(TRACEBACK, wanted)
-        errors_to_stderr()
-        printable_log()
-        # Lightning starts further processes by this line: `python train.py ...`, or `backpack-rank train ...`.
-        sys.argv = [started, *([] if Path(started).name == f"{script}.py" else [script]), *arguments]
-        return work(config)
-
-    sys.argv = [program(script), *arguments]
-    # With the variable set Hydra raises what goes wrong before the job, in place of printing it and exiting with 1.
-    _set_variable(TRACEBACK, "1")
-    try:
-        with without_gc():  # Hydra imports what its callbacks need; the job has the collector again
-            hydra.main(version_base="1.3", config_path=str(resource_folder("conf")), config_name=script)(job)()
-    except (HydraException, OmegaConfBaseException, OSError) as error:
-        if wanted == "1":
-            raise
-        if isinstance(error, OSError) and error.filename is None:  # Hydra could not write its own files
-            error.filename = ", ".join(map(str, unfinished.held())) or None
-        raise UsageError(composition_sentence(error, script)) from error
-    finally:
-        _set_variable(TRACEBACK, wanted)
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value

@@ -15,24 +15,6 @@ from backpack_rank.checks import UsageError
 from backpack_rank.commands import program
 from backpack_rank.files import read_yaml, resource_folder
 
-RENAMED = {
-    "warmup": "pretraining",
-    "training.warmup_share": "training.warmup_ratio",
-    "task.warmup_share": "task.warmup_ratio",
-    "training.new_rate": "training.head_learning_rate",
-    "model.recommended.new_rate": "model.recommended.head_learning_rate",
-    "model.recommended.warmup_epochs": "model.recommended.pretraining_epochs",
-    "policy.where": "policy.scope",
-    "wordings": "variants",
-    "start.senses": "start.weights",
-    "task.table": "task.published",
-    "data=embedded": "data=synthetic",
-    "~data.first_stage": "first_stage=bm25, first_stage=run first_stage.path=FILE or another of conf/first_stage",
-    "+data.first_stage": "first_stage=bm25, first_stage=run first_stage.path=FILE or another of conf/first_stage",
-    "model=bm25": "run=FILE or first_stage=bm25",
-    "task=language_model": "pretraining.epochs=N",
-}
-"""Options as they were called in version 0.1, and what they are called now."""
 LIBRARIES = ("trainer", "logger", "executor_options")
 """Nodes that are passed to a library as they are."""
 _SPLITS = ("train", "dev", "test", "bias")
@@ -66,7 +48,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 TEXTS = tuple(f"explain.{name}" for name in ("query", "document", "query_file", "document_file", "query_id", "doc_id"))
 """Options whose value is any text; see :func:`quoted`."""
 _CONFIG_FLAGS = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
-_VALUED_FLAGS = ("--cfg", "--package", "-c", "-p", *_CONFIG_FLAGS)
+_VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *_CONFIG_FLAGS)
 _IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
 _UNDERSCORE = re.compile(r"(?<![\w.'\"/-])[+-]?\d[\d_]*_[\d_.]*(?![\w.'\"/-])")
 _OVERRIDE = re.compile(r"(?P<mark>[+~]*)(?P<key>[A-Za-z][\w./@-]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -108,7 +90,6 @@ def check_options(script: str, arguments: Sequence[str]) -> None:
         if found is None or argument.startswith("-") or not (found["mark"] or found["value"] is not None):
             continue
         mark, key, value = found["mark"], found["key"], found["value"]
-        _refuse_renamed(mark, key, value)
         key = key.partition("@")[0]
         if key in groups and value is not None:
             _check_choice(key, value)
@@ -139,16 +120,6 @@ def check_files(arguments: Sequence[str]) -> None:
         for name in value.strip("[]").split(","):
             if not Path(name.strip()).expanduser().is_file():
                 raise UsageError(f"{option}={name.strip()}: there is no such file")
-
-
-def _refuse_renamed(mark: str, key: str, value: str | None) -> None:
-    for old, new in RENAMED.items():
-        marked = old[0] in "+~"  # the whole node is meant; +data.first_stage.depth=10 is still an option of the data
-        whole = f"{mark}{key}" if marked else key
-        nested = whole.startswith(f"{old}.") and not marked
-        if whole == old or nested or f"{key}={value}" == old:
-            rest = whole.removeprefix(old) if nested and "=" not in new else ""
-            raise UsageError(f"{mark}{key}{'' if value is None else f'={value}'}: this is now called {new}{rest}")
 
 
 def _check_choice(group: str, value: str) -> None:

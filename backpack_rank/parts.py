@@ -76,6 +76,11 @@ def served_classes() -> Mapping[str, str]:
     return _joined("SERVED")
 
 
+def at_load() -> tuple[str, ...]:
+    """Places of functions without arguments that ``backpack_rank.load`` calls first."""
+    return tuple(place for part in _parts() for place in getattr(part, "AT_LOAD", ()))
+
+
 def imported(place: str) -> Any:
     """What stands at a place, such as ``backpack_rank.position.lists.saved:load_listwise``."""
     module, _, name = place.partition(":")

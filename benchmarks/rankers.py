@@ -36,7 +36,7 @@ from benchmarks.timing import Times, in_turns
 from benchmarks.workload import word_pieces
 
 ROOT = Path(__file__).resolve().parents[1]
-OVER_ENCODER = ("bert_cat", "backpack", "bert_dot")
+OVER_ENCODER = ("cross_encoder", "backpack", "bert_dot")
 WORDS = ("tk", "conv_knrm", "pacrr", "match_pyramid", "knrm")
 MODELS = (*WORDS, "backpack_tiny", "gpt2_tiny", *OVER_ENCODER)
 
@@ -85,7 +85,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rankers", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="three rankers, few texts, one round: checks that all runs")
-    add("--models", nargs="+", choices=MODELS, default=None, help="all; quick: knrm, backpack_tiny, bert_cat")
+    add("--models", nargs="+", choices=MODELS, default=None, help="all; quick: knrm, backpack_tiny, cross_encoder")
     add("--data", default="synthetic", help="one of conf/data; dl19, squad ... read $BACKPACK_RANK_DATA")
     add("--documents", type=int, default=None, help="candidates to score (500; quick 10)")
     add("--lists", type=int, default=4, help="lists of a training step")
@@ -95,7 +95,7 @@ def _options() -> argparse.Namespace:
     add("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
     options.output = options.output or record_file("rankers-cpu.json", options.quick)
-    options.models = options.models or (["knrm", "backpack_tiny", "bert_cat"] if options.quick else list(MODELS))
+    options.models = options.models or (["knrm", "backpack_tiny", "cross_encoder"] if options.quick else list(MODELS))
     options.documents = options.documents or (10 if options.quick else 500)
     options.repeats = options.repeats or (1 if options.quick else 5)
     return options

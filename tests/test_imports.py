@@ -38,6 +38,22 @@ def test_a_door_imports_nothing_that_it_does_not_use(program: str, unused: set[s
     run(f"{program}\nimport sys\nfound = {unused!r} & sys.modules.keys()\nassert not found, found\n")
 
 
+def test_the_package_registers_nothing_before_it_is_asked() -> None:
+    run(
+        "import sys\n"
+        "finders, hooks = list(sys.meta_path), list(sys.path_hooks)\n"
+        "import backpack_rank\n"
+        "assert sys.meta_path == finders and sys.path_hooks == hooks\n"
+        "assert 'transformers' not in sys.modules\n"
+        "from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as classifiers\n"
+        "assert not [finder for finder in sys.meta_path if type(finder).__module__.startswith('backpack_rank')]\n"
+        "assert 'backpack' not in CONFIG_MAPPING\n"
+        "assert not [config for config in classifiers if config.__module__.startswith('backpack_rank')]\n"
+        "backpack_rank.load\n"
+        "assert not [config for config in classifiers if config.__module__.startswith('backpack_rank')]\n"
+    )
+
+
 def test_what_is_imported_for_a_public_name_starts_no_gc_and_leaves_the_collector_on() -> None:
     run(
         "import gc, sys, backpack_rank\n"

@@ -1,4 +1,6 @@
-"""Answers of questions with the documents they stand in: BEIR folders, SQuAD's own files, ir_datasets."""
+"""Answers of questions with the documents they stand in: BEIR folders, SQuAD's own files,
+ir_datasets.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from backpack_rank.data.collection import DocumentStore, MemoryStore
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.beir import existing_file
 from backpack_rank.data.sources.irds import IrDatasetsStore, known_dataset, library_lock
-from backpack_rank.data.trec import JSON_FILE, fail, read_jsonl, read_queries_jsonl, text_under, unique_keys
+from backpack_rank.data.trec import (
+    JSON_FILE,
+    fail,
+    read_jsonl,
+    read_queries_jsonl,
+    text_under,
+    unique_keys,
+)
 from backpack_rank.files import read_text
 
 _BATCH = 5000  # answers whose documents are fetched at once
@@ -31,9 +40,10 @@ class Answer:
         query_id: the question.
         doc_id: a document that answers it.
         text: the answer.
-        start: its first character in the document's text, in Unicode code points; None where only the answer's text
-            is known, which need not stand in the document.
-        certain: False where ``start`` is the likeliest of several occurrences rather than an annotator's choice.
+        start: its first character in the document's text, in Unicode code points; None where only
+            the answer's text is known, which need not stand in the document.
+        certain: False where ``start`` is the likeliest of several occurrences rather than an
+            annotator's choice.
     """
 
     query_id: str
@@ -76,14 +86,15 @@ def load_answers(source: str, *, title: bool = False) -> Answers:
     """Answers from wherever they are.
 
     Args:
-        source: a BEIR folder with ``answers.jsonl``, a file in SQuAD's format (``train-v1.1.json``, ``.gz`` too), or
-            an ir_datasets id whose queries have answers (``msmarco-qna/train``).
-        title: of a BEIR folder: the texts begin with their titles, as with ``title: true`` of its data; the answers'
-            places are moved behind them.
+        source: a BEIR folder with ``answers.jsonl``, a file in SQuAD's format (``train-v1.1.json``,
+            ``.gz`` too), or an ir_datasets id whose queries have answers (``msmarco-qna/train``).
+        title: of a BEIR folder: the texts begin with their titles, as with ``title: true`` of its
+            data; the answers' places are moved behind them.
 
     Raises:
         FileNotFoundError: the folder lacks a file.
-        ValueError: none of these, or a malformed file; file and line, or the place in a JSON document, are named.
+        ValueError: none of these, or a malformed file; file and line, or the place in a JSON
+            document, are named.
     """
     path = Path(source).expanduser()
     if path.is_dir():
@@ -92,17 +103,20 @@ def load_answers(source: str, *, title: bool = False) -> Answers:
         return read_squad(path)
     if source not in ir_datasets.registry:
         raise ValueError(
-            f"answers of {source}: there is neither a folder nor a file of that name, nor such an ir_datasets id; "
-            "give a BEIR folder with answers.jsonl, a file of SQuAD such as train-v1.1.json, or msmarco-qna/train"
+            f"answers of {source}: there is neither a folder nor a file of that name, nor such an "
+            "ir_datasets id; give a BEIR folder with answers.jsonl, a file of SQuAD such as "
+            "train-v1.1.json, or msmarco-qna/train"
         )
     return irds_answers(source)
 
 
 def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
-    """``answers.jsonl`` of a BEIR folder: ``{"query_id", "doc_id", "start", "text"}`` per line, all files also ``.gz``.
+    """``answers.jsonl`` of a BEIR folder: ``{"query_id", "doc_id", "start", "text"}`` per line, all
+    files also ``.gz``.
 
-    ``start`` counts code points of the document's ``text`` field; it may be absent or null. A row with ``n_occ`` above
-    1 says that ``start`` was found by searching an answer that occurs so often, so it is not certain.
+    ``start`` counts code points of the document's ``text`` field; it may be absent or null. A row
+    with ``n_occ`` above 1 says that ``start`` was found by searching an answer that occurs so
+    often, so it is not certain.
 
     Args:
         folder: with ``answers.jsonl``, ``corpus.jsonl`` and ``queries.jsonl``.
@@ -110,7 +124,8 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a malformed row, an unknown id, or a text that does not stand at its place; file and line are named.
+        ValueError: a malformed row, an unknown id, or a text that does not stand at its place; file
+            and line are named.
     """
     root = Path(folder).expanduser()
     path = existing_file(root / "answers.jsonl")
@@ -125,10 +140,16 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
         titled = shown.get_many(texts) if title else texts
         for number, row in numbered:
             if not known[row.doc_id]:
-                fail(path, number, f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}")
+                fail(
+                    path,
+                    number,
+                    f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}",
+                )
             with located(f"{path}, line {number}"):
                 start = _checked_start(row, texts[row.doc_id])
-            behind = len(titled[row.doc_id]) - len(texts[row.doc_id])  # a title and a space, or nothing
+            behind = len(titled[row.doc_id]) - len(
+                texts[row.doc_id]
+            )  # a title and a space, or nothing
             rows.append(_stripped(row, None if start is None else start + behind))
     if not rows:
         raise ValueError(f"{path}: holds no answers")
@@ -137,12 +158,15 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
 
 
 def read_squad(path: str | Path) -> Answers:
-    """SQuAD's own format, 1.1 or 2.0: each paragraph is a document, ``<article>-<paragraph>`` its id, both from 0.
+    """SQuAD's own format, 1.1 or 2.0: each paragraph is a document, ``<article>-<paragraph>`` its
+    id, both from 0.
 
-    Equal answers of several annotators count once. Questions of 2.0 that cannot be answered are ``unanswered``.
+    Equal answers of several annotators count once. Questions of 2.0 that cannot be answered are
+    ``unanswered``.
 
     Raises:
-        ValueError: no JSON (the line is named), another layout, or an answer that does not stand at its place.
+        ValueError: no JSON (the line is named), another layout, or an answer that does not stand at
+            its place.
     """
     path = Path(path)
     texts: dict[str, str] = {}
@@ -167,25 +191,32 @@ def read_squad(path: str | Path) -> Answers:
 
 
 def irds_answers(dataset_id: str) -> Answers:
-    """Answers of an ir_datasets id, each in every document that is judged relevant (above 0) for its query.
+    """Answers of an ir_datasets id, each in every document that is judged relevant (above 0) for
+    its query.
 
-    The library gives texts only, so the answers have no ``start``; they may be worded in another way than the
-    document. Empty ones are left out (``msmarco-qna`` has one where no answer is present).
+    The library gives texts only, so the answers have no ``start``; they may be worded in another
+    way than the document. Empty ones are left out (``msmarco-qna`` has one where no answer is
+    present).
 
     Raises:
-        ValueError: an id that the library does not know, or one without answers, judgements or documents.
+        ValueError: an id that the library does not know, or one without answers, judgements or
+            documents.
     """
     dataset = known_dataset(dataset_id)
     for part in ("docs", "queries", "qrels"):
         if not getattr(dataset, f"has_{part}")():
-            raise ValueError(f"{dataset_id} has no {part}, so nothing is known of answers in documents")
+            raise ValueError(
+                f"{dataset_id} has no {part}, so nothing is known of answers in documents"
+            )
     if "answers" not in getattr(dataset.queries_cls(), "_fields", ()):
         raise ValueError(f"the queries of {dataset_id} have no answers; msmarco-qna/train has some")
     documents = IrDatasetsStore(dataset_id)
     documents.prepare()
     with library_lock():
         texts = {
-            query.query_id: tuple(dict.fromkeys(text for answer in query.answers if (text := answer.strip())))
+            query.query_id: tuple(
+                dict.fromkeys(text for answer in query.answers if (text := answer.strip()))
+            )
             for query in dataset.queries_iter()
         }
         rows = [
@@ -196,7 +227,9 @@ def irds_answers(dataset_id: str) -> Answers:
         ]
     if not rows:
         raise ValueError(f"{dataset_id}: no relevant document of a query with an answer")
-    return Answers(dataset_id, documents, tuple(rows), sum(not answers for answers in texts.values()))
+    return Answers(
+        dataset_id, documents, tuple(rows), sum(not answers for answers in texts.values())
+    )
 
 
 def _batches(rows: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
@@ -218,15 +251,18 @@ def _answer(record: dict[str, Any], queries: Mapping[str, str]) -> Answer:
 
 def _checked_start(row: Answer, text: str) -> int | None:
     if not row.text.strip():
-        raise ValueError(f"the answer of query {row.query_id!r} in document {row.doc_id!r} is empty")
+        raise ValueError(
+            f"the answer of query {row.query_id!r} in document {row.doc_id!r} is empty"
+        )
     if row.span is None:
         return None
     start, end = row.span
     if start < 0 or text[start:end] != row.text:
         stands = repr(text[start:end]) if start >= 0 else "nothing"
         raise ValueError(
-            f"the answer {row.text!r} of query {row.query_id!r} does not stand at {start} of document "
-            f"{row.doc_id!r}, where there is {stands}; places count Unicode code points from 0"
+            f"the answer {row.text!r} of query {row.query_id!r} does not stand at {start} of "
+            f"document {row.doc_id!r}, where there is {stands}; places count Unicode code points "
+            "from 0"
         )
     return start
 
@@ -243,12 +279,18 @@ def _squad_document(path: Path) -> Any:
     try:
         return json.loads(read_text(path, JSON_FILE), object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
-        fail(path, error.lineno, f"expected JSON in SQuAD's format: {error.msg} (column {error.colno})")
+        fail(
+            path,
+            error.lineno,
+            f"expected JSON in SQuAD's format: {error.msg} (column {error.colno})",
+        )
     except RecursionError as error:
         raise ValueError(f"{path}: expected JSON in SQuAD's format: nested too deeply") from error
 
 
-def _squad_answers(path: Path, item: Any, where: str, query_id: str, doc_id: str, text: str) -> list[Answer]:
+def _squad_answers(
+    path: Path, item: Any, where: str, query_id: str, doc_id: str, text: str
+) -> list[Answer]:
     found: dict[tuple[int | None, str], Answer] = {}
     for number, answer in enumerate(_list(path, item, "answers", where)):
         place = f"{where}.answers[{number}]"

@@ -20,17 +20,28 @@ CPU_TOKENS = 1500
 GPU_TOKENS = 65_536
 """Tokens per packed batch that keep a GPU busy."""
 ROWS = 512
+
+
+_FETCHED = 4096
+"""Documents that are in memory at once while texts are read one after the other."""
 """Pairs that are tokenised, and sorted by length, together."""
 
 
 def start_worker(_worker: int) -> None:
-    """For data loaders: a forked process must not wait for the tokenizer's threads, which it does not have."""
+    """Use it as ``worker_init_fn`` of a data loader.
+
+    A forked process has none of the tokenizer's threads and would wait for them for ever.
+    """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows of (query id, document id) of one collection, in a fixed order.
+    """Use it wherever a ranker scores a run: its rows are the pairs to score, in a fixed order.
+
+        pairs = Pairs.from_run(candidates, collection)
+        scores = np.array([len(document) for _, document in pairs.texts()], dtype=np.float32)
+        run = pairs.to_run(scores)
 
     Attributes:
         collection: texts of queries and documents.
@@ -45,25 +56,35 @@ class Pairs:
 
     @classmethod
     def from_run(cls, run: Run, collection: Collection) -> Pairs:
-        """All pairs of a run. Raises ``ValueError`` for a query that the collection does not have."""
+        """All pairs of a run, query by query.
+
+        Raises:
+            ValueError: a query that the collection does not have.
+        """
         unknown = [query_id for query_id in run if query_id not in collection.queries]
         if unknown:
             raise ValueError(
-                f"{len(unknown)} queries of the candidates are not in {collection.name}: {', '.join(unknown[:5])}"
+                f"{len(unknown)} queries of the candidates are not in {collection.name}: "
+                f"{', '.join(unknown[:5])}"
             )
-        rows = [(query_id, doc_id) for query_id, documents in run.items() for doc_id in documents]
-        query_ids, doc_ids = tuple(query_id for query_id, _ in rows), tuple(doc_id for _, doc_id in rows)
-        return cls(collection, query_ids, doc_ids, tuple(run))
+        query_ids: list[str] = []
+        doc_ids: list[str] = []
+        for query_id, documents in run.items():
+            query_ids += [query_id] * len(documents)
+            doc_ids += documents
+        return cls(collection, tuple(query_ids), tuple(doc_ids), tuple(run))
 
     def __len__(self) -> int:
         return len(self.query_ids)
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """(query text, document text) of every row, fetched in chunks."""
-        for start in range(0, len(self), 4096):
-            documents = self.collection.documents.get_many(dict.fromkeys(self.doc_ids[start : start + 4096]))
-            for row in range(start, min(start + 4096, len(self))):
-                yield self.collection.queries[self.query_ids[row]], documents[self.doc_ids[row]]
+        """(query text, document text) of every row; documents are fetched in chunks."""
+        queries, store = self.collection.queries, self.collection.documents
+        for start in range(0, len(self), _FETCHED):
+            rows = range(start, min(start + _FETCHED, len(self)))
+            documents = store.get_many(dict.fromkeys(self.doc_ids[row] for row in rows))
+            for row in rows:
+                yield queries[self.query_ids[row]], documents[self.doc_ids[row]]
 
     def to_run(self, scores: np.ndarray) -> Run:
         """Scores [N] as a run; a query without documents keeps its empty list.
@@ -73,7 +94,8 @@ class Pairs:
         """
         self.check_finite(scores)
         run: Run = {query_id: {} for query_id in self.queries or self.query_ids}
-        for query_id, doc_id, score in zip(self.query_ids, self.doc_ids, scores.tolist(), strict=True):
+        rows = zip(self.query_ids, self.doc_ids, scores.tolist(), strict=True)
+        for query_id, doc_id, score in rows:
             run[query_id][doc_id] = score
         return run
 
@@ -85,20 +107,20 @@ class Pairs:
         if bad.size:
             row = int(bad[0])
             raise ValueError(
-                f"{bad.size} scores are not finite, the first for query {self.query_ids[row]} and document "
-                f"{self.doc_ids[row]}: {scores[row]}. The weights may have diverged in training, or the type "
-                "is too narrow (try scoring.dtype=float32)"
+                f"{bad.size} scores are not finite, the first for query {self.query_ids[row]} and "
+                f"document {self.doc_ids[row]}: {scores[row]}. The weights may have diverged in "
+                "training, or the type is too narrow (try scoring.dtype=float32)"
             )
 
 
 @dataclass(frozen=True)
 class JoinedPairs:
-    """What a ranker reads of pairs of texts.
+    """What a ranker reads of N pairs of texts.
 
     Attributes:
         sequences: token ids of the joined texts, several for a pair that is read in parts.
         starts: where the sequences of each pair begin. [N]
-        is_cut: which documents are read in part. [N]
+        is_cut: whether the document of each pair is read in part. [N]
     """
 
     sequences: list[np.ndarray]
@@ -119,12 +141,15 @@ def join_pairs(
     max_document: int | None = None,
     names: Sequence[str] | None = None,
 ) -> JoinedPairs:
-    """Tokenise pairs of texts and join them; a text that several pairs have is tokenised once.
+    """Use it to turn texts into what a ranker reads.
+
+    A text that several pairs have is tokenised once.
 
     Args:
         pair_tokenizer: the ranker's.
         pairs: (query, document) texts. [N]
-        chunks: read a document that does not fit behind its query in parts, in place of its beginning alone.
+        chunks: read a document that does not fit behind its query in parts, in place of its
+            beginning alone.
         max_document: tokens of a document at most, beside what fits.
         names: of the pairs, for errors; None: there is one query, and errors are about it.
 
@@ -132,9 +157,8 @@ def join_pairs(
         ValueError: a query is empty or too long.
     """
     texts = list(dict.fromkeys(document for _, document in pairs))
-    if chunks:
-        whole = [Beginning(text, ids, True) for text, ids in zip(texts, pair_tokenizer.encode(texts), strict=True)]
-    documents = dict(zip(texts, whole if chunks else pair_tokenizer.beginnings(texts), strict=True))
+    beginnings = _complete(pair_tokenizer, texts) if chunks else pair_tokenizer.beginnings(texts)
+    documents = dict(zip(texts, beginnings, strict=True))
     queries: dict[str, np.ndarray] = {}
     sequences: list[np.ndarray] = []
     starts: list[int] = []
@@ -143,21 +167,39 @@ def join_pairs(
         if query not in queries:
             with nullcontext() if names is None else located(names[number]):
                 queries[query] = pair_tokenizer.encode_query(query)
-        found = documents[document]
-        ids = found.ids[:max_document]
-        long = len(ids) > pair_tokenizer.room(queries[query])
-        parts = pair_tokenizer.chunks(queries[query], ids) if long and chunks else [ids]
-        is_cut.append(not found.is_whole or len(ids) < len(found.ids) or (long and not chunks))
+        query_ids = queries[query]
+        read = documents[document]
+        ids = read.ids[:max_document]
+        parts = [ids]
+        overlong = len(ids) > pair_tokenizer.room(query_ids)
+        if overlong and chunks:
+            parts = pair_tokenizer.chunks(query_ids, ids)
+        # Cut by the tokenizer's first look, by max_document, or by the joining.
+        is_cut.append(not read.is_whole or len(ids) < len(read.ids) or (overlong and not chunks))
         starts.append(len(sequences))
-        sequences += [pair_tokenizer.join(queries[query], part) for part in parts]
+        for part in parts:
+            sequences.append(pair_tokenizer.join(query_ids, part))
     return JoinedPairs(sequences, starts, is_cut)
 
 
+def _complete(pair_tokenizer: PairTokenizer, texts: Sequence[str]) -> list[Beginning]:
+    """All of each text, which may be long: in parts, every token is read."""
+    encoded = pair_tokenizer.encode(texts)
+    return [Beginning(text, ids, True) for text, ids in zip(texts, encoded, strict=True)]
+
+
 class PairChunks(Dataset):
-    """Chunks of rows, each a list of (row numbers, packed batch) with texts of similar length together."""
+    """Use it as the data set of a loader that scores pairs.
+
+    A chunk is a list of (row numbers, packed batch), with texts of similar length together.
+    """
 
     def __init__(
-        self, pairs: Pairs, pair_tokenizer: PairTokenizer, tokens_per_batch: int = CPU_TOKENS, rows: int = ROWS
+        self,
+        pairs: Pairs,
+        pair_tokenizer: PairTokenizer,
+        tokens_per_batch: int = CPU_TOKENS,
+        rows: int = ROWS,
     ) -> None:
         self.pairs = pairs
         self.pair_tokenizer = pair_tokenizer
@@ -175,10 +217,14 @@ class PairChunks(Dataset):
         return pack_by_length(rows, self._encode(rows), self.tokens_per_batch)
 
     def _encode(self, rows: np.ndarray) -> list[np.ndarray]:
-        pairs = self.pairs
-        documents = pairs.collection.documents.get_many(dict.fromkeys(pairs.doc_ids[row] for row in rows))
-        texts = [(pairs.collection.queries[pairs.query_ids[row]], documents[pairs.doc_ids[row]]) for row in rows]
-        names = [f"query {pairs.query_ids[row]} of {pairs.collection.name}" for row in rows]
+        pairs, collection = self.pairs, self.pairs.collection
+        documents = collection.documents.get_many(dict.fromkeys(pairs.doc_ids[row] for row in rows))
+        texts: list[tuple[str, str]] = []
+        names: list[str] = []
+        for row in rows:
+            query_id = pairs.query_ids[row]
+            texts.append((collection.queries[query_id], documents[pairs.doc_ids[row]]))
+            names.append(f"query {query_id} of {collection.name}")
         return join_pairs(self.pair_tokenizer, texts, names=names).sequences
 
 
@@ -186,15 +232,18 @@ def pack_by_length(
     rows: np.ndarray, sequences: list[np.ndarray], tokens_per_batch: int
 ) -> list[tuple[np.ndarray, PackedBatch]]:
     """Sort texts by length and pack neighbours until a batch holds ``tokens_per_batch`` tokens."""
-    batches = group_by_length([len(sequence) for sequence in sequences], tokens_per_batch)
-    return [(rows[batch], PackedBatch.from_sequences([sequences[p] for p in batch])) for batch in batches]
+    batches: list[tuple[np.ndarray, PackedBatch]] = []
+    lengths = [len(sequence) for sequence in sequences]
+    for places in group_by_length(lengths, tokens_per_batch):
+        batch = PackedBatch.from_sequences([sequences[place] for place in places])
+        batches.append((rows[places], batch))
+    return batches
 
 
 def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
     """Positions of texts, by length, in groups of ``tokens_per_batch`` tokens at most.
 
-    A text longer than that is a group of its own. Within a group texts stand as they came: those of one query side by
-    side, whose common beginning a decoder reads once.
+    A text longer than that is a group of its own.
     """
     groups: list[list[int]] = []
     tokens = 0
@@ -204,23 +253,29 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) 
             tokens = 0
         groups[-1].append(position)
         tokens += lengths[position]
+    # Within a group texts stand as they came: those of one query side by side, whose common
+    # beginning a decoder reads once.
     return [np.sort(group) for group in groups]
 
 
-def sample_texts(pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int) -> list[np.ndarray]:
-    """Token ids of ``number`` pairs, or of all where there are fewer, in an order drawn by ``seed``.
-
+def sample_texts(
+    pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int
+) -> list[np.ndarray]:
+    """Token ids of ``number`` pairs, or of all where there are fewer, drawn by ``seed``.
     Raises:
         ValueError: there is no pair.
     """
     if not len(pairs):
         raise ValueError(f"{pairs.collection.name} has no candidates to draw texts from")
     rows = np.random.default_rng(seed).permutation(len(pairs))[:number]
-    own = Pairs(pairs.collection, *(tuple(ids[row] for row in rows) for ids in (pairs.query_ids, pairs.doc_ids)))
-    chunks = PairChunks(own, pair_tokenizer)
-    texts: dict[int, np.ndarray] = {}
-    for chunk in range(len(chunks)):
-        for places, batch in chunks[chunk]:
+    query_ids = tuple(pairs.query_ids[row] for row in rows)
+    doc_ids = tuple(pairs.doc_ids[row] for row in rows)
+    chunks = PairChunks(Pairs(pairs.collection, query_ids, doc_ids), pair_tokenizer)
+    # A chunk gives its texts by length; their places put them back into the order of the draw.
+    texts: list[np.ndarray] = [np.empty(0)] * len(rows)
+    for number_of_chunk in range(len(chunks)):
+        for places, batch in chunks[number_of_chunk]:
             parts = batch.input_ids.split(batch.lengths)
-            texts.update((int(place), part.numpy()) for place, part in zip(places, parts, strict=True))
-    return [texts[place] for place in range(len(own))]
+            for place, part in zip(places, parts, strict=True):
+                texts[place] = part.numpy()
+    return texts

@@ -1,9 +1,10 @@
 """A BM25 index of any number of documents in bounded memory, in the files of bm25s.
 
-bm25s takes the tokens of all documents at once, which needs 2.5 kB of memory for each. Here documents are read in
-blocks, whose postings (document, frequency) go to disk sorted by word; then one range of words after the other is
-gathered from all blocks and scored with the frequencies and the mean length of the whole collection (blocked sort-based
-indexing, Manning et al. 2008, section 4.2). The index is the same as that of bm25s, which reads it memory-mapped.
+bm25s takes the tokens of all documents at once, which needs 2.5 kB of memory for each. Here
+documents are read in blocks, whose postings (document, frequency) go to disk sorted by word; then
+one range of words after the other is gathered from all blocks and scored with the frequencies and
+the mean length of the whole collection (blocked sort-based indexing, Manning et al. 2008, section
+4.2). The index is the same as that of bm25s, which reads it memory-mapped.
 """
 
 from __future__ import annotations
@@ -30,19 +31,24 @@ from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
 
-# bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a match.
+# bm25l and bm25+ score documents without any word of the query, so "above zero" would not mean a
+# match.
 METHODS = ("lucene", "robertson", "atire")
 SHOW_PROGRESS_FROM = 20_000
 _FORMAT = 2
 _IDS_FILE = "doc_ids.npy"
 _SETTINGS_FILE = "settings.json"
 _BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
-"""What reading a block, and scoring a range of words, needs at most; measured with room to spare."""
+"""What reading a block, and scoring a range of words, needs at most; measured with room to
+spare.
+"""
 
 
 @dataclass(frozen=True)
 class Bm25Settings:
-    """Everything that decides what an index holds; see :class:`backpack_rank.data.first_stage.Bm25`."""
+    """Everything that decides what an index holds; see
+    :class:`backpack_rank.data.first_stage.Bm25`.
+    """
 
     k1: float
     b: float
@@ -60,10 +66,16 @@ class Bm25Settings:
         try:
             matches_nothing = re.compile(self.token_pattern).match("") is not None
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"BM25: token_pattern={self.token_pattern} is no regular expression: {error}") from error
+            raise ValueError(
+                f"BM25: token_pattern={self.token_pattern} is no regular expression: {error}"
+            ) from error
         if matches_nothing:
-            raise ValueError(f"BM25: token_pattern={self.token_pattern!r} also matches nothing: say what a word is")
-        # An unknown list of stop words or a broken pattern must fail now, not after the corpus was read.
+            raise ValueError(
+                f"BM25: token_pattern={self.token_pattern!r} also matches nothing: say what a word "
+                "is"
+            )
+        # An unknown list of stop words or a broken pattern must fail now, not after the corpus was
+        # read.
         self.tokenize(["a"])
 
     def tokenize(self, texts: Iterable[str]) -> bm25s.tokenization.Tokenized:
@@ -91,10 +103,15 @@ class Bm25Settings:
         }
         # In Python's own logarithm, as bm25s takes it: numpy's may differ in the last bit.
         distinct, where = np.unique(holders, return_inverse=True)
-        return np.array([math.log(of[self.method](df)) for df in distinct.tolist()], dtype=np.float32)[where]
+        return np.array(
+            [math.log(of[self.method](df)) for df in distinct.tolist()], dtype=np.float32
+        )[where]
 
-    def scores(self, idf: np.ndarray, frequencies: np.ndarray, relative_lengths: np.ndarray) -> np.ndarray:
-        """BM25 of words in documents, as bm25s computes it (Kamphuis et al. 2020, Table 1). float32 [N]
+    def scores(
+        self, idf: np.ndarray, frequencies: np.ndarray, relative_lengths: np.ndarray
+    ) -> np.ndarray:
+        """BM25 of words in documents, as bm25s computes it (Kamphuis et al. 2020, Table 1). float32
+        [N]
 
         Args:
             idf: of the word. [N]
@@ -111,7 +128,9 @@ class Bm25Settings:
 
 
 class Bm25Index:
-    """A searchable index. Documents are never held: only their ids and the scores of their words."""
+    """A searchable index. Documents are never held: only their ids and the scores of their
+    words.
+    """
 
     def __init__(self, settings: Bm25Settings, folder: Path, *, mapped: bool) -> None:
         """Read the index of a folder; ``mapped`` leaves it on disk."""
@@ -120,13 +139,15 @@ class Bm25Index:
         self._doc_ids = np.load(folder / _IDS_FILE, mmap_mode="r" if mapped else None)
 
     @classmethod
-    def of(cls, documents: DocumentStore, settings: Bm25Settings, *, cache: bool, max_gb: float = 2.0) -> Bm25Index:
+    def of(
+        cls, documents: DocumentStore, settings: Bm25Settings, *, cache: bool, max_gb: float = 2.0
+    ) -> Bm25Index:
         """The index of these documents, from the cache if it is there.
 
-        With ``cache``, the index lies in ``bm25/`` of the cache folder under a key of documents, settings
-        and version of bm25s; jobs that need it at the same time wait for the one that builds it, and it is
-        read memory-mapped. A cache that cannot be written is left out, with a warning. ``max_gb`` is what building
-        it may take of memory, beside the words themselves.
+        With ``cache``, the index lies in ``bm25/`` of the cache folder under a key of documents,
+        settings and version of bm25s; jobs that need it at the same time wait for the one that
+        builds it, and it is read memory-mapped. A cache that cannot be written is left out, with a
+        warning. ``max_gb`` is what building it may take of memory, beside the words themselves.
 
         Raises:
             ValueError: no document has a word.
@@ -158,13 +179,18 @@ class Bm25Index:
         return cls(settings, folder, mapped=True)
 
     def search(self, queries: Queries, depth: int, threads: int = 1) -> Run:
-        """Each query's ``depth`` best documents with a score above zero, ties by ascending document id."""
+        """Each query's ``depth`` best documents with a score above zero, ties by ascending document
+        id.
+        """
         if not queries:
             return {}
         tokens = self._settings.tokenize(queries.values())
         words = {token_id: word for word, token_id in tokens.vocab.items()}
         known = self._model.vocab_dict
-        ids = [[known[words[token]] for token in query if words[token] in known] for query in tokens.ids]
+        ids = [
+            [known[words[token]] for token in query if words[token] in known]
+            for query in tokens.ids
+        ]
         with ThreadPoolExecutor(max_workers=threads) as pool:
             found = pool.map(lambda query_ids: self._best(query_ids, depth), ids)
             few = max(len(self._doc_ids), len(ids)) < SHOW_PROGRESS_FROM
@@ -177,7 +203,8 @@ class Bm25Index:
         scores = self._model.get_scores_from_ids(query_ids)
         matches = np.flatnonzero(scores > 0)
         if len(matches) > depth:
-            # Everything that ties with the last place takes part, so that ids and not chance decide about it.
+            # Everything that ties with the last place takes part, so that ids and not chance decide
+            # about it.
             values = scores[matches]
             last = np.partition(values, len(values) - depth)[len(values) - depth]
             matches = matches[values >= last]
@@ -201,9 +228,13 @@ class _Block:
 
     @classmethod
     def write(cls, folder: Path, token_ids: np.ndarray, lengths: np.ndarray, first: int) -> _Block:
-        """A block of documents from ``first`` on; ``token_ids`` are those of all of them. [sum of lengths]"""
+        """A block of documents from ``first`` on; ``token_ids`` are those of all of them. [sum of
+        lengths]
+        """
         folder.mkdir()
-        keys = token_ids.astype(np.int64) * len(lengths) + np.repeat(np.arange(len(lengths)), lengths)
+        keys = token_ids.astype(np.int64) * len(lengths) + np.repeat(
+            np.arange(len(lengths)), lengths
+        )
         keys, frequencies = np.unique(keys, return_counts=True)
         word_of, document_of = np.divmod(keys, max(1, len(lengths)))
         words, starts = np.unique(word_of.astype(np.int32), return_index=True)
@@ -211,7 +242,10 @@ class _Block:
         np.save(folder / "frequencies.npy", frequencies.astype(np.int32))
         np.save(folder / "words.npy", words)
         np.save(folder / "starts.npy", np.append(starts, len(keys)))
-        return cls(folder, *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("words", "starts")))
+        return cls(
+            folder,
+            *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("words", "starts")),
+        )
 
     def postings(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Words, documents and frequencies of all words from ``low`` to before ``high``."""
@@ -219,7 +253,10 @@ class _Block:
         starts = self.starts[begin : end + 1]
         rows = slice(int(starts[0]), int(starts[-1]))
         words = np.repeat(self.words[begin:end], np.diff(starts))
-        read = [np.load(self.folder / f"{name}.npy", mmap_mode="r")[rows] for name in ("documents", "frequencies")]
+        read = [
+            np.load(self.folder / f"{name}.npy", mmap_mode="r")[rows]
+            for name in ("documents", "frequencies")
+        ]
         return words, np.array(read[0]), np.array(read[1])
 
 
@@ -238,42 +275,56 @@ class _Builder:
             blocks, lengths = self._blocks(documents, Path(temporary), folder / _IDS_FILE)
             if not self._vocabulary:
                 raise ValueError(
-                    f"none of the {len(lengths)} documents has a word that BM25 could index; check their texts, "
-                    f"token_pattern ({self._settings.token_pattern}) and stopwords ({self._settings.stopwords})"
+                    f"none of the {len(lengths)} documents has a word that BM25 could index; check "
+                    f"their texts, token_pattern ({self._settings.token_pattern}) and stopwords "
+                    f"({self._settings.stopwords})"
                 )
             holders = np.zeros(len(self._vocabulary), dtype=np.int64)
             for block in blocks:
                 holders[block.words] += np.diff(block.starts)
             starts = np.append(0, np.cumsum(holders))
             self._save_frame(folder, starts, len(lengths))
-            self._save_scores(folder, blocks, lengths, self._settings.idf(holders, len(lengths)), starts)
+            self._save_scores(
+                folder, blocks, lengths, self._settings.idf(holders, len(lengths)), starts
+            )
         settings = json.dumps(asdict(self._settings), indent=2)
         (folder / _SETTINGS_FILE).write_text(settings, encoding="utf-8")
 
-    def _blocks(self, documents: DocumentStore, temporary: Path, ids_file: Path) -> tuple[list[_Block], np.ndarray]:
+    def _blocks(
+        self, documents: DocumentStore, temporary: Path, ids_file: Path
+    ) -> tuple[list[_Block], np.ndarray]:
         blocks: list[_Block] = []
         id_files: list[Path] = []
         lengths = [np.zeros(0, dtype=np.int32)]
         first = 0
         few = len(documents) < SHOW_PROGRESS_FROM
-        with Progress(total=len(documents), desc="indexing for BM25", unit="doc", disable=few) as bar:
+        with Progress(
+            total=len(documents), desc="indexing for BM25", unit="doc", disable=few
+        ) as bar:
             for ids, texts in _in_blocks(documents, self._characters, bar):
                 tokens = self._settings.tokenize(texts)
                 own = np.fromiter(map(len, tokens.ids), dtype=np.int32, count=len(ids))
-                flat = np.fromiter(chain.from_iterable(tokens.ids), dtype=np.int64, count=int(own.sum()))
+                flat = np.fromiter(
+                    chain.from_iterable(tokens.ids), dtype=np.int64, count=int(own.sum())
+                )
                 shared = np.zeros(len(tokens.vocab), dtype=np.int64)
                 for word, token_id in tokens.vocab.items():
                     shared[token_id] = self._vocabulary.setdefault(word, len(self._vocabulary))
                 blocks.append(_Block.write(temporary / str(len(blocks)), shared[flat], own, first))
                 id_files.append(temporary / f"ids-{len(id_files)}.npy")
-                np.save(id_files[-1], np.array([doc_id.encode("utf-8") for doc_id in ids], dtype=np.bytes_))
+                np.save(
+                    id_files[-1],
+                    np.array([doc_id.encode("utf-8") for doc_id in ids], dtype=np.bytes_),
+                )
                 lengths.append(own)
                 first += len(ids)
         _join_ids(id_files, ids_file, first)
         return blocks, np.concatenate(lengths)
 
     def _save_frame(self, folder: Path, starts: np.ndarray, documents: int) -> None:
-        """What bm25s keeps beside the scores: parameters, vocabulary, where the postings of every word begin."""
+        """What bm25s keeps beside the scores: parameters, vocabulary, where the postings of every
+        word begin.
+        """
         model = bm25s.BM25(k1=self._settings.k1, b=self._settings.b, method=self._settings.method)
         model.scores = {
             "data": np.zeros(0, dtype=np.float32),
@@ -285,9 +336,16 @@ class _Builder:
         model.save(folder)
 
     def _save_scores(
-        self, folder: Path, blocks: list[_Block], lengths: np.ndarray, idf: np.ndarray, starts: np.ndarray
+        self,
+        folder: Path,
+        blocks: list[_Block],
+        lengths: np.ndarray,
+        idf: np.ndarray,
+        starts: np.ndarray,
     ) -> None:
-        """In place of bm25s's empty files: documents and scores of all words, one range of words after the other."""
+        """In place of bm25s's empty files: documents and scores of all words, one range of words
+        after the other.
+        """
         total, relative = int(starts[-1]), lengths / lengths.mean()
         few = len(lengths) < SHOW_PROGRESS_FROM
         with (
@@ -299,16 +357,24 @@ class _Builder:
             _write_header(indices, np.dtype(np.int32), total)
             for low, high in _ranges(starts, self._postings):
                 parts = [block.postings(low, high) for block in blocks]
-                words, documents, frequencies = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+                words, documents, frequencies = (
+                    np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+                )
                 del parts
-                order = np.argsort(words, kind="stable")  # within a word, blocks are in the order of documents
+                order = np.argsort(
+                    words, kind="stable"
+                )  # within a word, blocks are in the order of documents
                 documents = documents[order]
                 documents.tofile(indices)
-                self._settings.scores(idf[words[order]], frequencies[order], relative[documents]).tofile(data)
+                self._settings.scores(
+                    idf[words[order]], frequencies[order], relative[documents]
+                ).tofile(data)
                 bar.update(len(documents))
 
 
-def _in_blocks(documents: DocumentStore, characters: int, bar: Progress) -> Iterator[tuple[list[str], list[str]]]:
+def _in_blocks(
+    documents: DocumentStore, characters: int, bar: Progress
+) -> Iterator[tuple[list[str], list[str]]]:
     """Ids and texts of so many documents that together have ``characters`` characters."""
     ids: list[str] = []
     texts: list[str] = []
@@ -326,7 +392,9 @@ def _in_blocks(documents: DocumentStore, characters: int, bar: Progress) -> Iter
 
 
 def _ranges(starts: np.ndarray, postings: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring words with as many postings together; a word that has more is a range of its own."""
+    """Neighbouring words with as many postings together; a word that has more is a range of its
+    own.
+    """
     low, words = 0, len(starts) - 1
     while low < words:
         high = max(low + 1, int(np.searchsorted(starts, starts[low] + postings, side="right")) - 1)
@@ -344,7 +412,11 @@ def _join_ids(files: list[Path], target: Path, total: int) -> None:
 
 
 def _write_header(handle: BinaryIO, dtype: np.dtype, length: int) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": (length,),
+    }
     np.lib.format.write_array_header_2_0(handle, header)
     handle.flush()  # what follows goes past Python's buffer
 

@@ -1,11 +1,13 @@
-"""The one type of collection that every source gives and every other room takes."""
+"""The one type of collection that every source gives and every other room takes.
+
+What reads a collection is in :mod:`backpack_rank.data.sources`, which this module does not know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from backpack_rank.digests import digest, with_lengths
 
@@ -14,7 +16,9 @@ Queries: TypeAlias = dict[str, str]
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """``{query id: {document id: relevance}}``; 0 is judged and not relevant."""
 Run: TypeAlias = dict[str, dict[str, float]]
-"""``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending document id."""
+"""``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending
+document id.
+"""
 
 
 class MissingSplitError(FileNotFoundError):
@@ -43,7 +47,14 @@ class DocumentStore(Protocol):
 
 
 class MemoryStore:
-    """A :class:`DocumentStore` for documents that fit into memory."""
+    """Use it for documents that fit into memory, such as texts of your own.
+
+    >>> store = MemoryStore({"d1": "a saw", "d2": "a hammer"})
+    >>> store.get_many(["d2"])
+    {'d2': 'a hammer'}
+
+    A :class:`DocumentStore`.
+    """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = dict(texts)
@@ -51,16 +62,22 @@ class MemoryStore:
 
     @property
     def fingerprint(self) -> str:
+        # Hashing reads every text, so it is done once, and only for those who keep a cache.
         if self._fingerprint is None:
             self._fingerprint = digest(with_lengths(self._texts.items()))
         return self._fingerprint
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
-        wanted = list(doc_ids)
-        missing = [doc_id for doc_id in wanted if doc_id not in self._texts]
+        texts: dict[str, str] = {}
+        missing: list[str] = []
+        for doc_id in doc_ids:
+            if doc_id in self._texts:
+                texts[doc_id] = self._texts[doc_id]
+            else:
+                missing.append(doc_id)
         if missing:
             raise KeyError(missing_message(missing))
-        return {doc_id: self._texts[doc_id] for doc_id in wanted}
+        return texts
 
     def __contains__(self, doc_id: object) -> bool:
         return doc_id in self._texts
@@ -76,14 +93,18 @@ class MemoryStore:
 class Collection:
     """Documents, queries, judgements and candidates of one dataset and split.
 
+    The loaders of :mod:`backpack_rank.data.sources` make it; by hand it is::
+
+        Collection("trades", MemoryStore({"d1": "She repairs roofs."}), {"q1": "roofer"}, {})
+
     Attributes:
         name: shown in reports and used in file names, for example ``wikiqa/test``.
         documents: the whole corpus (not only the split's part).
         queries: the queries of this split.
         qrels: judgements of these queries; may be empty for a set that is only ranked.
         candidates: what the source itself gives to re-rank (a run file, scoreddocs), or None.
-        groups: optional attribute of documents known to the source (the synthetic collection's wording:
-            ``male``, ``female``, ``neutral``); never shown to a ranker.
+        groups: optional attribute of documents known to the source (the synthetic collection's
+            wording: ``male``, ``female``, ``neutral``); never shown to a ranker.
     """
 
     name: str
@@ -93,55 +114,24 @@ class Collection:
     candidates: Run | None = None
     groups: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def from_beir(cls, folder: str | Path, split: str = "test", **options: Any) -> Collection:
-        """A folder in BEIR's layout; options of :func:`backpack_rank.data.sources.beir.load_beir`."""
-        from backpack_rank.data.sources.beir import load_beir
-
-        return load_beir(folder, split, **options)
-
-    @classmethod
-    def from_ir_datasets(cls, dataset_id: str, **options: Any) -> Collection:
-        """An id of ir_datasets; options of :func:`backpack_rank.data.sources.irds.load_irds`."""
-        from backpack_rank.data.sources.irds import load_irds
-
-        return load_irds(dataset_id, **options)
-
-    @classmethod
-    def from_trec(
-        cls,
-        collection: str | Path,
-        topics: str | Path,
-        qrels: str | Path | None = None,
-        candidates: str | Path | None = None,
-        *,
-        name: str | None = None,
-        **options: Any,
-    ) -> Collection:
-        """Single files, named after the topics; options of :func:`backpack_rank.data.sources.trec.load_trec`."""
-        from backpack_rank.data.sources.trec import load_trec
-
-        return load_trec(name or Path(topics).name.partition(".")[0], collection, topics, qrels, candidates, **options)
-
-    @classmethod
-    def from_texts(
-        cls, queries: Mapping[str, str], documents: Mapping[str, str], *, name: str = "texts", **options: Any
-    ) -> Collection:
-        """Texts by id, each a candidate of each query; see :func:`backpack_rank.data.sources.inline.load_inline`."""
-        from backpack_rank.data.sources.inline import load_inline
-
-        return load_inline(name, queries, documents, **options)
-
     def select_queries(self, query_ids: Iterable[str]) -> Collection:
-        """The same collection restricted to these queries (unknown ids are left out, order kept)."""
-        kept = [query_id for query_id in query_ids if query_id in self.queries]
+        """The same collection with these queries alone, in this order; unknown ids are left out."""
+        queries: Queries = {}
+        qrels: Qrels = {}
+        candidates: Run = {}
+        for query_id in query_ids:
+            if query_id not in self.queries:
+                continue
+            queries[query_id] = self.queries[query_id]
+            if query_id in self.qrels:
+                qrels[query_id] = self.qrels[query_id]
+            if self.candidates is not None and query_id in self.candidates:
+                candidates[query_id] = self.candidates[query_id]
         return replace(
             self,
-            queries={query_id: self.queries[query_id] for query_id in kept},
-            qrels={query_id: self.qrels[query_id] for query_id in kept if query_id in self.qrels},
-            candidates=None
-            if self.candidates is None
-            else {query_id: self.candidates[query_id] for query_id in kept if query_id in self.candidates},
+            queries=queries,
+            qrels=qrels,
+            candidates=None if self.candidates is None else candidates,
         )
 
 

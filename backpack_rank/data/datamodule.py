@@ -26,7 +26,8 @@ Key = TypeVar("Key")
 class EpochSamplerBase(Sampler[Key]):
     """Keys of an epoch; with several processes each gets its part, all of equal size.
 
-    The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted run.
+    The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted
+    run.
 
     Attributes:
         per_epoch: keys of an epoch, of all processes.
@@ -48,7 +49,9 @@ class EpochSamplerBase(Sampler[Key]):
 
 @dataclass(frozen=True)
 class SwappedTexts:
-    """Counterfactuals of some texts of a batch: S packed texts, and the index of each one's original. [S]"""
+    """Counterfactuals of some texts of a batch: S packed texts, and the index of each one's
+    original. [S]
+    """
 
     texts: PackedBatch
     rows: Tensor
@@ -63,7 +66,8 @@ class ListBatch:
         labels: relevance; 0 where there is no document. [L, m]
         mask: True where there is a document. [L, m]
         teacher: a teacher's scores, nan where it has none; None without a teacher. [L, m]
-        swapped: the texts whose words can be swapped, in swapped wording; None without a swap or such a text.
+        swapped: the texts whose words can be swapped, in swapped wording; None without a swap or
+            such a text.
     """
 
     texts: PackedBatch
@@ -85,7 +89,9 @@ class ListBatch:
         swapped = None
         if self.swapped is not None:
             swapped = SwappedTexts(change(self.swapped.texts), change(self.swapped.rows))
-        return ListBatch(change(self.texts), change(self.labels), change(self.mask), teacher, swapped)
+        return ListBatch(
+            change(self.texts), change(self.labels), change(self.mask), teacher, swapped
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,8 @@ class Teacher(Protocol):
 class ListDataset(Dataset):
     """Training lists by (epoch, query id), drawn and encoded when they are asked for.
 
-    ``swap`` gives a document's counterfactual, the same text where no word can be swapped; queries stay.
+    ``swap`` gives a document's counterfactual, the same text where no word can be swapped; queries
+    stay.
     """
 
     def __init__(
@@ -147,8 +154,12 @@ class ListDataset(Dataset):
         teacher = None if self.teacher is None else self.teacher.scores(query_id, item.doc_ids)
         return EncodedList(sequences, item.labels, teacher, swapped)
 
-    def _swapped(self, query: str, texts: Sequence[str], sequences: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-        """Token ids of the swapped documents by place; left out where the swapped word was cut off."""
+    def _swapped(
+        self, query: str, texts: Sequence[str], sequences: Sequence[np.ndarray]
+    ) -> dict[int, np.ndarray]:
+        """Token ids of the swapped documents by place; left out where the swapped word was cut
+        off.
+        """
         if self.swap is None:
             return {}
         others = [self.swap(text) for text in texts]
@@ -157,7 +168,9 @@ class ListDataset(Dataset):
             return {}
         swapped = self.pair_tokenizer.pairs(query, [others[place] for place in places])
         return {
-            place: ids for place, ids in zip(places, swapped, strict=True) if not np.array_equal(ids, sequences[place])
+            place: ids
+            for place, ids in zip(places, swapped, strict=True)
+            if not np.array_equal(ids, sequences[place])
         }
 
 
@@ -170,9 +183,12 @@ class EpochSampler(EpochSamplerBase[tuple[int, str]]):
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         order = self.lists.order(self.epoch)
-        # Processes must take the same number of steps: the first queries come again where the order falls short.
+        # Processes must take the same number of steps: the first queries come again where the order
+        # falls short.
         shared = islice(cycle(order), len(self) * self.world_size)
-        return ((self.epoch, query_id) for query_id in islice(shared, self.rank, None, self.world_size))
+        return (
+            (self.epoch, query_id) for query_id in islice(shared, self.rank, None, self.world_size)
+        )
 
 
 def collate_lists(items: list[EncodedList]) -> ListBatch:
@@ -201,8 +217,9 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
 class RankingData(L.LightningDataModule):
     """Training lists, drawn anew every epoch, and the dev split's candidates.
 
-    Lists depend on seed and epoch alone, so a resumed run sees the lists it would have seen. Several processes share
-    the lists and the dev pairs here; the trainer must be made with ``use_distributed_sampler=False``.
+    Lists depend on seed and epoch alone, so a resumed run sees the lists it would have seen.
+    Several processes share the lists and the dev pairs here; the trainer must be made with
+    ``use_distributed_sampler=False``.
     """
 
     def __init__(
@@ -249,7 +266,11 @@ class RankingData(L.LightningDataModule):
         if world_size > 1:
             sampler = DistributedSampler(chunks, world_size, rank, shuffle=False)
         return DataLoader(
-            chunks, batch_size=None, sampler=sampler, num_workers=self.workers, worker_init_fn=start_worker
+            chunks,
+            batch_size=None,
+            sampler=sampler,
+            num_workers=self.workers,
+            worker_init_fn=start_worker,
         )
 
     def _place(self) -> tuple[int, int]:

@@ -1,8 +1,10 @@
-"""A dataset: the splits of a collection, their first stages, and what belongs to them, each loaded when it is needed.
+"""A dataset: the splits of a collection, their first stages, and what belongs to them.
 
-dataset = Dataset.of(Collection.from_beir("nfcorpus"), first_stage=Bm25(depth=100))
-test = dataset.split("test")
-name, candidates = dataset.candidates("test")
+    dataset = Dataset.of(load_beir("nfcorpus", "test"), first_stage=Bm25(depth=100))
+    test = dataset.split("test")
+    name, candidates = dataset.candidates("test")
+
+Each part is loaded when it is first asked for.
 """
 
 from __future__ import annotations
@@ -19,27 +21,39 @@ from backpack_rank.data.rotation import Rotation, original_collection, rotated_c
 
 MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
 """Measures of a dataset that names none."""
-ROTATED = {"none": (), "train": ("train", "dev"), "test": ("test", "bias"), "both": ("train", "dev", "test", "bias")}
+ROTATED = {
+    "none": (),
+    "train": ("train", "dev"),
+    "test": ("test", "bias"),
+    "both": ("train", "dev", "test", "bias"),
+}
 """Splits whose passages are rotated, by the option's value."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Splits by name, usually ``train``, ``dev``, ``test``, and ``bias`` where the bias set is a collection of its own.
+    """Splits by name, usually ``train``, ``dev``, ``test``, and ``bias`` where the bias set is a
+    collection of its own.
 
     Attributes:
         name: shown in reports.
         splits: what loads each split; called at most once.
-        first_stages: what makes the first stage of a split, ``""`` that of all others; called at most once.
+        first_stages: what makes the first stage of a split, ``""`` that of all others; called at
+            most once.
         measures: of effectiveness, in ir_measures' notation.
         rotation: how passages are rotated where they are.
         rotated: which splits: a key of :data:`ROTATED`.
-        bias_queries: a file or a published set of neutral queries (:mod:`backpack_rank.attributes.neutral_queries`);
-            None takes the queries without a word of the lexicon.
-        answers: where the answers of the test split are; see :func:`backpack_rank.data.answers.load_answers`.
-        titles: whether texts of the test split begin with the titles of their documents (BEIR folders).
-        requests: file of rank_llm that the test split was read from; results are written in the same form.
-        variants: loads the :class:`~backpack_rank.attributes.wording_variants.WordingVariants` of the test split.
+        bias_queries: a file or a published set of neutral queries
+            (:mod:`backpack_rank.attributes.neutral_queries`); None takes the queries without a word
+            of the lexicon.
+        answers: where the answers of the test split are; see
+            :func:`backpack_rank.data.answers.load_answers`.
+        titles: whether texts of the test split begin with the titles of their documents (BEIR
+            folders).
+        requests: file of rank_llm that the test split was read from; results are written in the
+            same form.
+        variants: loads the :class:`~backpack_rank.attributes.wording_variants.WordingVariants` of
+            the test split.
 
     Raises:
         ValueError: ``rotated`` is unknown.
@@ -59,14 +73,22 @@ class Dataset:
 
     def __post_init__(self) -> None:
         one_of("data.rotation", self.rotated, ROTATED)
-        for loaders in ("splits", "first_stages"):
-            object.__setattr__(self, loaders, {name: cache(load) for name, load in getattr(self, loaders).items()})
+        # A run asks for a split in several places, and loading one may take minutes.
+        splits = {name: cache(load) for name, load in self.splits.items()}
+        first_stages = {name: cache(load) for name, load in self.first_stages.items()}
+        object.__setattr__(self, "splits", splits)
+        object.__setattr__(self, "first_stages", first_stages)
 
     @classmethod
     def of(
-        cls, test: Collection, first_stage: FirstStage | None = None, *, name: str | None = None, **options: Any
+        cls,
+        test: Collection,
+        first_stage: FirstStage | None = None,
+        *,
+        name: str | None = None,
+        **options: Any,
     ) -> Dataset:
-        """A dataset with one collection as its test split.
+        """Use it for a single collection: it becomes the test split.
 
         Args:
             test: the collection.
@@ -74,11 +96,13 @@ class Dataset:
             name: of the dataset; the collection's when None.
             options: further attributes of :class:`Dataset`.
         """
-        stage = first_stage or (Bm25() if test.candidates is None else GivenCandidates())
+        if first_stage is None:
+            first_stage = Bm25() if test.candidates is None else GivenCandidates()
+        stage = first_stage
         return cls(name or test.name, {"test": lambda: test}, {"": lambda: stage}, **options)
 
     def has(self, split: str) -> bool:
-        """Whether the dataset has that split; a folder is looked at."""
+        """Whether the dataset has that split; loads it, to see whether its files are there."""
         if split not in self.splits:
             return False
         try:
@@ -95,11 +119,14 @@ class Dataset:
         """
         if name not in self.splits:
             raise ValueError(
-                f"data={self.name} has no {name} split (it has {', '.join(self.splits) or 'none'}); "
-                f"set data.{name} in conf/data or on the command line"
+                f"data={self.name} has no {name} split (it has "
+                f"{', '.join(self.splits) or 'none'}); set data.{name} in conf/data or on the "
+                "command line"
             )
         collection = self.splits[name]()
-        return rotated_collection(collection, self.rotation) if self.is_rotated(name) else collection
+        if self.is_rotated(name):
+            return rotated_collection(collection, self.rotation)
+        return collection
 
     def is_rotated(self, split: str) -> bool:
         """Whether the passages of that split are rotated."""
@@ -110,21 +137,29 @@ class Dataset:
         return replace(self, rotated=rotated)
 
     def first_stage(self, split: str) -> FirstStage:
-        """The first stage of a split. Raises ``ValueError`` where neither the split nor the dataset has one."""
+        """The first stage of a split.
+
+        Raises:
+            ValueError: neither the split nor the dataset has one.
+        """
         make = self.first_stages.get(split) or self.first_stages.get("")
         if make is None:
-            raise ValueError(f"data={self.name} has no first stage for its {split} split; set data.first_stage")
+            raise ValueError(
+                f"data={self.name} has no first stage for its {split} split; set data.first_stage"
+            )
         return make()
 
     def candidates(self, split: str, collection: Collection | None = None) -> tuple[str, Run]:
         """Name of the first stage of a split, and its candidates.
 
-        A first stage reads the passages as they are, also of a rotated split: both are ranked from the same lists, and
-        one index serves both. BM25 would find the same in rotated passages, since it does not look at order.
+        A first stage reads the original passages of a rotated split, too. So rotated and original
+        passages are re-ranked from the same lists, and one index serves both. BM25 does not look at
+        the order of words and would find the same in rotated passages.
 
         Args:
             split: decides which first stage it is.
-            collection: the part of the split to search for, such as its neutral queries; None for all of it.
+            collection: the part of the split to search for, such as its neutral queries; None for
+                all of it.
         """
         stage = self.first_stage(split)
         return stage.name, stage.candidates(original_collection(collection or self.split(split)))

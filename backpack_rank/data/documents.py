@@ -1,4 +1,6 @@
-"""Documents of line files (BEIR ``corpus.jsonl``, ``collection.tsv``), small ones in memory, big ones on disk."""
+"""Documents of line files (BEIR ``corpus.jsonl``, ``collection.tsv``), small ones in memory, big
+ones on disk.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from filelock import FileLock
 
 from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
-from backpack_rank.data.trec import check_id, check_text, fail, is_jsonl, json_record, numbered_bytes, refuse_header
+from backpack_rank.data.trec import (
+    check_id,
+    check_text,
+    fail,
+    is_jsonl,
+    json_record,
+    numbered_bytes,
+    refuse_header,
+)
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress
@@ -38,8 +48,11 @@ Document: TypeAlias = tuple[str, str, str]
 Parser: TypeAlias = Callable[[bytes], Document]
 
 
-def open_documents(path: str | Path, *, title: bool = True, memory_limit: int = MEMORY_LIMIT) -> DocumentStore:
-    """The documents of a line file: a :class:`MemoryStore` up to ``memory_limit`` bytes, else an :class:`OffsetStore`.
+def open_documents(
+    path: str | Path, *, title: bool = True, memory_limit: int = MEMORY_LIMIT
+) -> DocumentStore:
+    """The documents of a line file: a :class:`MemoryStore` up to ``memory_limit`` bytes, else an
+    :class:`OffsetStore`.
 
     Args:
         path: ``.jsonl`` with ``_id``, ``title``, ``text`` per line, else ``id<TAB>text`` or
@@ -49,14 +62,19 @@ def open_documents(path: str | Path, *, title: bool = True, memory_limit: int = 
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a malformed line, an id with white space, a document id that stands twice, no documents. With
-            an :class:`OffsetStore` these are raised on first use, when the file is read through once.
+        ValueError: a malformed line, an id with white space, a document id that stands twice, no
+            documents. With an :class:`OffsetStore` these are raised on first use, when the file is
+            read through once.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no document file {path}")
     size = path.stat().st_size * (_PACKED_FACTOR if path.suffix == ".gz" else 1)
-    return read_documents(path, title=title) if size <= memory_limit else OffsetStore(path, title=title)
+    return (
+        read_documents(path, title=title)
+        if size <= memory_limit
+        else OffsetStore(path, title=title)
+    )
 
 
 def read_documents(path: str | Path, *, title: bool = True) -> MemoryStore:
@@ -79,17 +97,19 @@ def document_text(title: str, text: str) -> str:
 
 
 class OffsetStore:
-    """A :class:`DocumentStore` that keeps texts on disk, where they are, and their places by id in SQLite.
+    """A :class:`DocumentStore` that keeps texts on disk, where they are, and their places by id in
+    SQLite.
 
-    On first use the file is read through once, checked line by line, and the ids with the places of their lines are
-    saved as an SQLite database in the cache folder, under a key of path, size and time of the file; later uses open it.
-    Texts are not copied: they may be tens of gigabytes, and what is kept in the cache is checked whole whenever it is
-    opened. A ``.gz`` file is unpacked into the cache folder in the same pass. A cache that cannot be written is left
-    out, with a warning. While the database is written, memory holds about 20 MB, whatever the number of documents;
-    what is sorted beyond that lies in the system's folder for temporary files.
+    On first use the file is read through once, checked line by line, and the ids with the places of
+    their lines are saved as an SQLite database in the cache folder, under a key of path, size and
+    time of the file; later uses open it. Texts are not copied: they may be tens of gigabytes, and
+    what is kept in the cache is checked whole whenever it is opened. A ``.gz`` file is unpacked
+    into the cache folder in the same pass. A cache that cannot be written is left out, with a
+    warning. While the database is written, memory holds about 20 MB, whatever the number of
+    documents; what is sorted beyond that lies in the system's folder for temporary files.
 
-    It can be pickled, forked and used by threads: it reads with ``os.pread``, which holds no position, and every
-    thread of every process opens the database for itself.
+    It can be pickled, forked and used by threads: it reads with ``os.pread``, which holds no
+    position, and every thread of every process opens the database for itself.
     """
 
     def __init__(self, path: str | Path, *, title: bool = True) -> None:
@@ -147,11 +167,13 @@ class _Index:
     """An open data file, and a database with the places of its lines by id."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        # Nothing changes the file once it has its name, so SQLite needs no locks and no files beside it, which a
-        # folder that cannot be written would not have.
+        # Nothing changes the file once it has its name, so SQLite needs no locks and no files
+        # beside it, which a folder that cannot be written would not have.
         self._address = f"{(folder / _DATABASE).absolute().as_uri()}?mode=ro&immutable=1"
         self._of_thread = threading.local()
-        columns, self.documents, self.digest = self._database().execute("SELECT * FROM about").fetchone()
+        columns, self.documents, self.digest = (
+            self._database().execute("SELECT * FROM about").fetchone()
+        )
         self.data = folder / "documents" if path.suffix == ".gz" else path
         self.parse = _parser(columns)
         self._file = os.open(self.data, os.O_RDONLY)
@@ -159,7 +181,8 @@ class _Index:
         self._stamp = _stamp(self._file)
 
     def _database(self) -> sqlite3.Connection:
-        # SQLite forbids to use, or to close, a connection in a process that was forked from the one that opened it.
+        # SQLite forbids to use, or to close, a connection in a process that was forked from the one
+        # that opened it.
         opened: dict[int, sqlite3.Connection] = self._of_thread.__dict__.setdefault("opened", {})
         process = os.getpid()
         if process not in opened:
@@ -198,7 +221,9 @@ class _Index:
 
     def _check_unchanged(self) -> None:
         if _stamp(self._file) != self._stamp:
-            raise ValueError(f"{self.data} was changed while it was in use; start again to read it anew")
+            raise ValueError(
+                f"{self.data} was changed while it was in use; start again to read it anew"
+            )
 
 
 def _temporary_index(path: Path) -> _Index:
@@ -235,14 +260,21 @@ def _index_name(path: Path) -> str:
 def _build_index(path: Path, folder: Path) -> None:
     columns = _columns(path)
     with ExitStack() as stack:
-        unpacked = stack.enter_context(open(folder / "documents", "wb")) if path.suffix == ".gz" else None
-        database = stack.enter_context(closing(sqlite3.connect(folder / _DATABASE, isolation_level=None)))
-        # Nobody sees the file before it is whole and on the disk, so SQLite need not take care of that. Its own
-        # memory and what it sorts in have this size, whatever the number of documents.
+        unpacked = (
+            stack.enter_context(open(folder / "documents", "wb")) if path.suffix == ".gz" else None
+        )
+        database = stack.enter_context(
+            closing(sqlite3.connect(folder / _DATABASE, isolation_level=None))
+        )
+        # Nobody sees the file before it is whole and on the disk, so SQLite need not take care of
+        # that. Its own memory and what it sorts in have this size, whatever the number of
+        # documents.
         database.execute("PRAGMA synchronous = OFF")
         database.execute("PRAGMA journal_mode = MEMORY")
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        database.execute("CREATE TABLE documents (place INTEGER PRIMARY KEY, line INTEGER, id TEXT)")
+        database.execute(
+            "CREATE TABLE documents (place INTEGER PRIMARY KEY, line INTEGER, id TEXT)"
+        )
         content = digest(_indexed(path, columns, database, unpacked))
         (documents,) = database.execute("SELECT count(*) FROM documents").fetchone()
         if not documents:
@@ -255,8 +287,12 @@ def _build_index(path: Path, folder: Path) -> None:
         database.execute("INSERT INTO about VALUES (?, ?, ?)", (columns, documents, content))
 
 
-def _indexed(path: Path, columns: int, database: sqlite3.Connection, unpacked: BinaryIO | None) -> Iterator[bytes]:
-    """Write the place of every document, and give each line for the digest, so that the file is read once."""
+def _indexed(
+    path: Path, columns: int, database: sqlite3.Connection, unpacked: BinaryIO | None
+) -> Iterator[bytes]:
+    """Write the place of every document, and give each line for the digest, so that the file is
+    read once.
+    """
     parse = _parser(columns)
     rows: list[tuple[int, int, str]] = []
     place = 0
@@ -284,7 +320,9 @@ def _indexed(path: Path, columns: int, database: sqlite3.Connection, unpacked: B
 def _refuse_duplicate(path: Path, database: sqlite3.Connection) -> NoReturn:
     """Name the first line with an id that stood before."""
     first_lines = "SELECT id, line, min(line) OVER (PARTITION BY id) AS first FROM documents"
-    row = database.execute(f"SELECT id, first, line FROM ({first_lines}) WHERE line > first ORDER BY line LIMIT 1")
+    row = database.execute(
+        f"SELECT id, first, line FROM ({first_lines}) WHERE line > first ORDER BY line LIMIT 1"
+    )
     _fail_twice(path, *row.fetchone())
 
 
@@ -360,10 +398,15 @@ def _fields(line: bytes, columns: int) -> list[str]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text: {error}") from error
     if len(fields) != columns:
-        raise ValueError(f"expected {columns} columns as in the first line, got {len(fields)} (id {fields[0]!r})")
+        raise ValueError(
+            f"expected {columns} columns as in the first line, got {len(fields)} (id {fields[0]!r})"
+        )
     check_id(fields[0])
     if b"\r" in line and any(b"\t" in part for part in line.split(b"\r")[1:]):
-        raise ValueError("lines end with lone carriage returns, so documents would run together: end them with \\n")
+        raise ValueError(
+            "lines end with lone carriage returns, so documents would run together: end them with "
+            "\\n"
+        )
     return fields
 
 
@@ -373,4 +416,6 @@ def _stamp(file: int) -> tuple[int, int]:
 
 
 def _fail_twice(path: str | Path, doc_id: str, first: int, second: int) -> NoReturn:
-    raise ValueError(f"{path}, line {second}: document id {doc_id!r} stands twice, first in line {first}")
+    raise ValueError(
+        f"{path}, line {second}: document id {doc_id!r} stands twice, first in line {first}"
+    )

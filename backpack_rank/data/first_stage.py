@@ -1,7 +1,8 @@
 """First stages: where the candidates come from that a ranker re-ranks.
 
-Each class has a ``name`` (a row label in reports) and ``candidates(collection) -> Run``. Every query of the
-collection is a key of the run, in the collection's order; a query without candidates has an empty dictionary.
+Each class has a ``name`` (a row label in reports) and ``candidates(collection) -> Run``. Every
+query of the collection is a key of the run, in the collection's order; a query without candidates
+has an empty dictionary.
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ from pathlib import Path
 from typing import Annotated, Protocol
 
 from backpack_rank.checks import above, whole
-from backpack_rank.constructors import Count, FilePath, Length, Name, NonNegative, OneOf, Positive, Range, Share
+from backpack_rank.constructors import (
+    Count,
+    FilePath,
+    Length,
+    Name,
+    NonNegative,
+    OneOf,
+    Positive,
+    Range,
+    Share,
+)
 from backpack_rank.data.collection import Collection, Run, missing_message
 from backpack_rank.data.trec import read_run, sorted_run
 
@@ -21,20 +32,23 @@ class FirstStage(Protocol):
     name: str
 
     def candidates(self, collection: Collection) -> Run:
-        """At most ``depth`` documents per query, best first, equal scores by ascending document id."""
+        """At most ``depth`` documents per query, best first, equal scores by ascending document
+        id.
+        """
         ...
 
 
 class Bm25:
     """BM25 over the whole corpus, with bm25s.
 
-    The defaults are those that BM25's published figures on English collections stand on: Porter's stemmer and the 33
-    stop words of Lucene's English analyser, with Anserini's k1 and b. ``stemmer=None, stopwords=False`` takes words as
-    they are. Other languages need their own, such as ``stemmer="german", stopwords="german"``.
+    The defaults are those that BM25's published figures on English collections stand on: Porter's
+    stemmer and the 33 stop words of Lucene's English analyser, with Anserini's k1 and b.
+    ``stemmer=None, stopwords=False`` takes words as they are. Other languages need their own, such
+    as ``stemmer="german", stopwords="german"``.
 
-    A document is a candidate if its score is above zero, so it shares a word with the query. A query whose
-    words are all unknown to the corpus has no candidates. A word that is twice in the query counts twice, as
-    in Lucene.
+    A document is a candidate if its score is above zero, so it shares a word with the query. A
+    query whose words are all unknown to the corpus has no candidates. A word that is twice in the
+    query counts twice, as in Lucene.
     """
 
     def __init__(
@@ -56,10 +70,12 @@ class Bm25:
             k1: saturation of term frequency, >= 0.
             b: strength of length normalisation, in [0, 1].
             depth: candidates per query; a smaller corpus gives fewer.
-            stemmer: ``porter``, a Snowball language such as ``german`` (``english`` is Porter's second), or None.
-            stopwords: True for Lucene's English list, False for none, or the name of one of bm25s's lists.
-            token_pattern: what a word is, after lower-casing. One-letter words count ("vitamin d"); in
-                bm25s's own default they do not.
+            stemmer: ``porter``, a Snowball language such as ``german`` (``english`` is Porter's
+                second), or None.
+            stopwords: True for Lucene's English list, False for none, or the name of one of bm25s's
+                lists.
+            token_pattern: what a word is, after lower-casing. One-letter words count ("vitamin d");
+                in bm25s's own default they do not.
             method: ``lucene``, ``robertson`` or ``atire``.
             cache: keep the index on disk, under a key of documents and settings.
             threads: queries searched at the same time.
@@ -91,7 +107,9 @@ class Bm25:
             raise ValueError(f"collection {collection.name!r} has no documents to search")
         from backpack_rank.data.bm25_index import Bm25Index
 
-        index = Bm25Index.of(collection.documents, self.settings, cache=self.cache, max_gb=self.max_gb)
+        index = Bm25Index.of(
+            collection.documents, self.settings, cache=self.cache, max_gb=self.max_gb
+        )
         return index.search(collection.queries, self.depth, self.threads)
 
 
@@ -102,15 +120,19 @@ class RunFile:
     """
 
     def __init__(
-        self, path: FilePath, depth: Count = 100, name: Name = "first stage", other_queries: bool = False
+        self,
+        path: FilePath,
+        depth: Count = 100,
+        name: Name = "first stage",
+        other_queries: bool = False,
     ) -> None:
         """
         Args:
             path: the run file.
             depth: candidates per query.
             name: row label in reports.
-            other_queries: the file may hold queries that the collection has not (other splits, a larger
-                query set); they are left out. Otherwise they are an error.
+            other_queries: the file may hold queries that the collection has not (other splits, a
+                larger query set); they are left out. Otherwise they are an error.
         """
         self.path = Path(path)
         self.depth = checked_depth(depth)
@@ -122,12 +144,15 @@ class RunFile:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a malformed line; a query or document that the collection has not; no query in common.
+            ValueError: a malformed line; a query or document that the collection has not; no query
+                in common.
         """
         run = read_run(self.path, depth=self.depth)
         strangers = [query_id for query_id in run if query_id not in collection.queries]
         if len(strangers) == len(run):
-            raise ValueError(f"{self.path}: no query of the file is in collection {collection.name!r}")
+            raise ValueError(
+                f"{self.path}: no query of the file is in collection {collection.name!r}"
+            )
         if strangers and not self.other_queries:
             raise ValueError(
                 f"{self.path}: query {strangers[0]!r} is not in collection {collection.name!r} "
@@ -142,7 +167,9 @@ class RunFile:
 
 
 class GivenCandidates:
-    """What the source of the collection itself gives to re-rank: its scoreddocs or its candidates file."""
+    """What the source of the collection itself gives to re-rank: its scoreddocs or its candidates
+    file.
+    """
 
     def __init__(self, depth: Count = 100, name: Name = "first stage") -> None:
         self.depth = checked_depth(depth)
@@ -156,17 +183,21 @@ class GivenCandidates:
         """
         if collection.candidates is None:
             raise ValueError(
-                f"collection {collection.name!r} comes without candidates; use Bm25 "
-                "or RunFile of backpack_rank.data.first_stage, or give the source a candidates file"
+                f"collection {collection.name!r} comes without candidates; use Bm25 or RunFile of "
+                "backpack_rank.data.first_stage, or give the source a candidates file"
             )
         return _for_queries(collection.candidates, collection, self.depth)
 
 
 def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
-    return sorted_run({query_id: run.get(query_id, {}) for query_id in collection.queries}, depth=depth)
+    return sorted_run(
+        {query_id: run.get(query_id, {}) for query_id in collection.queries}, depth=depth
+    )
 
 
 def checked_depth(depth: int) -> int:
-    """The number of candidates per query. Raises ``ValueError`` unless it is a whole number of at least 1."""
+    """The number of candidates per query. Raises ``ValueError`` unless it is a whole number of at
+    least 1.
+    """
     whole("depth", depth, 1)
     return depth

@@ -1,8 +1,8 @@
 """Batches without padding: the tokens of all texts in one row.
 
-Linear layers, layer norms and activations work on one token at a time, so they run over the row as it is. Only
-attention has to know where a text ends (see :mod:`backpack_rank.models.attention`); positions restart at 0 in
-every text. The scores are those of each text alone.
+Linear layers, layer norms and activations work on one token at a time, so they run over the row as
+it is. Only attention has to know where a text ends (see :mod:`backpack_rank.models.attention`);
+positions restart at 0 in every text. The scores are those of each text alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class PackedBatch:
             raise ValueError("a batch needs at least one text")
         lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
         if (empty := np.flatnonzero(lengths == 0)).size:
-            raise ValueError(f"text {empty[0]} of the batch has no token; a separator or end token is the least")
+            raise ValueError(
+                f"text {empty[0]} of the batch has no token; a separator or end token is the least"
+            )
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         text_ids = np.repeat(np.arange(len(lengths)), lengths)
         position_ids = np.arange(offsets[-1]) - offsets[:-1][text_ids]
@@ -75,22 +77,36 @@ class PackedBatch:
     def pad(self, values: Tensor) -> Tensor:
         """Spread token values [T, ...] into a zero-padded batch [B, max_length, ...]."""
         flat = values.new_zeros((len(self) * self.max_length, *values.shape[1:]))
-        return flat.index_copy(0, self.padded_rows, values).unflatten(0, (len(self), self.max_length))
+        return flat.index_copy(0, self.padded_rows, values).unflatten(
+            0, (len(self), self.max_length)
+        )
 
     def select(self, kept: Tensor) -> PackedBatch:
-        """The same B texts with only the tokens where ``kept`` [T] is true; a text may end up empty."""
+        """The same B texts with only the tokens where ``kept`` [T] is true; a text may end up
+        empty.
+        """
         ends = F.pad(kept.long().cumsum(0), (1, 0))
         offsets = ends[self.offsets.long()]
         text_ids = self.text_ids[kept]
         positions = torch.arange(len(text_ids), device=text_ids.device) - offsets[:-1][text_ids]
         lengths = offsets[1:] - offsets[:-1]
-        return PackedBatch(self.input_ids[kept], positions, text_ids, offsets.int(), int(lengths.max()))
+        return PackedBatch(
+            self.input_ids[kept], positions, text_ids, offsets.int(), int(lengths.max())
+        )
 
     def texts(self) -> list[PackedBatch]:
         """Each text as a batch of its own."""
-        parts = zip(self.input_ids.split(self.lengths), self.position_ids.split(self.lengths), strict=True)
+        parts = zip(
+            self.input_ids.split(self.lengths), self.position_ids.split(self.lengths), strict=True
+        )
         return [
-            PackedBatch(ids, positions, torch.zeros_like(ids), self.offsets.new_tensor([0, len(ids)]), len(ids))
+            PackedBatch(
+                ids,
+                positions,
+                torch.zeros_like(ids),
+                self.offsets.new_tensor([0, len(ids)]),
+                len(ids),
+            )
             for ids, positions in parts
         ]
 
@@ -121,7 +137,9 @@ class PackedBatch:
 
 
 def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
-    """Which tokens stand behind the first separator of their text: those of the document. bool [T]"""
+    """Which tokens stand behind the first separator of their text: those of the document. bool
+    [T]
+    """
     separators = (batch.input_ids == separator_id).long()
     before = separators.cumsum(0) - separators  # separators in front of each token, of all texts
     start = before[batch.offsets[:-1].long()][batch.text_ids]

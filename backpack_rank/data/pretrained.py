@@ -1,8 +1,8 @@
 """What transformers reads of a folder or the hub, by one function, so that none of it can be code.
 
-A folder with a model may come from anybody. transformers asks on the terminal whether to run code that a configuration
-names (``auto_map``), unless it is told no. Here it is told no, and a folder that names code, or sizes that no model
-has, is refused before transformers sees it.
+A folder with a model may come from anybody. transformers asks on the terminal whether to run code
+that a configuration names (``auto_map``), unless it is told no. Here it is told no, and a folder
+that names code, or sizes that no model has, is refused before transformers sees it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from backpack_rank.files import hub_or_folder, read_text
 
 ADAPTER = "adapter_config.json"
 LAYERS, HEADS, ADDED_TOKENS = 1_000, 10_000, 10_000
-"""What a configuration or a tokenizer may have at most; the largest that are published have a tenth of it."""
+"""What a configuration or a tokenizer may have at most; the largest that are published have a tenth
+of it.
+"""
 LARGEST = 256 * 10**6
 """Bytes of such a file at most."""
 _CODE = "auto_map"
-# Implementations of attention may be names of packages on the hub, which transformers downloads and runs.
+# Implementations of attention may be names of packages on the hub, which transformers downloads and
+# runs.
 _KERNELS = re.compile("_?(attn|experts)_implementation|attention")
 _LAYERS = re.compile(r"(n|num)_(\w+_)?layers?|(en|de)coder_layers")
 _HEADS = re.compile(r"(n|num)_(\w+_)?heads?|(en|de)coder_attention_heads")
@@ -30,16 +33,23 @@ _SIZES = re.compile(r"(\w+_)?size|n_embd|n_inner|n_positions|d_model|d_ff|dim|nu
 _NO_CONFIGURATION = ("vocab.json", "model.safetensors.index.json")
 """Tables of words and of weights, which may be large and in which a word may be called anything."""
 _TABLE_OF_TOKENS = "tokenizer.json"
-_ADDED = ("added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens")
+_ADDED = (
+    "added_tokens",
+    "added_tokens_decoder",
+    "additional_special_tokens",
+    "extra_special_tokens",
+)
 
 
 def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: Any) -> Any:
-    """``loader.from_pretrained`` of a folder or hub id, without code of it. Everything here is loaded by this function.
+    """``loader.from_pretrained`` of a folder or hub id, without code of it. Everything here is
+    loaded by this function.
 
     >>> from_pretrained(AutoModel, "folder", dtype=torch.float32)  # doctest: +SKIP
 
     Args:
-        loader: an automatic class of transformers, or a class of models, configurations or tokenizers.
+        loader: an automatic class of transformers, or a class of models, configurations or
+            tokenizers.
         name: folder or hub id; ``~`` is the home folder.
         arguments, options: for it.
 
@@ -57,20 +67,25 @@ def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: A
         except ValueError as error:
             if "trust_remote_code" not in str(error):
                 raise
-            # Of a hub id, whose files were not looked at before; the library's advice is an option that is not here.
-            raise ValueError(f"{name} can only be read by code of its own, and no code of a model is run") from error
+            # Of a hub id, whose files were not looked at before; the library's advice is an option
+            # that is not here.
+            raise ValueError(
+                f"{name} can only be read by code of its own, and no code of a model is run"
+            ) from error
 
 
 def check_folder(folder: Path) -> None:
     """Look at the small files of a folder with a model before transformers reads them.
 
     Raises:
-        ValueError: a file names code or sizes that no model has, adds too many tokens, or is an adapter. It is named.
+        ValueError: a file names code or sizes that no model has, adds too many tokens, or is an
+            adapter. It is named.
     """
     if (folder / ADAPTER).is_file():
         raise ValueError(
-            f"{folder / ADAPTER}: an adapter beside the weights changes scores, and only where peft is installed: "
-            "merge it into the weights (merge_and_unload) and save these, or remove it"
+            f"{folder / ADAPTER}: an adapter beside the weights changes scores, and only where "
+            "peft is installed: merge it into the weights (merge_and_unload) and save these, or "
+            "remove it"
         )
     for file in sorted(folder.glob("*.json")):
         if file.name in _NO_CONFIGURATION or not file.is_file():
@@ -85,7 +100,9 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def no_panic(where: object) -> Iterator[None]:
-    """A panic of the tokenizers library, which is no ``Exception``, becomes a ``ValueError`` that says where it was."""
+    """A panic of the tokenizers library, which is no ``Exception``, becomes a ``ValueError`` that
+    says where it was.
+    """
     try:
         yield
     except BaseException as error:
@@ -93,7 +110,9 @@ def no_panic(where: object) -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         said = " ".join(str(error).split())[:200]
-        raise ValueError(f"{where}: the tokenizer cannot read texts ({said}): its rules are damaged") from error
+        raise ValueError(
+            f"{where}: the tokenizer cannot read texts ({said}): its rules are damaged"
+        ) from error
 
 
 def _content(file: Path) -> Any:
@@ -108,25 +127,33 @@ def _content(file: Path) -> Any:
 def _check_configuration(file: Path, content: dict[str, Any]) -> None:
     if content.get(_CODE) and not _is_published_backpack(file, content):
         raise ValueError(
-            f"{file} names code ({_CODE}), and no code of a model is run; if transformers knows this kind of model "
-            f"without it, take {_CODE} out of the file"
+            f"{file} names code ({_CODE}), and no code of a model is run; if transformers knows "
+            f"this kind of model without it, take {_CODE} out of the file"
         )
     own = {name: value for name, value in content.items() if name != "added_tokens_decoder"}
     for name, value in _entries(own, top=True):
         if name == _CODE and value:
-            raise ValueError(f"{file} names code ({_CODE}) within another entry, and no code of a model is run")
+            raise ValueError(
+                f"{file} names code ({_CODE}) within another entry, and no code of a model is run"
+            )
         if _KERNELS.fullmatch(name) and "/" in str(value):
             raise ValueError(
-                f"{file}: {name}={str(value)[:80]!r} names code of the hub, and no code of a model is run: take it out "
-                "of the file"
+                f"{file}: {name}={str(value)[:80]!r} names code of the hub, and no code of a model "
+                "is run: take it out of the file"
             )
         if isinstance(value, int) and not isinstance(value, bool):
             _check_size(file, name, value)
 
 
 def _is_published_backpack(file: Path, content: dict[str, Any]) -> bool:
-    """Whether this is the layout of stanfordnlp/backpack-gpt2: it names code, but is read by this package's own."""
-    return file.name == "config.json" and content.get("model_type") == "gpt2" and "num_senses" in content
+    """Whether this is the layout of stanfordnlp/backpack-gpt2: it names code, but is read by this
+    package's own.
+    """
+    return (
+        file.name == "config.json"
+        and content.get("model_type") == "gpt2"
+        and "num_senses" in content
+    )
 
 
 def _check_size(file: Path, name: str, value: int) -> None:
@@ -139,17 +166,21 @@ def _check_size(file: Path, name: str, value: int) -> None:
     else:
         return
     if not 0 <= value <= most:
-        raise ValueError(f"{file}: {name}={str(value)[:20]} must lie in [0, {most}]; no model has another")
+        raise ValueError(
+            f"{file}: {name}={str(value)[:20]} must lie in [0, {most}]; no model has another"
+        )
 
 
 def _check_added(file: Path, content: dict[str, Any]) -> None:
     """Each added token costs the tokenizer some time, and fifty thousand cost minutes."""
-    tables = [content] if file.name == "added_tokens.json" else [content.get(name) for name in _ADDED]
+    tables = (
+        [content] if file.name == "added_tokens.json" else [content.get(name) for name in _ADDED]
+    )
     count = max(len(table) if isinstance(table, (list, dict)) else 0 for table in tables)
     if count > ADDED_TOKENS:
         raise ValueError(
-            f"{file} adds {count} tokens to the vocabulary, and at most {ADDED_TOKENS} are read: words belong into the "
-            "vocabulary itself"
+            f"{file} adds {count} tokens to the vocabulary, and at most {ADDED_TOKENS} are read: "
+            "words belong into the vocabulary itself"
         )
 
 

@@ -1,20 +1,22 @@
-r"""Rotation of passages (Hofstätter et al. 2021, eq. 7): the second part of a text before the first.
+r"""Rotation of passages (Hofstätter et al. 2021, eq. 7): the second part of a text before the
+first.
 
 For the words p_1..p_n of a passage and r drawn uniformly from {1..n}
 
     p~ = [p_r .. p_n ; p_1 .. p_{r-1}]
 
-so that an answer may stand anywhere, and judgements, which are of whole passages, stay as they are. r = 1 leaves the
-passage as it is. r depends on the seed and the document's id alone, so every process and every later run sees the
-same text.
+so that an answer may stand anywhere, and judgements, which are of whole passages, stay as they are.
+r = 1 leaves the passage as it is. r depends on the seed and the document's id alone, so every
+process and every later run sees the same text.
 
-A word is a run of characters that are not white space. The white space before p_r comes to stand between p_n and p_1,
-and what stands before p_1 and behind p_n stays there. A rotated text therefore has the same characters as its
-original, and each character has exactly one new place. (A language that is written without spaces has one word per
-passage and is not rotated.)
+A word is a run of characters that are not white space. The white space before p_r comes to stand
+between p_n and p_1, and what stands before p_1 and behind p_n stays there. A rotated text therefore
+has the same characters as its original, and each character has exactly one new place. (A language
+that is written without spaces has one word per passage and is not rotated.)
 
-The paper also tried to cut between sentences only; there the units are sentences in place of words. No library for
-finding them is among the dependencies, so a small rule for English does it (:func:`sentence_starts`).
+The paper also tried to cut between sentences only; there the units are sentences in place of words.
+No library for finding them is among the dependencies, so a small rule for English does it
+(:func:`sentence_starts`).
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)+")
 # A full stop behind these seldom ends a sentence.
 _ABBREVIATIONS = frozenset(
     _WORD.findall(
-        "mr mrs ms dr prof st jr sr gen col lt sgt capt gov sen rep hon rev pres vs etc al cf eg ie approx ca est fig "
-        "nos vol vols pp ed eds inc ltd co corp dept univ jan feb mar apr jun jul aug sep sept oct nov dec"
+        "mr mrs ms dr prof st jr sr gen col lt sgt capt gov sen rep hon rev pres vs etc al cf eg "
+        "ie approx ca est fig nos vol vols pp ed eds inc ltd co corp dept univ jan feb mar apr jun "
+        "jul aug sep sept oct nov dec"
     )
 )
 
@@ -69,14 +72,17 @@ class RotatedText:
         """Where the characters ``start`` to ``end`` (exclusive) of the original stand now.
 
         Returns:
-            The new span, whose text is the same; None when the rotation cut the span in two, or when it reaches
-            into the white space around the place of the cut or the ends of the text, which is elsewhere now.
+            The new span, whose text is the same; None when the rotation cut the span in two, or
+            when it reaches into the white space around the place of the cut or the ends of the
+            text, which is elsewhere now.
 
         Raises:
             ValueError: no span of the original (empty, or beyond its ends).
         """
         if not 0 <= start < end <= len(self.text):
-            raise ValueError(f"({start}, {end}) is no span of a text of {len(self.text)} characters")
+            raise ValueError(
+                f"({start}, {end}) is no span of a text of {len(self.text)} characters"
+            )
         if self.first == 1:
             return start, end
         if self.start <= start and end <= self.head_end:
@@ -93,7 +99,8 @@ def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
 
     Args:
         text: the passage.
-        starts: where each unit starts, in order, the first one at the first word; empty for a text without words.
+        starts: where each unit starts, in order, the first one at the first word; empty for a text
+            without words.
         first: r.
 
     Raises:
@@ -120,10 +127,11 @@ def word_starts(text: str) -> list[int]:
 def sentence_starts(text: str) -> list[int]:
     """Where each sentence starts, by a small rule for English.
 
-    A sentence ends with a word that ends in ``.``, ``!``, ``?`` or an ellipsis (closing quotes and brackets may
-    follow), when the next word begins with a capital letter or a digit (opening quotes and brackets may precede).
-    Initials ("J.", "U.S.") and a few abbreviations ("Dr.") end none. A line break alone ends none either: many web
-    passages have neither full stops nor sentences, and they are then one unit, as the paper says of MS MARCO.
+    A sentence ends with a word that ends in ``.``, ``!``, ``?`` or an ellipsis (closing quotes and
+    brackets may follow), when the next word begins with a capital letter or a digit (opening quotes
+    and brackets may precede). Initials ("J.", "U.S.") and a few abbreviations ("Dr.") end none. A
+    line break alone ends none either: many web passages have neither full stops nor sentences, and
+    they are then one unit, as the paper says of MS MARCO.
     """
     starts: list[int] = []
     ended = True
@@ -173,7 +181,8 @@ class Rotation:
 
 @dataclass(frozen=True)
 class RotatedStore:
-    """A :class:`~backpack_rank.data.collection.DocumentStore` that rotates texts when they are asked for.
+    """A :class:`~backpack_rank.data.collection.DocumentStore` that rotates texts when they are
+    asked for.
 
     Attributes:
         original: the documents as they are.
@@ -209,9 +218,15 @@ def rotated_collection(collection: Collection, rotation: Rotation) -> Collection
 
 
 def original_collection(collection: Collection) -> Collection:
-    """The collection over its documents as they are, whether or not they are rotated; the name stays."""
+    """The collection over its documents as they are, whether or not they are rotated; the name
+    stays.
+    """
     store = collection.documents
-    return replace(collection, documents=store.original) if isinstance(store, RotatedStore) else collection
+    return (
+        replace(collection, documents=store.original)
+        if isinstance(store, RotatedStore)
+        else collection
+    )
 
 
 def _ends_sentence(word: str) -> bool:

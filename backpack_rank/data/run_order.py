@@ -1,4 +1,6 @@
-"""The order of a run's documents: equal scores, and a rank column that says something else than the scores."""
+"""The order of a run's documents: equal scores, and a rank column that says something else than the
+scores.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from backpack_rank.data.collection import Run
 
 log = logging.getLogger(__name__)
 TIES = ("trec_eval", "id", "file")
-"""Orders of equal scores: ``trec_eval``'s (scores as float32, then the document id, descending), by ascending id as
-this project orders its own, and as the lines of the file stand."""
+"""Orders of equal scores: ``trec_eval``'s (scores as float32, then the document id, descending), by
+ascending id as this project orders its own, and as the lines of the file stand."""
 _MOSTLY = 0.5
 
 
@@ -32,8 +34,8 @@ def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
 def untied(run: Run) -> Run:
     """The same run with scores that fall strictly in the order of its documents.
 
-    A score that is not below its predecessor is lowered to the next smaller float64, so that whoever sorts by score
-    finds the order of the run.
+    A score that is not below its predecessor is lowered to the next smaller float64, so that
+    whoever sorts by score finds the order of the run.
     """
     found: Run = {}
     for query_id, scores in run.items():
@@ -44,7 +46,9 @@ def untied(run: Run) -> Run:
     return found
 
 
-def warn_of_order(path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]], ties: str) -> None:
+def warn_of_order(
+    path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]], ties: str
+) -> None:
     """Say where scores leave the order open, or contradict the rank column.
 
     Args:
@@ -60,19 +64,24 @@ def warn_of_order(path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]]
         documents += len(scores)
     if shared > _MOSTLY * documents:
         log.warning(
-            "%s: %d of %d documents have the same score as another one of their query; ties=%s orders them, and "
-            "ties=%s would give other figures",
+            "%s: %d of %d documents have the same score as another one of their query; ties=%s "
+            "orders them, and ties=%s would give other figures",
             path,
             shared,
             documents,
             ties,
             "|".join(other for other in TIES if other != ties),
         )
-    against = [query_id for query_id, scores in run.items() if _contradicts(ranks[query_id], list(scores.values()))]
+    against = [
+        query_id
+        for query_id, scores in run.items()
+        if _contradicts(ranks[query_id], list(scores.values()))
+    ]
     if against:
         log.warning(
-            "%s: in %d of %d queries, such as %s, the rank column is not the order of the scores; the scores count, as "
-            "in trec_eval. Are they distances, where the smallest is the best?",
+            "%s: in %d of %d queries, such as %s, the rank column is not the order of the scores; "
+            "the scores count, as in trec_eval. Are they distances, where the smallest is the "
+            "best?",
             path,
             len(against),
             len(run),
@@ -81,7 +90,9 @@ def warn_of_order(path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]]
 
 
 def _contradicts(ranks: Sequence[str], scores: Sequence[float]) -> bool:
-    """Whether a document with a better rank has a lower score; a column without distinct whole numbers says nothing."""
+    """Whether a document with a better rank has a lower score; a column without distinct whole
+    numbers says nothing.
+    """
     if not all(rank.isdecimal() for rank in ranks) or len(set(map(int, ranks))) < len(ranks):
         return False
     by_rank = [score for _, score in sorted(zip(map(int, ranks), scores, strict=True))]

@@ -1,8 +1,9 @@
 """A ranker's tokenizer as it is saved: other libraries join pairs with it as the ranker reads them.
 
-A :class:`~backpack_rank.data.tokenisation.PairTokenizer` joins two texts itself. In the saved files the same is written
-as a normaliser (the leading space), a template (start, separator, end) and a maximum length; the tokenizer's own ones
-stand beside them in ``tokenizer_config.json``, and :func:`with_own_rules` puts them back.
+A :class:`~backpack_rank.data.tokenisation.PairTokenizer` joins two texts itself. In the saved files
+the same is written as a normaliser (the leading space), a template (start, separator, end) and a
+maximum length; the tokenizer's own ones stand beside them in ``tokenizer_config.json``, and
+:func:`with_own_rules` puts them back.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ _SPACE_AROUND = r"\A[\s\x1c-\x1f\x85]+|[\s\x1c-\x1f\x85]+\z"
 
 
 def shared_tokenizer(
-    tokenizer: PreTrainedTokenizerBase, max_length: int, start_id: int | None, separator_id: int, end_id: int
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    start_id: int | None,
+    separator_id: int,
+    end_id: int,
 ) -> PreTrainedTokenizerFast:
-    """A copy whose ``tokenizer(query, document, truncation="only_second")`` gives what the ranker reads.
+    """A copy whose ``tokenizer(query, document, truncation="only_second")`` gives what the ranker
+    reads.
 
     Args:
         tokenizer: any fast tokenizer.
@@ -33,9 +39,13 @@ def shared_tokenizer(
     own = tokenizer.backend_tokenizer.to_str()
     backend = Tokenizer.from_str(own)
     rules = [normalizers.Replace(Regex(_SPACE_AROUND), ""), normalizers.Prepend(" ")]
-    backend.normalizer = normalizers.Sequence(rules + ([] if backend.normalizer is None else [backend.normalizer]))
+    backend.normalizer = normalizers.Sequence(
+        rules + ([] if backend.normalizer is None else [backend.normalizer])
+    )
     added = {
-        token_id: backend.id_to_token(token_id) for token_id in (start_id, separator_id, end_id) if token_id is not None
+        token_id: backend.id_to_token(token_id)
+        for token_id in (start_id, separator_id, end_id)
+        if token_id is not None
     }
     start = [] if start_id is None else [f"{added[start_id]}:0"]
     backend.post_processor = TemplateProcessing(
@@ -43,7 +53,9 @@ def shared_tokenizer(
         pair=[*start, "$A:0", f"{added[separator_id]}:0", "$B:1", f"{added[end_id]}:1"],
         special_tokens=[(token, token_id) for token_id, token in added.items()],
     )
-    kept = {name: json.loads(own)[name] for name in _RULES} | {"model_max_length": tokenizer.model_max_length}
+    kept = {name: json.loads(own)[name] for name in _RULES} | {
+        "model_max_length": tokenizer.model_max_length
+    }
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=max_length,
@@ -55,7 +67,9 @@ def shared_tokenizer(
 
 
 def with_own_rules(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer with its own normaliser, template and maximum length, where :func:`shared_tokenizer` wrote it."""
+    """The tokenizer with its own normaliser, template and maximum length, where
+    :func:`shared_tokenizer` wrote it.
+    """
     kept: dict[str, Any] | None = tokenizer.init_kwargs.pop(_KEPT, None)
     if kept is None:
         return tokenizer

@@ -1,4 +1,6 @@
-"""A teacher's scores of training pairs: read from run files, looked up for lists, and how many pairs have one."""
+"""A teacher's scores of training pairs: read from run files, looked up for lists, and how many
+pairs have one.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,7 @@ class TeacherRun:
 
 
 def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
-    """The scores of several TREC runs as one run of these queries; others are left out.
-
+    """Use it to join a teacher's scores of several TREC runs; other queries are left out.
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a malformed line, or a pair with scores in two files; file and line are named.
@@ -43,32 +44,42 @@ def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
                 continue
             for doc_id in sorted(scores.keys() & merged[query_id].keys()):
                 raise ValueError(
-                    f"{path}, line {_line_of_pair(path, query_id, doc_id)}: document {doc_id!r} of query {query_id!r} "
-                    "has a score in an earlier file already; a teacher gives one score to a pair"
+                    f"{path}, line {_line_of_pair(path, query_id, doc_id)}: document {doc_id!r} of "
+                    f"query {query_id!r} has a score in an earlier file already; a teacher gives "
+                    "one score to a pair"
                 )
             merged[query_id].update(scores)
     return merged
 
 
 def training_pairs(lists: TrainingLists, collection: Collection, candidates: Run) -> TrainingPairs:
-    """The relevant documents and the candidates of every training query: all that its lists take of its own."""
-    return {
-        query_id: [*dict.fromkeys((*_relevant(collection, query_id), *candidates.get(query_id, ())))]
-        for query_id in lists.query_ids
-    }
+    """Use it to let a teacher score what lists take: relevant documents and candidates per query.
+
+    What a list borrows from other queries is not among them.
+    """
+    pairs: TrainingPairs = {}
+    for query_id in lists.query_ids:
+        relevant = _relevant(collection, query_id)
+        pairs[query_id] = list(dict.fromkeys((*relevant, *candidates.get(query_id, ()))))
+    return pairs
 
 
-def drawn_pairs(pairs: TrainingPairs, lists: TrainingLists, epochs: int, limit: int) -> TrainingPairs:
-    """The first ``limit`` documents of each query that are not relevant, in the order in which its lists draw them
-    over these epochs, and all relevant ones that they draw."""
+def drawn_pairs(
+    pairs: TrainingPairs, lists: TrainingLists, epochs: int, limit: int
+) -> TrainingPairs:
+    """Use it where scoring all pairs is too dear: the pairs that the lists of these epochs draw.
+
+    Of each query these are all relevant documents that are drawn, and the first ``limit`` of the
+    others, in the order in which its lists draw them.
+    """
     drawn: TrainingPairs = {}
     others: dict[str, int] = {}
     for epoch in range(epochs):
         for item in lists.epoch(epoch):
-            own = set(pairs[item.query_id])
+            known = set(pairs[item.query_id])
             chosen = drawn.setdefault(item.query_id, [])
             for doc_id, label in zip(item.doc_ids, item.labels, strict=True):
-                if doc_id not in own or doc_id in chosen:
+                if doc_id not in known or doc_id in chosen:
                     continue
                 if label <= 0:
                     if others.get(item.query_id, 0) == limit:
@@ -87,7 +98,8 @@ class Coverage:
         scored: those with a score.
         queries: training queries.
         several: those with two scores or more.
-        comparable: those with a score for a relevant document and for one that is not, which margins need.
+        comparable: those with a score for a relevant document and for one that is not, which
+            margins need.
     """
 
     pairs: int
@@ -97,7 +109,12 @@ class Coverage:
     comparable: int
 
     @classmethod
-    def of(cls, run: Mapping[str, Mapping[str, float]], pairs: TrainingPairs, collection: Collection) -> Coverage:
+    def of(
+        cls,
+        run: Mapping[str, Mapping[str, float]],
+        pairs: TrainingPairs,
+        collection: Collection,
+    ) -> Coverage:
         """Count over the documents of each training query."""
         scored = several = comparable = 0
         for query_id, doc_ids in pairs.items():
@@ -106,18 +123,28 @@ class Coverage:
             scored += len(known)
             several += len(known) > 1
             comparable += 0 < len(relevant) < len(known)
-        return cls(sum(map(len, pairs.values())), scored, len(pairs), several, comparable)
+        return cls(
+            pairs=sum(map(len, pairs.values())),
+            scored=scored,
+            queries=len(pairs),
+            several=several,
+            comparable=comparable,
+        )
 
     def __str__(self) -> str:
         return (
-            f"{self.scored} of {self.pairs} training pairs have a teacher's score, {self.pairs - self.scored} have "
-            f"none; {self.comparable} of {self.queries} queries have one for a relevant and for another document"
+            f"{self.scored} of {self.pairs} training pairs have a teacher's score, "
+            f"{self.pairs - self.scored} have none; {self.comparable} of {self.queries} queries "
+            "have one for a relevant and for another document"
         )
 
 
 def _relevant(collection: Collection, query_id: str) -> list[str]:
-    judged = collection.qrels.get(query_id, {})
-    return [doc_id for doc_id, label in judged.items() if label > 0 and doc_id in collection.documents]
+    relevant: list[str] = []
+    for doc_id, label in collection.qrels.get(query_id, {}).items():
+        if label > 0 and doc_id in collection.documents:
+            relevant.append(doc_id)
+    return relevant
 
 
 def _line_of_pair(path: str | Path, query_id: str, doc_id: str) -> int | None:

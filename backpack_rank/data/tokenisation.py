@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    GPT2Tokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from backpack_rank.checks import whole
 from backpack_rank.constructors import Count, PathText, Range
@@ -22,13 +28,26 @@ from backpack_rank.files import hub_or_folder
 
 END = "<|endoftext|>"
 SEPARATOR = "<|separator|>"
-_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
+_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+)
 _FIRST_LOOK = 32
-"""Characters for each wanted token in the first look at a long text; each further look takes four times more."""
+"""Characters for each wanted token in the first look at a long text; each further look takes four
+times more.
+"""
 _SPARE = 4
-"""Tokens that a beginning has for each one that is read, as its words may be replaced by others with fewer."""
+"""Tokens that a beginning has for each one that is read, as its words may be replaced by others
+with fewer.
+"""
 _MOST_CHARACTERS = 2**18
-"""Characters that are looked at, unless ``max_length`` of the vocabulary's longest pieces have more."""
+"""Characters that are looked at, unless ``max_length`` of the vocabulary's longest pieces have
+more.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,11 +67,15 @@ class Beginning:
 
 @dataclass(frozen=True)
 class PairTokenizer:
-    """Encodes queries and documents apart and joins them, cutting only the document.
+    """Use it to turn a query and its documents into what a ranker reads.
 
-    Every text is encoded with a leading space, so that its first word is the token it would be inside a
-    sentence and equal words of query and document are equal tokens. The text ends with an end token, where
-    the ranker reads its score; it sees the whole document also when that is empty or cut.
+        pair_tokenizer = PairTokenizer(load_tokenizer("gpt2"), max_length=512)
+        sequences = pair_tokenizer.pairs("electrician", ["She rewires houses.", "He cooks."])
+
+    Queries and documents are encoded apart and joined, and only the document is cut. Every text is
+    encoded with a leading space, so that its first word is the token it would be inside a sentence
+    and equal words of query and document are equal tokens. The text ends with an end token, where
+    the ranker reads its score; it sees all of the document also when that is empty or cut.
 
     Attributes:
         tokenizer: any fast tokenizer of transformers.
@@ -66,7 +89,9 @@ class PairTokenizer:
 
     @property
     def separator_id(self) -> int:
-        """Token between query and document: the tokenizer's separator, or its end of text (GPT-2)."""
+        """Token between query and document: the tokenizer's separator, or its end of text
+        (GPT-2).
+        """
         return _first_id(self.tokenizer, "sep_token_id", "eos_token_id")
 
     @property
@@ -81,59 +106,81 @@ class PairTokenizer:
     @property
     def fingerprint(self) -> str:
         """Digest of everything that turns a pair of texts into token ids."""
-        vocabulary = getattr(self.tokenizer, "backend_tokenizer", None)
-        rules = vocabulary.to_str() if vocabulary is not None else repr(sorted(self.tokenizer.get_vocab().items()))
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            rules = repr(sorted(self.tokenizer.get_vocab().items()))
+        else:
+            rules = backend.to_str()
         start = "" if self.start_id is None else f"{self.start_id} "
-        settings = f"{start}{self.max_length} {self.separator_id} {self.end_id} {rules}"
-        return digest(settings)
+        return digest(f"{start}{self.max_length} {self.separator_id} {self.end_id} {rules}")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, nothing added and nothing cut."""
         if not texts:
             return []
-        # Whitespace around a text carries nothing; an empty text stays empty instead of becoming a space.
-        prepared = [f" {stripped}" if (stripped := text.strip()) else "" for text in texts]
-        # A text that spells a special token does not get one: no document can set a separator or an end.
+        # Whitespace around a text carries nothing; an empty text stays empty instead of becoming a
+        # space.
+        prepared: list[str] = []
+        for text in texts:
+            stripped = text.strip()
+            prepared.append(f" {stripped}" if stripped else "")
+        # A text that spells a special token does not get one: no document can set a separator or
+        # an end.
         options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         with no_panic(self.tokenizer.name_or_path):
             encoded = self.tokenizer(prepared, **options)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
-        """The beginnings of texts, with more tokens than are ever read; the work does not grow with their lengths.
+        """The beginnings of texts, with more tokens than are ever read.
 
-        The first ``max_length`` ids are those of the whole text. Of a text that has fewer tokens in its first 262,144
-        characters, such as one word of a megabyte, no more than those characters are read.
+        The work does not grow with the lengths of the texts. The first ``max_length`` ids are those
+        of the complete text. Of a text that has fewer tokens in its first 262,144 characters, such
+        as one word of a megabyte, no more than those characters are read.
         """
-        found: dict[int, Beginning] = {}
+        done: dict[int, Beginning] = {}
         characters = _FIRST_LOOK * self.max_length
-        while len(found) < len(texts):
+        # Nobody knows before tokenising how many characters the tokens need, so texts with too few
+        # tokens are looked at again, four times as far.
+        while len(done) < len(texts):
             last = characters >= self._most_characters
             looks: dict[int, tuple[str, bool]] = {}
             for number, text in enumerate(texts):
-                if number not in found and (look := self._look(text, characters, last)) is not None:
+                look = None if number in done else self._look(text, characters, last)
+                if look is not None:
                     looks[number] = look
             encoded = self.encode([text for text, _ in looks.values()])
-            for (number, (text, is_whole)), ids in zip(looks.items(), encoded, strict=True):
+            for number, ids in zip(looks, encoded, strict=True):
+                text, is_whole = looks[number]
                 if is_whole or last or len(ids) >= _SPARE * self.max_length:
-                    found[number] = Beginning(text, ids, is_whole)
+                    done[number] = Beginning(text, ids, is_whole)
             characters = min(4 * characters, self._most_characters)
-        return [found[number] for number in range(len(texts))]
+        return [done[number] for number in range(len(texts))]
 
     def cut(self, text: str) -> str:
-        """All of a text that a score can hang on, and more; a text of usual length is not even looked at."""
+        """All of a text that a score can hang on, and more; a text of usual length is not even
+        looked at.
+        """
         if len(text) <= _FIRST_LOOK * self.max_length:
             return text
         return self.beginnings([text])[0].text
 
     def reading(self, text: str) -> Hashable:
-        """Equal for two texts that are read alike: the text, or the tokens of a long one that can be read."""
-        if len(text) <= _FIRST_LOOK * self.max_length // 2:  # what was cut is longer than half of the first look
+        """A key that is equal for two texts that a ranker reads as the same.
+
+        It is the text, or the tokens of a long one that can be read.
+        """
+        # Half: what was cut is longer than half of the first look, so it is keyed by its tokens,
+        # as is the text that it was cut from.
+        if len(text) <= _FIRST_LOOK * self.max_length // 2:
             return text
         return self.beginnings([text])[0].ids[: self.max_length].tobytes()
 
     def _look(self, text: str, characters: int, last: bool) -> tuple[str, bool] | None:
-        """A beginning that ends with a word, and whether it is the whole text; None: look at more of it."""
+        """A beginning that ends with a word, and whether it is the complete text.
+
+        None: the beginning is inside one long word, so more of the text has to be looked at.
+        """
         if len(text) <= characters:
             return text, True
         longest_run = self._longest_piece * self.max_length
@@ -147,7 +194,9 @@ class PairTokenizer:
 
     @cached_property
     def _longest_piece(self) -> int:
-        """Characters of the longest token. That of a vocabulary of bytes has a sign for each byte."""
+        """Characters of the longest token. That of a vocabulary of bytes has a sign for each
+        byte.
+        """
         return max(map(len, self.tokenizer.get_vocab()), default=1)
 
     @cached_property
@@ -155,19 +204,22 @@ class PairTokenizer:
         return max(_MOST_CHARACTERS, 2 * self._longest_piece * self.max_length)
 
     def _encoded_query(self, text: str) -> tuple[np.ndarray, str]:
-        """Token ids of a query, and how many there are, in words."""
-        (found,) = self.beginnings([text])
-        return found.ids, f"{len(found.ids)}" if found.is_whole else f"more than {len(found.ids)}"
+        """Token ids of a query, and their number in words for an error."""
+        (query,) = self.beginnings([text])
+        count = f"{len(query.ids)}"
+        return query.ids, count if query.is_whole else f"more than {count}"
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a document."""
+        """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a
+        document.
+        """
         ids, count = self._encoded_query(text)
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
         if len(self.start) + len(ids) + 3 > self.max_length:
             raise ValueError(
-                f"the query has {count} tokens and max_length={self.max_length} leaves no room for a "
-                f"document; raise max_length or shorten the query: {text[:80]!r}"
+                f"the query has {count} tokens and max_length={self.max_length} leaves no room for "
+                f"a document; raise max_length or shorten the query: {text[:80]!r}"
             )
         return ids
 
@@ -182,10 +234,18 @@ class PairTokenizer:
         return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
 
     def chunks(self, query: np.ndarray, document: np.ndarray) -> list[np.ndarray]:
-        """The parts of a document that fit behind the query, one after the other; the last is as full as the others."""
+        """The parts of a document that fit behind the query, one after the other.
+
+        The last part begins earlier than where the one before it ends, so that it is as full as the
+        others.
+        """
         room = self.room(query)
-        starts = range(0, max(len(document), 1), room)
-        return [document[max(0, min(start, len(document) - room)) :][:room] for start in starts]
+        last_start = max(0, len(document) - room)
+        parts: list[np.ndarray] = []
+        for start in range(0, max(len(document), 1), room):
+            begin = min(start, last_start)
+            parts.append(document[begin : begin + room])
+        return parts
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
         """The joined texts of one query with each of its documents."""
@@ -193,8 +253,12 @@ class PairTokenizer:
         return [self.join(encoded, document.ids) for document in self.beginnings(documents)]
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE (GPT-2's kind) on texts, with an end-of-text and a separator token.
+def train_bpe(
+    texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256
+) -> PreTrainedTokenizerFast:
+    """Use it for a vocabulary of a collection's own: a byte-level BPE (GPT-2's kind).
+
+    It has an end-of-text and a separator token.
 
     Raises:
         ValueError: ``vocab_size`` leaves no room beside the 256 bytes and the special tokens.
@@ -209,6 +273,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int = 4096, max_length: int = 25
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
+    # The leading space of PairTokenizer.encode.
     tokenizer.train_from_iterator((f" {text.strip()}" for text in texts), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -229,7 +294,7 @@ class TrainedTokenizer:
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """Train on the first ``max_texts`` texts."""
-        return train_bpe(_first(texts, self.max_texts), self.vocab_size)
+        return train_bpe(islice(texts, self.max_texts), self.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -244,7 +309,8 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first release alone.
+    """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first
+    release alone.
 
     Args:
         name: hub id or folder.
@@ -257,7 +323,9 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
     try:
-        tokenizer = with_own_rules(from_pretrained(tokenizer_class, source, revision=revision or "main"))
+        tokenizer = with_own_rules(
+            from_pretrained(tokenizer_class, source, revision=revision or "main")
+        )
     except OSError as error:  # the library's own words may leave out the name
         raise OSError(f"no tokenizer of {name}: {error}") from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")
@@ -267,34 +335,33 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
 
 
 def _is_bare_gpt2(folder: Path) -> bool:
-    """Whether the folder has GPT-2's ``vocab.json`` and ``merges.txt``, and nothing that tells Auto classes so."""
+    """Whether the folder has GPT-2's first files, and nothing that tells Auto classes its kind."""
+    if not (folder / "vocab.json").is_file() or not (folder / "merges.txt").is_file():
+        return False
     others = ("tokenizer.json", "tokenizer_config.json", "config.json")
-    return (
-        (folder / "vocab.json").is_file()
-        and (folder / "merges.txt").is_file()
-        and not any((folder / other).is_file() for other in others)
-    )
+    return not any((folder / other).is_file() for other in others)
 
 
 def _with_tokenizer(source: str) -> str:
-    """The source, unless a folder without a tokenizer: the library makes an empty one for some kinds of models."""
+    """The source. A folder without a tokenizer is refused: for some kinds of models the library
+    would make an empty one.
+    """
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in _FILES):
-        own = sorted(found.parent for found in folder.glob("*/tokenizer.json"))
-        hint = f"give {own[0]}, which has one" if own else "save the one that belongs to the model into it"
+        below = sorted(path.parent for path in folder.glob("*/tokenizer.json"))
+        if below:
+            hint = f"give {below[0]}, which has one"
+        else:
+            hint = "save the one that belongs to the model into it"
         raise FileNotFoundError(f"{source} has no tokenizer: {hint}")
     return source
 
 
 def _first_id(tokenizer: PreTrainedTokenizerBase, *names: str) -> int:
     for name in names:
-        if (token_id := getattr(tokenizer, name)) is not None:
+        token_id = getattr(tokenizer, name)
+        if token_id is not None:
             return int(token_id)
-    raise ValueError(f"the tokenizer has none of {', '.join(names)}; add one with add_special_tokens")
-
-
-def _first(texts: Iterable[str], count: int) -> Iterator[str]:
-    for index, text in enumerate(texts):
-        if index >= count:
-            return
-        yield text
+    raise ValueError(
+        f"the tokenizer has none of {', '.join(names)}; add one with add_special_tokens"
+    )

@@ -1,7 +1,7 @@
 """Readers and writers of the files of the field: TREC runs, qrels, queries and BEIR's JSON lines.
 
-Every reader checks what it reads; an error names the file, the line and the id. Names that end in ``.gz`` are
-compressed, blank lines are skipped, a byte order mark is ignored.
+Every reader checks what it reads; an error names the file, the line and the id. Names that end in
+``.gz`` are compressed, blank lines are skipped, a byte order mark is ignored.
 """
 
 from __future__ import annotations
@@ -30,11 +30,37 @@ RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
 LONGEST_LINE = 64 * 10**6
 """Bytes of a line at most: a file without line ends would fill the memory."""
 LARGEST_RATIO = 200
-"""A gzip file that unpacks to more times its size is made to fill memory or disk; text shrinks to a tenth at best."""
+"""A gzip file that unpacks to more times its size is made to fill memory or disk; text shrinks to a
+tenth at best.
+"""
 JSON_FILE = 10**9
 """Bytes of a file that is one JSON document, at most."""
-_HEADER_IDS = ("id", "_id", "qid", "query_id", "query-id", "queryid", "number", "docid", "doc_id", "did", "pid")
-_HEADER_TEXTS = ("query", "text", "title", "question", "topic", "passage", "document", "contents", "query_text")
+_TEXT_KEY = re.compile(r'"\s*:')
+_BYTES_KEY = re.compile(rb'"\s*:')
+_HEADER_IDS = (
+    "id",
+    "_id",
+    "qid",
+    "query_id",
+    "query-id",
+    "queryid",
+    "number",
+    "docid",
+    "doc_id",
+    "did",
+    "pid",
+)
+_HEADER_TEXTS = (
+    "query",
+    "text",
+    "title",
+    "question",
+    "topic",
+    "passage",
+    "document",
+    "contents",
+    "query_text",
+)
 QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 
@@ -44,19 +70,25 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
 
 
 def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
-    """The same run with every query's documents in :func:`ranking` order, cut after ``depth`` documents.
+    """The same run with every query's documents in :func:`ranking` order, cut after ``depth``.
+
+    >>> sorted_run({"q": {"d1": 0.5, "d2": 0.9, "d3": 0.5}}, depth=2)
+    {'q': {'d2': 0.9, 'd1': 0.5}}
 
     Raises:
         ValueError: ``depth`` is below 1.
     """
     whole("depth", depth, 1, null="for all documents")
-    return {
-        query_id: {doc_id: scores[doc_id] for doc_id in ranking(scores)[:depth]} for query_id, scores in run.items()
-    }
+    return _in_order(run, "id", depth)
 
 
-def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False) -> Run:
-    """Read a TREC run: six columns separated by any white space.
+def read_run(
+    path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False
+) -> Run:
+    """Use it to read a TREC run: six columns separated by any white space.
+
+        run = read_run("bm25.trec", depth=100)
+        best = next(iter(run["q1"]))
 
     The rank column is ignored, as ``trec_eval`` does; documents are ordered by score.
 
@@ -67,8 +99,8 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
         warn: log when most scores are tied, or when the rank column contradicts them.
 
     Raises:
-        ValueError: wrong number of columns, a score that is no finite number, the same document twice for a
-            query (file, line and ids are named), or ``depth`` below 1.
+        ValueError: wrong number of columns, a score that is no finite number, the same document
+            twice for a query (file, line and ids are named), or ``depth`` below 1.
     """
     one_of("ties", ties, TIES)
     whole("depth", depth, 1, null="for all documents")
@@ -77,20 +109,30 @@ def read_run(path: str | Path, *, depth: int | None = None, ties: str = "id", wa
     for number, query_id, doc_id, rank, score in run_rows(path):
         scores = run.setdefault(query_id, {})
         if doc_id in scores:
-            fail(path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}")
+            fail(
+                path, number, f"document {doc_id!r} stands twice in the list of query {query_id!r}"
+            )
         scores[doc_id] = score
         if warn:
             ranks.setdefault(query_id, []).append(rank)
     if warn:
         warn_of_order(path, run, ranks, ties)
-    return {
-        query_id: {doc_id: scores[doc_id] for doc_id in in_order(scores, ties)[:depth]}
-        for query_id, scores in run.items()
-    }
+    return _in_order(run, ties, depth)
+
+
+def _in_order(run: Mapping[str, Mapping[str, float]], ties: str, depth: int | None) -> Run:
+    ordered: Run = {}
+    for query_id, scores in run.items():
+        best = in_order(scores, ties)[:depth]
+        ordered[query_id] = {doc_id: scores[doc_id] for doc_id in best}
+    return ordered
 
 
 def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
-    """Number, query id, document id, rank and score of every line of a TREC run, one after the other.
+    """Use it for a run that does not fit into memory: its lines, one after the other.
+
+    Returns:
+        Number of the line, query id, document id, rank and score.
 
     Raises:
         ValueError: as :func:`read_run`, but for a document that stands twice.
@@ -98,30 +140,44 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) != 6:
-            fail(path, number, f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}")
+            fail(
+                path,
+                number,
+                f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}",
+            )
         query_id, _, doc_id, rank, text, _ = fields
-        score = _score(text)
-        if score is None:
-            fail(path, number, f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}")
+        try:
+            score = decimal(text)
+        except ValueError:
+            fail(
+                path,
+                number,
+                f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}",
+            )
         yield number, query_id, doc_id, rank, score
 
 
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
     """Write a TREC run that every tool ranks in the same way.
 
-    Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so written scores are
-    strictly decreasing in float32: a score that is not below its predecessor is lowered to the next smaller
-    float32. Nine significant digits are written, so reading gives the same float32. Whole file or no file.
+    >>> write_run("own.trec", {"q1": {"d1": 2.5, "d2": 0.5}}, tag="own")  # doctest: +SKIP
+
+    Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so
+    written scores are strictly decreasing in float32: a score that is not below its predecessor is
+    lowered to the next smaller float32. Nine significant digits are written, so reading gives the
+    same float32. Whole file or no file.
 
     Raises:
-        ValueError: a score that is not finite in float32 (query and document are named), or an id or tag that is
-            empty or contains white space.
+        ValueError: a score that is not finite in float32 (query and document are named), or an id
+            or tag that is empty or contains white space.
     """
     write_rankings(path, ((query_id, run[query_id]) for query_id in sorted(run)), tag)
 
 
-def write_rankings(path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str) -> None:
-    """:func:`write_run` for queries that come one after the other, in the order in which they come."""
+def write_rankings(
+    path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str
+) -> None:
+    """:func:`write_run` for queries that come one after the other, in the order they come in."""
     _check_token(tag, "the tag of a run")
     with atomic_path(path) as temporary, _open_writer(temporary) as handle:
         for query_id, scores in rankings:
@@ -134,13 +190,13 @@ def write_rankings(path: str | Path, rankings: Iterable[tuple[str, Mapping[str, 
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Read judgements: TREC (four columns) or BEIR (header ``query-id corpus-id score``, three columns).
+    """Use it to read judgements, in one of two forms.
 
-    The form is recognised by the header.
+    TREC's has four columns; BEIR's has three, below the header ``query-id corpus-id score``.
 
     Raises:
-        ValueError: no judgement at all, a wrong number of columns, relevance that is no integer, or a document judged
-            twice for a query.
+        ValueError: no judgement at all, a wrong number of columns, relevance that is no integer, or
+            a document judged twice for a query.
     """
     qrels: Qrels = {}
     beir = False
@@ -157,19 +213,23 @@ def read_qrels(path: str | Path) -> Qrels:
             fail(
                 path,
                 number,
-                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, got {_shorten(text)!r}",
+                f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, "
+                f"got {_shorten(text)!r}",
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
             fail(path, number, f"document {doc_id!r} is judged twice for query {query_id!r}")
         judged[doc_id] = relevance
     if not qrels:
-        raise ValueError(f"{path} holds no judgement{', only a header' if beir else ''}")
+        only = ", only a header" if beir else ""
+        raise ValueError(f"{path} holds no judgement{only}")
     return qrels
 
 
 def read_queries(path: str | Path) -> Queries:
-    """Read queries by the file's name: ``.jsonl`` as JSON lines, anything else as two tab-separated columns."""
+    """Read queries by the file's name: ``.jsonl`` as JSON lines, anything else as two tab-separated
+    columns.
+    """
     return read_queries_jsonl(path) if is_jsonl(path) else read_queries_tsv(path)
 
 
@@ -177,7 +237,8 @@ def read_queries_tsv(path: str | Path) -> Queries:
     """Read ``id<TAB>text``, one query per line.
 
     Raises:
-        ValueError: not two columns, an empty text, an id with white space, or an id that stands twice.
+        ValueError: not two columns, an empty text, an id with white space, or an id that stands
+            twice.
     """
     return _unique_queries(path, _tsv_query)
 
@@ -186,7 +247,8 @@ def read_queries_jsonl(path: str | Path) -> Queries:
     """Read BEIR's ``{"_id": ..., "text": ...}``, one query per line; other keys are ignored.
 
     Raises:
-        ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that stands twice.
+        ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that
+            stands twice.
     """
     return _unique_queries(path, _jsonl_query)
 
@@ -203,7 +265,8 @@ def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[i
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line that is not UTF-8, a damaged gzip file, or what ``parse`` raised behind file and line.
+        ValueError: a line that is not UTF-8, a damaged gzip file, or what ``parse`` raised behind
+            file and line.
     """
     for number, line in numbered_lines(path):
         try:
@@ -213,39 +276,47 @@ def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[i
         yield number, row
 
 
-def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[tuple[int, Row]]:
+def read_jsonl(
+    path: str | Path, parse: Callable[[dict[str, Any]], Row]
+) -> Iterator[tuple[int, Row]]:
     """What ``parse`` makes of the JSON object of every line; see :func:`read_rows`."""
     return read_rows(path, lambda line: parse(json_object(line)))
-
-
-_TEXT_KEY, _BYTES_KEY = re.compile(r'"\s*:'), re.compile(rb'"\s*:')
 
 
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
     """What a line of JSON says.
 
     Raises:
-        ValueError: with what was expected, for a line of anything else, or an object that has a key twice.
+        ValueError: with what was expected, for a line of anything else, or an object that has a key
+            twice.
     """
     try:
-        found = json.loads(line)
-        # A hook costs more than the rest; a flat object without a key twice has as many quotes before a colon as keys.
-        colons = len((_BYTES_KEY if isinstance(line, bytes) else _TEXT_KEY).findall(line))  # type: ignore[arg-type]
-        if not isinstance(found, dict) or colons != len(found):
+        value = json.loads(line)
+        # A hook that looks for keys that stand twice costs more than the rest. A flat object
+        # without such a key has as many quotes before a colon as keys, so the hook is seldom asked.
+        if isinstance(line, bytes):
+            colons = len(_BYTES_KEY.findall(line))
+        else:
+            colons = len(_TEXT_KEY.findall(line))
+        if not isinstance(value, dict) or colons != len(value):
             json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected {what}: {error}") from error
-    return found
+    return value
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ``ValueError`` for a key that stands twice, of which one would be lost."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    """The object of these pairs.
+
+    Raises:
+        ValueError: a key stands twice; one of its values would be lost.
+    """
+    record = dict(pairs)
+    if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
-    return found
+    return record
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
@@ -257,7 +328,9 @@ def json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def text_under(record: object, key: str, what: str = "") -> str:
-    """The string under a key of a JSON object; ``what`` begins the sentence of the ``ValueError`` for anything else."""
+    """The string under a key of a JSON object; ``what`` begins the sentence of the ``ValueError``
+    for anything else.
+    """
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, str):
         raise ValueError(f"{what}expected a string under {key!r}, got {shortened(value)}")
@@ -267,7 +340,9 @@ def text_under(record: object, key: str, what: str = "") -> str:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for a text with half of a surrogate pair, which no file can hold; ``what`` is named."""
+    """Raise ``ValueError`` for a text with half of a surrogate pair, which no file can hold;
+    ``what`` is named.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -288,7 +363,9 @@ def json_record(line: str | bytes) -> dict[str, Any]:
 
 
 def check_id(identifier: str) -> None:
-    """Raise ``ValueError`` for an id that is empty or contains white space, because no run file could hold it."""
+    """Raise ``ValueError`` for an id that is empty or contains white space, because no run file
+    could hold it.
+    """
     if identifier.split() != [identifier]:
         raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
     if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
@@ -296,10 +373,17 @@ def check_id(identifier: str) -> None:
 
 
 def refuse_header(fields: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a line that names columns, such as ``qid<TAB>query``: these files begin with data."""
+    """Refuse a line that names columns, such as ``qid<TAB>query``: these files begin with data.
+
+    Raises:
+        ValueError: it is such a line.
+    """
     first, *others = (field.strip().lower() for field in fields)
     if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
-        raise ValueError(f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: delete the line")
+        raise ValueError(
+            f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: "
+            "delete the line"
+        )
 
 
 def is_jsonl(path: str | Path) -> bool:
@@ -308,7 +392,8 @@ def is_jsonl(path: str | Path) -> bool:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Every line that is not blank with its number from 1, without its end; lines end at ``\\n`` only.
+    """Every line that is not blank with its number from 1, without its end; lines end at ``\\n``
+    only.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -329,32 +414,49 @@ def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a damaged gzip file.
+        ValueError: a damaged gzip file, a line too long, or a file that unpacks to too much.
     """
     path = Path(path)
     number = 0
-    packed = path.stat().st_size if path.suffix == ".gz" else None
+    size = path.stat().st_size
+    packed = path.suffix == ".gz"
+    most_unpacked = max(SMALL_FILE, LARGEST_RATIO * size)
     unpacked = 0
-    with cast("IO[bytes]", gzip.open(path, "rb") if packed is not None else open(path, "rb")) as handle:
+    with cast("IO[bytes]", gzip.open(path, "rb") if packed else open(path, "rb")) as handle:
         try:
-            short = packed is None and path.stat().st_size <= LONGEST_LINE  # as all its lines must be
-            lines = handle if short else iter(partial(handle.readline, LONGEST_LINE + 1), b"")
+            # Lines of a file that is shorter than the longest line need no bound, and reading
+            # without one is faster.
+            if not packed and size <= LONGEST_LINE:
+                lines: Iterable[bytes] = handle
+            else:
+                lines = iter(partial(handle.readline, LONGEST_LINE + 1), b"")
             for number, raw in enumerate(lines, start=1):
                 if len(raw) > LONGEST_LINE:
-                    fail(path, number, f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is")
-                if packed is not None:
+                    fail(
+                        path,
+                        number,
+                        f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is",
+                    )
+                if packed:
                     unpacked += len(raw)
-                    if unpacked > max(SMALL_FILE, LARGEST_RATIO * packed):
+                    if unpacked > most_unpacked:
                         fail(
-                            path, number, f"unpacks to {LARGEST_RATIO} times its size, as no text does; unpack it first"
+                            path,
+                            number,
+                            f"unpacks to {LARGEST_RATIO} times its size, as no text does; "
+                            "unpack it first",
                         )
                 yield number, raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}: damaged or incomplete gzip file after line {number}: {error}") from error
+            raise ValueError(
+                f"{path}: damaged or incomplete gzip file after line {number}: {error}"
+            ) from error
 
 
 def line_of(path: str | Path, identifier: str, column: int) -> int | None:
-    """Number of the first line whose white-space-separated ``column`` (from 0) is this id; for error messages."""
+    """Number of the first line whose white-space-separated ``column`` (from 0) is this id; for
+    error messages.
+    """
     for number, line in numbered_lines(path):
         fields = line.split()
         if len(fields) > column and fields[column] == identifier:
@@ -391,38 +493,39 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
     fields = line.split()
     if beir:
         if len(fields) != 3:
-            fail(path, number, f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}")
+            fail(
+                path,
+                number,
+                f"expected 3 columns ({', '.join(BEIR_QRELS_HEADER)}), got {len(fields)}",
+            )
         return fields[0], fields[1], fields[2]
     if len(fields) != 4:
         fail(
             path,
             number,
-            f"expected 4 columns ({QRELS_COLUMNS}) or, below the header {' '.join(BEIR_QRELS_HEADER)!r}, 3; "
-            f"got {len(fields)}: {_shorten(line)!r}",
+            f"expected 4 columns ({QRELS_COLUMNS}) or, below the header "
+            f"{' '.join(BEIR_QRELS_HEADER)!r}, 3; got {len(fields)}: {_shorten(line)!r}",
         )
     return fields[0], fields[2], fields[3]
 
 
 def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) -> list[float]:
+    """The scores in float32, each below the one before it."""
     with np.errstate(over="ignore"):
-        values = np.asarray(scores, dtype=np.float64).astype(np.float32) + np.float32(0)  # -0.0 becomes 0.0
+        values = np.asarray(scores, dtype=np.float64).astype(np.float32)
+    values += np.float32(0)  # -0.0 becomes 0.0
     if not (np.diff(values) < 0).all():
         for index in range(1, len(values)):
             if values[index] >= values[index - 1]:
                 values[index] = np.nextafter(values[index - 1], np.float32(-np.inf))
-    for bad in np.flatnonzero(~np.isfinite(values)).tolist():
+    not_finite = np.flatnonzero(~np.isfinite(values))
+    if len(not_finite):
+        first = int(not_finite[0])
         raise ValueError(
-            f"the score of query {query_id!r}, document {doc_ids[bad]!r} is {scores[bad]}, "
+            f"the score of query {query_id!r}, document {doc_ids[first]!r} is {scores[first]}, "
             "a run holds finite 32-bit numbers only"
         )
     return [float(value) for value in values]
-
-
-def _score(text: str) -> float | None:
-    try:
-        return decimal(text)
-    except ValueError:
-        return None
 
 
 def _relevance(text: str) -> int | None:
@@ -468,5 +571,7 @@ def fail(path: str | Path, number: int, message: str) -> NoReturn:
 
 
 def run_tag(label: str) -> str:
-    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to run=FILE."""
+    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to
+    run=FILE.
+    """
     return re.sub(r"[\s/=]+", "-", label)

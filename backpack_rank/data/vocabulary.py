@@ -29,12 +29,15 @@ _CHUNK = 1000
 """Documents that are read together."""
 
 _WORD = re.compile(r"(?u)\b\w+\b")
-# The same words for a tokenizer's engine, whose \w takes in accents that stand alone and leaves out some numbers.
+# The same words for a tokenizer's engine, whose \w takes in accents that stand alone and leaves out
+# some numbers.
 _SAME_WORD = r"[\p{L}\p{N}_]+"
 
 
 def words(text: str) -> list[str]:
-    r"""Lower-cased words of a text, ``(?u)\b\w+\b``: those that the first stage BM25 counts, one-letter words too."""
+    r"""Lower-cased words of a text, ``(?u)\b\w+\b``: those that the first stage BM25 counts,
+    one-letter words too.
+    """
     return _WORD.findall(text.lower())
 
 
@@ -45,10 +48,13 @@ class WordVocabulary:
 
     Attributes:
         min_count: occurrences that a word needs.
-        max_words: the most frequent words are kept, of equally frequent ones the first by spelling; None keeps all.
-        unknown: what becomes of words outside the vocabulary: ``hash`` gives each of them one of ``buckets`` further
-            ids, always the same, so that a query's rare name still matches itself; ``drop`` leaves them out.
-        buckets: number of ids for unknown words; two of them are mistaken for each other in one of so many cases.
+        max_words: the most frequent words are kept, of equally frequent ones the first by spelling;
+            None keeps all.
+        unknown: what becomes of words outside the vocabulary: ``hash`` gives each of them one of
+            ``buckets`` further ids, always the same, so that a query's rare name still matches
+            itself; ``drop`` leaves them out.
+        buckets: number of ids for unknown words; two of them are mistaken for each other in one of
+            so many cases.
     """
 
     min_count: Count = 2
@@ -58,10 +64,13 @@ class WordVocabulary:
 
     def __post_init__(self) -> None:
         if self.unknown == "hash" and self.buckets < 1:
-            raise ValueError(f"model.tokenizer.buckets={self.buckets} must be at least 1; or use unknown=drop")
+            raise ValueError(
+                f"model.tokenizer.buckets={self.buckets} must be at least 1; or use unknown=drop"
+            )
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
-        """Count the words of all texts; the tokenizer remembers what becomes of unknown ones, also when saved.
+        """Count the words of all texts; the tokenizer remembers what becomes of unknown ones, also
+        when saved.
 
         Raises:
             ValueError: no word occurs ``min_count`` times.
@@ -70,11 +79,13 @@ class WordVocabulary:
         for text in texts:
             counts.update(words(text))
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-        kept = [(word, count) for word, count in ranked if count >= self.min_count][: self.max_words]
+        kept = [(word, count) for word, count in ranked if count >= self.min_count][
+            : self.max_words
+        ]
         if not kept:
             raise ValueError(
-                f"no word occurs {self.min_count} times in the collection's {counts.total()} words: "
-                "lower model.tokenizer.min_count"
+                f"no word occurs {self.min_count} times in the collection's {counts.total()} "
+                "words: lower model.tokenizer.min_count"
             )
         outside = 1 - sum(count for _, count in kept) / counts.total()
         log.info(
@@ -85,11 +96,14 @@ class WordVocabulary:
             counts.total(),
             f"hashed into {self.buckets} buckets" if self.unknown == "hash" else "dropped",
         )
-        return word_tokenizer([word for word, _ in kept], self.buckets if self.unknown == "hash" else 0)
+        return word_tokenizer(
+            [word for word, _ in kept], self.buckets if self.unknown == "hash" else 0
+        )
 
 
 def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTrainedTokenizerFast:
-    """A tokenizer with these words, numbered in their order behind the padding, unknown and separator tokens.
+    """A tokenizer with these words, numbered in their order behind the padding, unknown and
+    separator tokens.
 
     Args:
         vocabulary: lower-cased words, each one once.
@@ -98,7 +112,9 @@ def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTr
     ids = {word: number for number, word in enumerate((*SPECIAL, *vocabulary))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_SAME_WORD), behavior="removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex(_SAME_WORD), behavior="removed", invert=True
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PADDING,
@@ -116,8 +132,8 @@ def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
     """
     if _BUCKETS not in tokenizer.init_kwargs:
         raise ValueError(
-            f"{type(tokenizer).__name__} is no vocabulary of whole words, which this ranker needs: let "
-            "model.tokenizer be a backpack_rank.data.vocabulary.WordVocabulary"
+            f"{type(tokenizer).__name__} is no vocabulary of whole words, which this ranker needs: "
+            "let model.tokenizer be a backpack_rank.data.vocabulary.WordVocabulary"
         )
     return int(tokenizer.init_kwargs[_BUCKETS])
 
@@ -125,8 +141,9 @@ def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
 class WordPairTokenizer(PairTokenizer):
     """Pairs as [query words, separator, document words], the document cut to fit; it may be empty.
 
-    Ids below ``len(tokenizer)`` are the vocabulary's; further ones are the buckets of unknown words. A query whose
-    words are all unknown and dropped is left empty: its documents differ only in what does not depend on the query.
+    Ids below ``len(tokenizer)`` are the vocabulary's; further ones are the buckets of unknown
+    words. A query whose words are all unknown and dropped is left empty: its documents differ only
+    in what does not depend on the query.
     """
 
     @cached_property
@@ -143,14 +160,16 @@ class WordPairTokenizer(PairTokenizer):
         return [self._encoded(words(text)) for text in texts]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Ids of a query. Raises ``ValueError`` when it is blank or leaves no room for a document."""
+        """Ids of a query. Raises ``ValueError`` when it is blank or leaves no room for a
+        document.
+        """
         if not text.strip():
             raise ValueError("the query is empty: a ranker needs at least one word of query text")
         ids, count = self._encoded_query(text)
         if len(ids) + 2 > self.max_length:
             raise ValueError(
-                f"the query has {count} words and max_length={self.max_length} leaves no room for a document; "
-                f"raise max_length or shorten the query: {text[:80]!r}"
+                f"the query has {count} words and max_length={self.max_length} leaves no room for "
+                f"a document; raise max_length or shorten the query: {text[:80]!r}"
             )
         return ids
 
@@ -159,15 +178,21 @@ class WordPairTokenizer(PairTokenizer):
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[query, separator, document], the document cut to fit ``max_length``."""
-        return np.concatenate([query, np.array([self.separator_id], dtype=np.int32), document[: self.room(query)]])
+        return np.concatenate(
+            [query, np.array([self.separator_id], dtype=np.int32), document[: self.room(query)]]
+        )
 
     def _encoded(self, found: list[str]) -> np.ndarray:
         ids = np.fromiter(map(self._ids.__getitem__, found), dtype=np.int32, count=len(found))
         return ids if self._ids.buckets else ids[ids >= 0]
 
 
-def document_frequencies(texts: Iterable[str], pair_tokenizer: WordPairTokenizer, size: int) -> tuple[np.ndarray, int]:
-    """How many documents hold each word, int64 [size], buckets of unknown words included; and how many there are."""
+def document_frequencies(
+    texts: Iterable[str], pair_tokenizer: WordPairTokenizer, size: int
+) -> tuple[np.ndarray, int]:
+    """How many documents hold each word, int64 [size], buckets of unknown words included; and how
+    many there are.
+    """
     holders, documents = np.zeros(size, dtype=np.int64), 0
     every = iter(texts)
     while chunk := list(islice(every, _CHUNK)):

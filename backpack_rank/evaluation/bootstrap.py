@@ -1,14 +1,17 @@
 r"""Bootstrap confidence intervals of means over queries.
 
-Queries are drawn with replacement, as many as there are, and the mean is taken again; the interval is the
-bias-corrected and accelerated one (BCa; Efron and Tibshirani 1993, section 14.3), as in ``scipy.stats.bootstrap``:
+Queries are drawn with replacement, as many as there are, and the mean is taken again; the interval
+is the bias-corrected and accelerated one (BCa; Efron and Tibshirani 1993, section 14.3), as in
+``scipy.stats.bootstrap``:
 
-    low, high = quantiles of the resampled means at  Phi( z0 + (z0 + z) / (1 - a (z0 + z)) )   for z = -z_p, +z_p
+    low, high = quantiles of the resampled means at  Phi( z0 + (z0 + z) / (1 - a (z0 + z)) )   for z
+    = -z_p, +z_p
 
-with z0 = Phi^-1(share of resampled means below the mean, ties half) and, for the mean, the acceleration
-a = sum (x - mean)^3 / (6 (sum (x - mean)^2)^{3/2}).
+with z0 = Phi^-1(share of resampled means below the mean, ties half) and, for the mean, the
+acceleration a = sum (x - mean)^3 / (6 (sum (x - mean)^2)^{3/2}).
 
-All measures of a system share the same draws, so that 50 measures of 1,765 queries cost one product of matrices.
+All measures of a system share the same draws, so that 50 measures of 1,765 queries cost one product
+of matrices.
 """
 
 from __future__ import annotations
@@ -35,14 +38,17 @@ def bootstrap_intervals(
         seed: of the draws.
 
     Returns:
-        float64 [n_measures, 2], low and high. Rows of equal values v give (v, v); rows with a value that is not
-        finite, and all rows when there are fewer than two queries, give NaN.
+        float64 [n_measures, 2], low and high. Rows of equal values v give (v, v); rows with a value
+        that is not finite, and all rows when there are fewer than two queries, give NaN.
 
     Raises:
         ValueError: the level is not between 0 and 1, or there are no resamples.
     """
     if not 0 < level < 1 or resamples < 1:
-        raise ValueError(f"a level between 0 and 1 and at least one resample are needed, got {level} and {resamples}")
+        raise ValueError(
+            f"a level between 0 and 1 and at least one resample are needed, got {level} and "
+            f"{resamples}"
+        )
     values = np.asarray(values, dtype=np.float64)
     ends = np.full((len(values), 2), np.nan)
     if values.shape[1] < 2:
@@ -73,7 +79,8 @@ def _resampled_means(values: np.ndarray, resamples: int, seed: int) -> np.ndarra
 
 
 def _bca(values: np.ndarray, means: np.ndarray, level: float) -> np.ndarray:
-    # Sums in another order differ in the last digits: they are ties, and the same interval on every machine.
+    # Sums in another order differ in the last digits: they are ties, and the same interval on every
+    # machine.
     scale = np.abs(values).max()
     mean = values.mean()
     below = np.count_nonzero(means < mean - _ROUNDING * scale)

@@ -3,19 +3,20 @@ r"""Fairness of rankings towards the groups of a word list: RaB, ARaB, FaiRR, NF
 For the ranking d_1, d_2, ... of a query, groups x and y, magnitudes mag and neutrality omega
 (:mod:`backpack_rank.evaluation.magnitudes`):
 
-    RaB_t      = 1/t sum_{i=1..t} ( mag_x(d_i) - mag_y(d_i) )        Rekabsaz and Schedl 2020; Backpack paper, eq. 8
-    ARaB_t     = 1/t sum_{x=1..t} RaB_x                              eq. 9
+    RaB_t      = 1/t sum_{i=1..t} ( mag_x(d_i) - mag_y(d_i) )        Rekabsaz and Schedl 2020;
+    Backpack paper, eq. 8 ARaB_t     = 1/t sum_{x=1..t} RaB_x                              eq. 9
     FaiRR_t    = sum_{i=1..t} omega(d_i) / log2(1 + i)               Rekabsaz et al. 2021
     NFaiRR_t   = FaiRR_t / FaiRR_t of the background set sorted by omega, highest first
     Exposure_t = sum_{i=1..t, d_i of the group} 1 / log2(1 + i)  /  sum_{i=1..t} 1 / log2(1 + i)
 
-A list of n < t documents is measured at n; only the ideal of NFaiRR goes on to t where the background set has that
-many documents, so a short list is below 1. RaB and ARaB of one group have mag_x alone. Their values are better the
-closer they are to 0; eq. 8 is female minus male; the published code and the numbers in both papers' tables are male
-minus female, which is the default here. NFaiRR is best at 1, and above it when a list has more neutral documents than
-the background set. Where no document of the background set has any neutrality, the ideal is 0 and nothing could be
-fairer: NFaiRR is 1. A document belongs to the group with most words in it; the exposures of all groups and of
-``neutral`` (no word, or a tie) sum to 1.
+A list of n < t documents is measured at n; only the ideal of NFaiRR goes on to t where the
+background set has that many documents, so a short list is below 1. RaB and ARaB of one group have
+mag_x alone. Their values are better the closer they are to 0; eq. 8 is female minus male; the
+published code and the numbers in both papers' tables are male minus female, which is the default
+here. NFaiRR is best at 1, and above it when a list has more neutral documents than the background
+set. Where no document of the background set has any neutrality, the ideal is 0 and nothing could be
+fairer: NFaiRR is 1. A document belongs to the group with most words in it; the exposures of all
+groups and of ``neutral`` (no word, or a tie) sum to 1.
 """
 
 from __future__ import annotations
@@ -28,21 +29,30 @@ from ir_measures import Measure
 
 from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
-from backpack_rank.evaluation.measure_names import FAIRNESS_EXAMPLES, Exposure, FairnessMeasure, FaiRR, NFaiRR, RaB
+from backpack_rank.evaluation.measure_names import (
+    FAIRNESS_EXAMPLES,
+    Exposure,
+    FairnessMeasure,
+    FaiRR,
+    NFaiRR,
+    RaB,
+)
 from backpack_rank.evaluation.ranked_documents import RankedDocuments, shown
 from backpack_rank.evaluation.results import PerQuery
 
 
 @dataclass(frozen=True, eq=False)
 class FairnessContext:
-    """What measures of fairness need beside a run.
+    """Use it to measure fairness: it holds what the measures need beside a run.
 
+        context = FairnessContext(magnitudes, background=candidates)
+        values = context.measure(run, parse_measures(["RaB(tf)@10", "NFaiRR@10"]))
     Attributes:
         magnitudes: of every document in the first places of every list, and of the background set.
         sign: ``x_minus_y`` for two groups x and y of the magnitudes; None: see
             :func:`~backpack_rank.evaluation.magnitudes.default_sign`.
-        background: the lists whose documents NFaiRR's ideal is made of, usually the first stage's candidates; needed
-            for NFaiRR only.
+        background: the lists whose documents NFaiRR's ideal is made of, usually the first stage's
+            candidates; needed for NFaiRR only.
         background_depth: number of documents at the head of a background list that count.
         threshold: a document with at most this many words of all groups together is neutral.
         query_ids: the bias set; None: the queries of the run.
@@ -68,40 +78,42 @@ class FairnessContext:
     def measure(self, run: Run, measures: Mapping[str, Measure]) -> PerQuery:
         """Values of every query.
 
-        A query with an empty list, or one of the bias set that the run does not have, has no value (an empty list is
-        not fair) and is named in ``left_out``. NFaiRR lacks queries for which the background has no document
-        (:meth:`without_background`). Every list is sorted once.
+        A query with an empty list, or one of the bias set that the run does not have, has no value
+        (an empty list is not fair) and is named in ``left_out``. NFaiRR lacks queries for which the
+        background has no document (:meth:`without_background`). Every list is sorted once.
 
         Args:
             run: the rankings.
-            measures: ``{name: measure}`` as :func:`~backpack_rank.evaluation.measure_names.parse_measures` gives them.
+            measures: ``{name: measure}`` as
+                :func:`~backpack_rank.evaluation.measure_names.parse_measures` gives them.
 
         Raises:
-            ValueError: no measure, one that is no measure of fairness, an unknown group or sign, NFaiRR without a
-                background, a score that is not finite, or no query to measure.
-            KeyError: documents without a magnitude, or a background without a document of any query; names them.
+            ValueError: no measure, one that is no measure of fairness, an unknown group or sign,
+                NFaiRR without a background, a score that is not finite, or no query to measure.
+            KeyError: documents without a magnitude, or a background without a document of any
+                query; names them.
         """
-        other = [name for name, measure in measures.items() if not isinstance(measure, FairnessMeasure)]
-        if other or not measures:
-            what = f"{', '.join(other)}: no measure of fairness" if other else "no measure of fairness is named"
-            raise ValueError(f"{what}; examples: {FAIRNESS_EXAMPLES}")
+        _check_of_fairness(measures)
         wanted = list(run) if self.query_ids is None else list(self.query_ids)
         lists = {query_id: run[query_id] for query_id in wanted if run.get(query_id)}
         if not lists:
-            raise ValueError(f"none of the {len(wanted)} queries of the bias set has a ranked document")
+            raise ValueError(
+                f"none of the {len(wanted)} queries of the bias set has a ranked document"
+            )
         depth = max(int(measure["cutoff"]) for measure in measures.values())
         curves = _Curves(self, RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run"))
-        values = {}
+        values: dict[str, dict[str, float]] = {}
         for name, measure in measures.items():
-            column = curves.of(measure)[:, measure["cutoff"] - 1]
-            values[name] = dict(zip(lists, column.tolist(), strict=True))
+            at_cutoff = curves.of(measure)[:, measure["cutoff"] - 1]
+            values[name] = dict(zip(lists, at_cutoff.tolist(), strict=True))
             if measure.NAME == NFaiRR.NAME:
                 for query_id in self.without_background(lists):
                     del values[name][query_id]
-        return PerQuery(values, left_out=tuple(query_id for query_id in wanted if query_id not in lists))
+        left_out = tuple(query_id for query_id in wanted if query_id not in lists)
+        return PerQuery(values, left_out)
 
     def without_background(self, query_ids: Iterable[str]) -> list[str]:
-        """Those of the queries that the background has no document of, so that NFaiRR has no ideal there.
+        """Those of the queries that the background has no document of: NFaiRR has no ideal there.
 
         Raises:
             ValueError: there is no background.
@@ -112,14 +124,17 @@ class FairnessContext:
         wanted = list(query_ids)
         absent = [query_id for query_id in wanted if not self.background.get(query_id)]
         if absent and len(absent) == len(wanted):
-            raise KeyError(f"NFaiRR: the background run has no documents for {len(absent)} queries: {shown(absent)}")
+            raise KeyError(
+                f"NFaiRR: the background run has no documents for {len(absent)} queries: "
+                f"{shown(absent)}"
+            )
         return absent
 
     def sorted_background(self, query_ids: Sequence[str]) -> np.ndarray:
-        """Neutrality of each query's background documents, highest first: float64 [n_queries, background_depth].
+        """Neutrality of each query's background documents, highest first.
 
-        0 past the end, and for a query without background. Computed once for every query, however many runs are
-        measured.
+        float64 [n_queries, background_depth]. 0 past the end, and for a query without background.
+        Computed once for every query, however many runs are measured.
 
         Raises:
             ValueError: there is no background.
@@ -128,48 +143,63 @@ class FairnessContext:
         absent = self.without_background(query_ids)
         background = self.background or {}
         wanted = [query_id for query_id in query_ids if query_id not in self._known]
-        self._known.update({query_id: np.zeros(self.background_depth) for query_id in absent})
-        if lists := {query_id: background[query_id] for query_id in wanted if query_id not in self._known}:
-            places = RankedDocuments.of(lists, self.magnitudes.rows, self.background_depth, "the background run")
-            neutrality = -np.sort(-places.take(self.magnitudes.neutrality(self.threshold)), axis=1)
-            self._known.update(zip(lists, neutrality, strict=True))
+        for query_id in absent:
+            self._known[query_id] = np.zeros(self.background_depth)
+        lists = {key: background[key] for key in wanted if key not in self._known}
+        if lists:
+            places = RankedDocuments.of(
+                lists, self.magnitudes.rows, self.background_depth, "the background run"
+            )
+            # By the negative, because numpy sorts ascending only.
+            neutrality = places.take(self.magnitudes.neutrality(self.threshold))
+            highest_first = -np.sort(-neutrality, axis=1)
+            self._known.update(zip(lists, highest_first, strict=True))
         return np.stack([self._known[query_id] for query_id in query_ids])
 
 
-@dataclass(frozen=True, eq=False)
 class _Curves:
-    """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t, constant past a list's end."""
+    """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t.
 
-    context: FairnessContext
-    places: RankedDocuments
-    known: dict[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+    They are constant past a list's end. One curve gives the values of all cut-offs, and what
+    measures share is computed once.
+    """
+
+    def __init__(self, context: FairnessContext, places: RankedDocuments) -> None:
+        self.context = context
+        self.places = places
+        self._known: dict[tuple[str, ...], np.ndarray] = {}
 
     def of(self, measure: Measure) -> np.ndarray:
-        """Values of a measure at every cut-off; what measures share is computed once."""
-        magnitudes, options = self.context.magnitudes, measure.params
+        """Values of a measure at every cut-off."""
+        options = measure.params
         if measure.NAME == Exposure.NAME:
-            return self._once(("Exposure", options["group"]), lambda: self._exposure(options["group"]))
+            group = options["group"]
+            return self._once(("Exposure", group), lambda: self._exposure(group))
         if measure.NAME == FaiRR.NAME:
-            return self._once(("FaiRR",), self._fairr)
+            return self._fairr()
         if measure.NAME == NFaiRR.NAME:
             return self._once(("NFaiRR",), self._nfairr)
-        magnitude = str(measure["magnitude"])
-        of = options.get("of") or self.context.sign or default_sign(magnitudes.groups)
-        rab = self._once(("RaB", magnitude, of), lambda: self._mean(magnitudes.amounts(magnitude, of)))
+        magnitudes = self.context.magnitudes
+        kind = str(measure["magnitude"])
+        sign = options.get("of") or self.context.sign or default_sign(magnitudes.groups)
+        rab = self._once(("RaB", kind, sign), lambda: self._rab(magnitudes.amounts(kind, sign)))
         if measure.NAME == RaB.NAME:
             return rab
-        return self._once(("ARaB", magnitude, of), lambda: self._running_mean(rab))
+        return self._once(("ARaB", kind, sign), lambda: self._arab(rab))
 
     def _once(self, key: tuple[str, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        if key not in self.known:
-            self.known[key] = compute()
-        return self.known[key]
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
 
-    def _mean(self, amounts: np.ndarray) -> np.ndarray:
+    def _rab(self, amounts: np.ndarray) -> np.ndarray:
+        # RaB_t = 1/t sum_{i=1..t} amount(d_i)
         return np.cumsum(self.places.take(amounts), axis=1) / self.places.counts
 
-    def _running_mean(self, rab: np.ndarray) -> np.ndarray:
-        return np.cumsum(np.where(self.places.rows >= 0, rab, 0.0), axis=1) / self.places.counts
+    def _arab(self, rab: np.ndarray) -> np.ndarray:
+        # ARaB_t = 1/t sum_{x=1..t} RaB_x, over the places that the list has.
+        there = self.places.rows >= 0
+        return np.cumsum(np.where(there, rab, 0.0), axis=1) / self.places.counts
 
     def _exposure(self, group: str) -> np.ndarray:
         member = self.places.take(self.context.magnitudes.belongs_to(group))
@@ -177,10 +207,13 @@ class _Curves:
         return _discounted(member) / _discounted(there)
 
     def _fairr(self) -> np.ndarray:
-        return _discounted(self.places.take(self.context.magnitudes.neutrality(self.context.threshold)))
+        neutrality = self.context.magnitudes.neutrality
+        threshold = self.context.threshold
+        return self._once(("FaiRR",), lambda: _discounted(self.places.take(neutrality(threshold))))
 
     def _nfairr(self) -> np.ndarray:
-        fairr, ideal = self._once(("FaiRR",), self._fairr), self._ideal()
+        fairr, ideal = self._fairr(), self._ideal()
+        # Without any neutrality in the background the ideal is 0, and nothing could be fairer: 1.
         return np.divide(fairr, ideal, out=np.ones_like(fairr), where=ideal > 0)
 
     def _ideal(self) -> np.ndarray:
@@ -190,6 +223,19 @@ class _Curves:
         best = np.zeros((len(neutrality), depth))
         best[:, : neutrality.shape[1]] = neutrality[:, :depth]
         return _discounted(best)
+
+
+def _check_of_fairness(measures: Mapping[str, Measure]) -> None:
+    if not measures:
+        raise ValueError(f"no measure of fairness is named; examples: {FAIRNESS_EXAMPLES}")
+    others: list[str] = []
+    for name, measure in measures.items():
+        if not isinstance(measure, FairnessMeasure):
+            others.append(name)
+    if others:
+        raise ValueError(
+            f"{', '.join(others)}: no measure of fairness; examples: {FAIRNESS_EXAMPLES}"
+        )
 
 
 def _discounted(values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,17 @@ from ir_measures import Measure
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.checks import located
-from backpack_rank.constructors import Count, CountOrZero, Length, Name, Note, OneOf, PathText, Range, checked
+from backpack_rank.constructors import (
+    Count,
+    CountOrZero,
+    Length,
+    Name,
+    Note,
+    OneOf,
+    PathText,
+    Range,
+    checked,
+)
 from backpack_rank.data.collection import DocumentStore, Run
 from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.fairness import FairnessContext
@@ -48,24 +58,29 @@ Cutoff = Annotated[int, Range(least=1, most=1_000_000)]
 @checked("bias")
 @dataclass(frozen=True)
 class FairnessMeasures:
-    """Measures of fairness with every choice that has to stand beside their values.
+    """Use it to measure runs and to state, beside the values, every choice behind them.
 
-    Presets are the files of ``conf/bias``: ``default`` counts 32 + 32 words on word tokens; ``rekabsaz2020`` and
-    ``rekabsaz2021`` are the published code of RaB / ARaB and of FaiRR / NFaiRR.
+        bias = FairnessMeasures(cutoffs=[10])
+        magnitudes = bias.magnitudes(bias.documents([run]), collection.documents)
+        values = bias.measure(run, magnitudes, background=candidates)
+    Presets are the files of ``conf/bias``: ``default`` counts 32 + 32 words on word tokens;
+    ``rekabsaz2020`` and ``rekabsaz2021`` are the published code of RaB / ARaB and of FaiRR /
+    NFaiRR.
 
     Attributes:
         preset: name of these choices, as the report states it.
         lexicon: word list, a name in ``lexicons/`` or a path; two or more groups.
         tokenizer: ``word`` or ``whitespace``.
-        families: of ``RaB``, ``ARaB``, ``parts`` (RaB and ARaB of each group alone, if they are measured; both if not),
-            ``FaiRR``, ``NFaiRR``, ``Exposure``.
+        families: of ``RaB``, ``ARaB``, ``parts`` (RaB and ARaB of each group alone, if they are
+            measured; both if not), ``FaiRR``, ``NFaiRR``, ``Exposure``.
         cutoffs: t of the formulas.
         kinds: magnitudes of RaB and ARaB, of ``tf``, ``tf-paper``, ``bool``, ``tc``.
-        sign: ``x_minus_y`` for two groups of the lexicon; None: ``male_minus_female`` where there are these groups,
-            otherwise the second minus the first.
+        sign: ``x_minus_y`` for two groups of the lexicon; None: ``male_minus_female`` where there
+            are these groups, otherwise the second minus the first.
         fairr_cutoffs: t of FaiRR and NFaiRR; None: ``cutoffs``.
         threshold: a document with at most this many words of all groups together is neutral.
-        background_depth: number of documents at the head of a background list that NFaiRR's ideal is made of.
+        background_depth: number of documents at the head of a background list that NFaiRR's ideal
+            is made of.
         ties: order of equal scores of the runs that they are taken of, one of
             :data:`~backpack_rank.data.run_order.TIES`.
         extra: further measures by name, such as ``RaB(tc,male)@100``.
@@ -74,11 +89,17 @@ class FairnessMeasures:
     preset: Name = "default"
     lexicon: PathText = "gender_words"
     tokenizer: Annotated[str, OneOf(TOKENIZERS)] = "word"
-    families: Annotated[Sequence[Annotated[str, OneOf(FAMILIES)]], Length(1)] = ("RaB", "ARaB", "NFaiRR")
+    families: Annotated[Sequence[Annotated[str, OneOf(FAMILIES)]], Length(1)] = (
+        "RaB",
+        "ARaB",
+        "NFaiRR",
+    )
     cutoffs: Annotated[Sequence[Cutoff], Length(1, 1000)] = CUTOFFS
     kinds: Annotated[Sequence[Annotated[str, OneOf(MAGNITUDES)]], Length(1)] = KINDS
     sign: Name | None = None
-    fairr_cutoffs: Annotated[Sequence[Cutoff], Length(1, 1000)] | Annotated[None, Note("for cutoffs")] = None
+    fairr_cutoffs: (
+        Annotated[Sequence[Cutoff], Length(1, 1000)] | Annotated[None, Note("for cutoffs")]
+    ) = None
     threshold: CountOrZero = 1
     background_depth: Count = 200
     ties: Annotated[str, OneOf(TIES)] = "trec_eval"
@@ -94,16 +115,20 @@ class FairnessMeasures:
     def measures(self) -> dict[str, Measure]:
         """Every measure by its name, those of one cut-off side by side."""
         groups = self._lexicon.group_names
-        found: dict[str, Measure] = {}
+        measures: dict[str, Measure] = {}
         for cutoff in dict.fromkeys([*self.cutoffs, *self._fairr_cutoffs]):
             if cutoff in self.cutoffs:
-                found |= self._rank_bias(groups, cutoff)
+                measures |= self._rank_bias(groups, cutoff)
             if cutoff in self._fairr_cutoffs:
-                found |= {f"{m.NAME}@{cutoff}": m @ cutoff for m in (FaiRR, NFaiRR) if m.NAME in self.families}
+                for measure in (FaiRR, NFaiRR):
+                    if measure.NAME in self.families:
+                        measures[f"{measure.NAME}@{cutoff}"] = measure @ cutoff
             if cutoff in self.cutoffs and "Exposure" in self.families:
                 for group in document_groups(groups):
-                    found[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
-        return found | (parse_measures(self.extra) if self.extra else {})
+                    measures[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
+        if self.extra:
+            measures |= parse_measures(self.extra)
+        return measures
 
     @property
     def needs_background(self) -> bool:
@@ -112,26 +137,30 @@ class FairnessMeasures:
 
     def documents(self, runs: Iterable[Run], background: Run | None = None) -> list[str]:
         """Distinct ids of the documents that magnitudes are needed of, to measure these runs."""
-        found = top_documents(runs, max(measure["cutoff"] for measure in self.measures.values()))
+        deepest = max(measure["cutoff"] for measure in self.measures.values())
+        doc_ids = top_documents(runs, deepest)
         if background is not None and self.needs_background:
-            found += top_documents([background], self.background_depth)
-        return list(dict.fromkeys(found))
+            doc_ids += top_documents([background], self.background_depth)
+        return list(dict.fromkeys(doc_ids))
 
     def magnitudes(self, doc_ids: Iterable[str], documents: DocumentStore) -> GroupMagnitudes:
         """Magnitudes of these documents, see :meth:`GroupMagnitudes.of`."""
         return GroupMagnitudes.of(doc_ids, documents, self._lexicon, TOKENIZERS[self.tokenizer])
 
     def context(
-        self, magnitudes: GroupMagnitudes, background: Run | None = None, query_ids: Iterable[str] | None = None
+        self,
+        magnitudes: GroupMagnitudes,
+        background: Run | None = None,
+        query_ids: Iterable[str] | None = None,
     ) -> FairnessContext:
         """These choices with magnitudes: what measures of fairness are computed from."""
         return FairnessContext(
-            magnitudes,
-            self._sign(magnitudes.groups),
-            background,
-            self.background_depth,
-            self.threshold,
-            query_ids,
+            magnitudes=magnitudes,
+            sign=self._sign(magnitudes.groups),
+            background=background,
+            background_depth=self.background_depth,
+            threshold=self.threshold,
+            query_ids=query_ids,
         )
 
     def measure(
@@ -154,11 +183,14 @@ class FairnessMeasures:
         lexicon = self._lexicon
         words = " + ".join(f"{len(words)} {group}" for group, words in lexicon.groups.items())
         sign = self._sign(lexicon.group_names)
-        source = f"the documents of {background or 'the background run'}, {self.background_depth} at most"
-        note = (
-            f"NFaiRR: best is 1; its ideal is made of {source}; a document with at most {self.threshold} words of all "
-            "groups is neutral"
-        )
+        notes = about.notes
+        if self.needs_background:
+            note = (
+                "NFaiRR: best is 1; its ideal is made of the documents of "
+                f"{background or 'the background run'}, {self.background_depth} at most; a "
+                f"document with at most {self.threshold} words of all groups is neutral"
+            )
+            notes = (*notes, note)
         return replace(
             about,
             preset=self.preset,
@@ -166,18 +198,22 @@ class FairnessMeasures:
             tokenizer=self.tokenizer,
             sign=sign,
             sign_in_words=sign_in_words(sign, lexicon.group_names),
-            notes=(*about.notes, note) if self.needs_background else about.notes,
+            notes=notes,
         )
 
     def _rank_bias(self, groups: Sequence[str], cutoff: int) -> dict[str, Measure]:
-        whole = [measure for measure in _RANK_BIAS if measure.NAME in self.families]
-        found = {f"{m.NAME}({kind})@{cutoff}": m(magnitude=kind) @ cutoff for kind in self.kinds for m in whole}
+        measured = [measure for measure in _RANK_BIAS if measure.NAME in self.families]
+        by_name: dict[str, Measure] = {}
+        for kind in self.kinds:
+            for measure in measured:
+                by_name[f"{measure.NAME}({kind})@{cutoff}"] = measure(magnitude=kind) @ cutoff
         if "parts" in self.families:
             for kind in self.kinds:
                 for group in groups:
-                    for m in whole or _RANK_BIAS:
-                        found[f"{m.NAME}({kind},{group})@{cutoff}"] = m(magnitude=kind, of=group) @ cutoff
-        return found
+                    for measure in measured or _RANK_BIAS:
+                        name = f"{measure.NAME}({kind},{group})@{cutoff}"
+                        by_name[name] = measure(magnitude=kind, of=group) @ cutoff
+        return by_name
 
     @cached_property
     def _lexicon(self) -> Lexicon:
@@ -196,8 +232,11 @@ def _check_measure(name: str, measure: Measure, groups: Sequence[str]) -> None:
     """What the parser cannot know: whether the lexicon has the groups of a measure."""
     if not isinstance(measure, FairnessMeasure):
         raise ValueError(f"{name} is no measure of fairness; examples: {FAIRNESS_EXAMPLES}")
-    of, group = measure.params.get("of"), measure.params.get("group")
+    of = measure.params.get("of")
     if of is not None and of not in groups:
         parse_sign(of, groups)
+    group = measure.params.get("group")
     if group is not None and group not in document_groups(groups):
-        raise ValueError(f"{name}: unknown group {group!r}; choose from {', '.join(document_groups(groups))}")
+        raise ValueError(
+            f"{name}: unknown group {group!r}; choose from {', '.join(document_groups(groups))}"
+        )

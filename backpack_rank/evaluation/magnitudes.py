@@ -1,26 +1,29 @@
-r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et al. 2021).
+r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et
+al. 2021).
 
-With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over the words of group a:
+With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over
+the words of group a:
 
     bool       1 if c_a > 0, else 0                                     Backpack paper, eq. 7
-    tf         log(1 + c_a)                                             the published code, and its tables
-    tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)      eq. 6; a word that stands once adds 0
-    tc         c_a                                                      the published code only
+    tf         log(1 + c_a)                                             the published code, and its
+    tables tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)      eq. 6; a word that
+    stands once adds 0 tc         c_a                                                      the
+    published code only
 
 Neutrality of a document, with c the sum of c_a over all n groups:
 
-    omega(d) = 1                                                        if c <= threshold (1 in the published code)
-    omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))        otherwise
+    omega(d) = 1                                                        if c <= threshold (1 in the
+    published code) omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))        otherwise
 
-It is 1 when all groups have the same share and 0 when one group has everything. For n = 2 the divisor is 1 and this is
-the published formula; the divisor for other n is this project's own generalisation.
+It is 1 when all groups have the same share and 0 when one group has everything. For n = 2 the
+divisor is 1 and this is the published formula; the divisor for other n is this project's own
+generalisation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -36,8 +39,10 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class GroupMagnitudes:
-    """Magnitudes of documents, computed once and used for every run and every alpha.
+    """Use it for all runs and alphas: magnitudes of documents do not depend on their order.
 
+        magnitudes = GroupMagnitudes.of(doc_ids, collection.documents, load_lexicon("gender_words"))
+        magnitudes.amounts("tf", "male_minus_female")  # [n_documents]
     Attributes:
         groups: names of the n groups, in the order of the lexicon.
         rows: ``{document id: row}``.
@@ -68,18 +73,25 @@ class GroupMagnitudes:
             ValueError: a word of the lexicon that the tokenizer never gives.
             KeyError: ids that are not in the collection.
         """
-        ids = list(dict.fromkeys(doc_ids))
+        rows: dict[str, int] = {}
+        for doc_id in doc_ids:
+            rows.setdefault(doc_id, len(rows))
         # Each word as a group of its own, because eq. 6 needs the count of every word.
-        by_word = Lexicon(lexicon.name, {word: (word,) for words in lexicon.groups.values() for word in words})
-        sizes = [len(words) for words in lexicon.groups.values()]
-        parts: dict[str, list[np.ndarray]] = {name: [np.zeros((0, len(sizes)))] for name in MAGNITUDES}
-        for chunk in _chunks(ids):
+        words: list[str] = []
+        sizes: list[int] = []
+        for of_group in lexicon.groups.values():
+            words += of_group
+            sizes.append(len(of_group))
+        by_word = Lexicon(lexicon.name, {word: (word,) for word in words})
+        nothing = np.zeros((0, len(sizes)))
+        parts: dict[str, list[np.ndarray]] = {name: [nothing] for name in MAGNITUDES}
+        for chunk in _chunks(list(rows)):
             texts = documents.get_many(chunk)
             counts = count_groups((texts[doc_id] for doc_id in chunk), by_word, tokenizer)
             for name, part in _magnitudes(counts, sizes).items():
                 parts[name].append(part)
-        rows = {doc_id: row for row, doc_id in enumerate(ids)}
-        return cls(lexicon.group_names, rows, {name: np.concatenate(part) for name, part in parts.items()})
+        values = {name: np.concatenate(chunks) for name, chunks in parts.items()}
+        return cls(lexicon.group_names, rows, values)
 
     def amounts(self, magnitude: str, of: str) -> np.ndarray:
         """mag_x of a group x, or mag_x - mag_y, of every document: float64 [n_documents].
@@ -92,7 +104,9 @@ class GroupMagnitudes:
             ValueError: unknown magnitude, group or sign.
         """
         if magnitude not in self.values:
-            raise ValueError(f"unknown magnitude {magnitude!r}; choose from {', '.join(self.values)}")
+            raise ValueError(
+                f"unknown magnitude {magnitude!r}; choose from {', '.join(self.values)}"
+            )
         values = self.values[magnitude]
         if of in self.groups:
             return values[:, self.groups.index(of)]
@@ -112,13 +126,14 @@ class GroupMagnitudes:
         distance = np.abs(shares - even).sum(axis=1) / (2 * (1 - even))
         # Exactly 0, not 1e-16 either way: the ideal of NFaiRR may consist of such documents only.
         one_group = counts.max(axis=1, initial=0) == total
-        return np.where(total > threshold, np.where(one_group, 0.0, 1 - distance), 1.0)
+        of_gendered = np.where(one_group, 0.0, 1 - distance)
+        return np.where(total > threshold, of_gendered, 1.0)
 
     def belongs_to(self, group: str) -> np.ndarray:
         """Whether a document is of a group, bool [n_documents].
 
-        A document is of the group with the most words in it. It is ``neutral`` when it has no word of any group, or
-        when two groups share the first place.
+        A document is of the group with the most words in it. It is ``neutral`` when it has no word
+        of any group, or when two groups share the first place.
 
         Args:
             group: a group's name, or ``neutral``.
@@ -127,7 +142,9 @@ class GroupMagnitudes:
             ValueError: no such group, or the lexicon itself has a group of the name ``neutral``.
         """
         if group not in document_groups(self.groups):
-            raise ValueError(f"unknown group {group!r}; choose from {', '.join(document_groups(self.groups))}")
+            raise ValueError(
+                f"unknown group {group!r}; choose from {', '.join(document_groups(self.groups))}"
+            )
         counts = self.values["tc"]
         most = counts.max(axis=1, initial=0)
         neutral = (most == 0) | ((counts == most[:, None]).sum(axis=1) > 1)
@@ -143,24 +160,36 @@ def document_groups(groups: Sequence[str]) -> tuple[str, ...]:
         ValueError: the lexicon itself has a group of that name.
     """
     if NEUTRAL in groups:
-        raise ValueError(f"the lexicon has a group {NEUTRAL!r}, which is the name of documents of no group; rename it")
+        raise ValueError(
+            f"the lexicon has a group {NEUTRAL!r}, which is the name of documents of no group; "
+            "rename it"
+        )
     return (*groups, NEUTRAL)
 
 
 def parse_sign(sign: str, groups: Sequence[str]) -> tuple[str, str]:
     """The groups x and y of ``x_minus_y``.
 
+    >>> parse_sign("male_minus_female", ["female", "male"])
+    ('male', 'female')
+
     Raises:
         ValueError: not two of these groups; lists what is possible.
     """
-    choices = {f"{plus}_minus_{minus}": (plus, minus) for minus in groups for plus in groups if plus != minus}
+    choices: dict[str, tuple[str, str]] = {}
+    for minus in groups:
+        for plus in groups:
+            if plus != minus:
+                choices[f"{plus}_minus_{minus}"] = (plus, minus)
     if sign not in choices:
         raise ValueError(f"unknown sign {sign!r}; with this lexicon it is {' or '.join(choices)}")
     return choices[sign]
 
 
 def default_sign(groups: Sequence[str]) -> str:
-    """``male_minus_female`` where there are these groups, otherwise the second group minus the first."""
+    """``male_minus_female`` where there are these groups, otherwise the second group minus the
+    first.
+    """
     if {"male", "female"} <= set(groups):
         return "male_minus_female"
     return f"{groups[1]}_minus_{groups[0]}"
@@ -169,20 +198,29 @@ def default_sign(groups: Sequence[str]) -> str:
 def sign_in_words(sign: str, groups: Sequence[str]) -> str:
     """The sign as a sentence for a reader of the tables."""
     plus, minus = parse_sign(sign, groups)
-    return f"{plus} minus {minus}: positive values lean towards {plus} words, negative ones towards {minus} words"
+    return (
+        f"{plus} minus {minus}: positive values lean towards {plus} words, negative ones towards "
+        f"{minus} words"
+    )
 
 
 def _chunks(ids: list[str]) -> Iterator[list[str]]:
-    iterator = iter(ids)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
+    for start in range(0, len(ids), _CHUNK):
+        yield ids[start : start + _CHUNK]
 
 
 def _magnitudes(counts: np.ndarray, sizes: Sequence[int]) -> dict[str, np.ndarray]:
-    """Magnitudes [N, n] from counts of words [N, n_words], columns group after group, ``sizes`` words each."""
-    groups = np.split(counts, np.cumsum(sizes)[:-1], axis=1)
-    total = np.stack([group.sum(axis=1) for group in groups], axis=1).astype(np.float64)
-    logs = [np.log(np.maximum(group, 1)).sum(axis=1) for group in groups]
+    """Magnitudes [N, n] from counts of words [N, n_words].
+
+    Columns are group after group, ``sizes`` words each.
+    """
+    totals: list[np.ndarray] = []
+    logs: list[np.ndarray] = []
+    for of_group in np.split(counts, np.cumsum(sizes)[:-1], axis=1):
+        totals.append(of_group.sum(axis=1))
+        # eq. 6: a word that is absent adds nothing, and log 1 is 0.
+        logs.append(np.log(np.maximum(of_group, 1)).sum(axis=1))
+    total = np.stack(totals, axis=1).astype(np.float64)
     return {
         "tf": np.log1p(total),
         "tf-paper": np.stack(logs, axis=1),

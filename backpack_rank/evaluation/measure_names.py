@@ -1,8 +1,8 @@
 """Names of measures: those of ir_measures, and the measures of fairness registered beside them.
 
-Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR`` and ``Exposure`` with ir_measures, whose own
-parser then reads ``RaB(magnitude='tf')@10``. It takes no arguments without a name, so :func:`parse_measures` reads the
-short form of the papers as well:
+Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR`` and ``Exposure`` with
+ir_measures, whose own parser then reads ``RaB(magnitude='tf')@10``. It takes no arguments without a
+name, so :func:`parse_measures` reads the short form of the papers as well:
 
     RaB(tf)@10, ARaB(bool)@20         sign of the context, such as male minus female
     RaB(tf,male)@10                   the part of one group
@@ -26,7 +26,9 @@ from ir_measures.measures import MeanAgg, ParamInfo, register
 from backpack_rank.evaluation.magnitudes import MAGNITUDES
 
 EFFECTIVENESS_EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
-FAIRNESS_EXAMPLES = "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10"
+FAIRNESS_EXAMPLES = (
+    "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10"
+)
 _SHORT = re.compile(r"\s*(?P<name>\w+)\s*\((?P<arguments>[^()]*)\)\s*(?:@\s*(?P<cutoff>\S+))?\s*")
 _CUTOFF = ParamInfo(dtype=int, required=True, desc="number of places t")
 _MAGNITUDE = ParamInfo(dtype=str, choices=MAGNITUDES, default="tf", desc="how words are counted")
@@ -34,7 +36,9 @@ _OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of t
 
 
 class MeanOfMeasured(MeanAgg):
-    """Mean over the queries that have a value. ir_measures alone would count a query without a list as 0."""
+    """Mean over the queries that have a value. ir_measures alone would count a query without a list
+    as 0.
+    """
 
     def add(self, value: float) -> None:
         """Count a value; NaN stands for none."""
@@ -59,7 +63,9 @@ class FairnessMeasure(Measure):
 
 
 class _RaB(FairnessMeasure):
-    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first t places."""
+    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first
+    t places.
+    """
 
     __name__ = NAME = "RaB"
     PRETTY_NAME = "Rank Bias"
@@ -102,7 +108,10 @@ class _Exposure(FairnessMeasure):
     __name__ = NAME = "Exposure"
     PRETTY_NAME = "Group Exposure"
     SHORT_DESC = "A group's share of log-discounted exposure."
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "group": ParamInfo(dtype=str, required=True, desc="a group, or neutral")}
+    SUPPORTED_PARAMS = {
+        "cutoff": _CUTOFF,
+        "group": ParamInfo(dtype=str, required=True, desc="a group, or neutral"),
+    }
     POSITIONAL = ("group",)
 
 
@@ -118,31 +127,46 @@ def parse_measures(measures: Sequence[str]) -> dict[str, Measure]:
     Whether a lexicon has the group of ``RaB(tf,male)@10`` shows when it is computed.
 
     Raises:
-        ValueError: no measure, or one that is unknown or cannot be computed; lists what exists and gives examples.
+        ValueError: no measure, or one that is unknown or cannot be computed; lists what exists and
+            gives examples.
     """
     if isinstance(measures, str):
         raise ValueError(f"measures is the text {measures!r}; give a list such as [{measures}]")
     if not measures:
-        raise ValueError(f"no measure is named; examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}")
+        raise ValueError(
+            f"no measure is named; examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}"
+        )
     return {name: _parse(name) for name in measures}
 
 
 def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of measures of effectiveness and names of measures of fairness, each in the order given.
+    """Names of measures of effectiveness and of fairness, each in the order given.
+
+    >>> split_measures(["nDCG@10", "RaB(tf)@10", "AP"])
+    (['nDCG@10', 'AP'], ['RaB(tf)@10'])
 
     Raises:
         ValueError: as :func:`parse_measures`.
     """
-    parsed = parse_measures(measures)
-    fairness = [name for name, measure in parsed.items() if isinstance(measure, FairnessMeasure)]
-    return [name for name in parsed if name not in fairness], fairness
+    effectiveness: list[str] = []
+    fairness: list[str] = []
+    for name, measure in parse_measures(measures).items():
+        if isinstance(measure, FairnessMeasure):
+            fairness.append(name)
+        else:
+            effectiveness.append(name)
+    return effectiveness, fairness
 
 
 def _parse(name: str) -> Measure:
-    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong word.
+    # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong
+    # word.
     try:
         measure = ir_measures.parse_measure(_with_named_arguments(name))
-        missing = [key for key, info in measure.SUPPORTED_PARAMS.items() if info.required and key not in measure.params]
+        missing: list[str] = []
+        for key, info in measure.SUPPORTED_PARAMS.items():
+            if info.required and key not in measure.params:
+                missing.append(key)
         if missing:
             raise ValueError(f"{', '.join(missing)} is missing")
         for parameter in ("cutoff", "rel"):
@@ -151,12 +175,13 @@ def _parse(name: str) -> Measure:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{parameter} must be a whole number from 1")
         measure.validate_params()
+        # Some measures fail only when they are computed.
         if not isinstance(measure, FairnessMeasure):
             ir_measures.evaluator([measure], {"query": {"document": 1}})
     except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise ValueError(
-            f"measure {name!r} cannot be computed ({error}); examples: {EFFECTIVENESS_EXAMPLES}, {FAIRNESS_EXAMPLES}; "
-            + _what_exists(name)
+            f"measure {name!r} cannot be computed ({error}); examples: {EFFECTIVENESS_EXAMPLES}, "
+            f"{FAIRNESS_EXAMPLES}; " + _what_exists(name)
         ) from error
     return measure
 
@@ -164,28 +189,40 @@ def _parse(name: str) -> Measure:
 def _with_named_arguments(name: str) -> str:
     """``RaB(tf,male)@10`` as ``RaB(magnitude='tf',of='male')@10``; any other text unchanged."""
     match = _SHORT.fullmatch(name)
-    if match is not None and match["name"] not in ir_measures.measures.registry:
+    if match is None:
+        return name
+    if match["name"] not in ir_measures.measures.registry:
         raise NameError(f"measure not found: {match['name']}")
     by_name = {measure.NAME: measure for measure in FAIRNESS}
-    if match is None or match["name"] not in by_name or "=" in match["arguments"]:
+    if match["name"] not in by_name or "=" in match["arguments"]:
         return name
     positional = by_name[match["name"]].POSITIONAL
     arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
     if len(arguments) > len(positional) or "" in arguments:
-        takes = f"({','.join(positional)}), from the left" if positional else "no arguments in brackets"
+        if positional:
+            takes = f"({','.join(positional)}), from the left"
+        else:
+            takes = "no arguments in brackets"
         raise ValueError(f"{match['name']} takes {takes}")
-    named = ",".join(f"{key}={value!r}" for key, value in zip(positional, arguments, strict=False))
-    return f"{match['name']}({named})" + (f"@{match['cutoff']}" if match["cutoff"] else "")
+    # Those that are left out take their defaults.
+    named: list[str] = []
+    for key, value in zip(positional, arguments, strict=False):
+        named.append(f"{key}={value!r}")
+    cutoff = f"@{match['cutoff']}" if match["cutoff"] else ""
+    return f"{match['name']}({','.join(named)}){cutoff}"
 
 
 def _what_exists(name: str) -> str:
     """The parameters of a measure whose name is right, otherwise all names."""
-    word = re.match(r"\w*", name.strip())
-    measure = ir_measures.measures.registry.get(word[0] if word else "")
+    match = re.match(r"\w*", name.strip())
+    word = match[0] if match else ""
+    measure = ir_measures.measures.registry.get(word)
     if measure is None:
         return f"all names: {', '.join(sorted(ir_measures.measures.registry, key=str.lower))}"
-    parameters = []
+    parameters: list[str] = []
     for key, info in measure.SUPPORTED_PARAMS.items():
-        choices = f" ({', '.join(map(str, info.choices))})" if isinstance(info.choices, (list, tuple)) else ""
-        parameters.append(f"{key}{choices}")
-    return f"parameters of {word[0] if word else name}: {', '.join(parameters)}"
+        if isinstance(info.choices, (list, tuple)):
+            parameters.append(f"{key} ({', '.join(map(str, info.choices))})")
+        else:
+            parameters.append(key)
+    return f"parameters of {word}: {', '.join(parameters)}"

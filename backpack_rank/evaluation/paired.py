@@ -1,18 +1,21 @@
 r"""Paired tests over queries: randomisation, Wilcoxon, Holm's correction, effect sizes.
 
-Randomisation (Fisher; Smucker, Allan and Carterette 2007): under the hypothesis that two systems are alike, it is
-chance which of the two values of a query belongs to which system. Swapping them turns the sign of the query's
-difference d_q, so the two-sided p value is the share of all patterns of signs e with
+Randomisation (Fisher; Smucker, Allan and Carterette 2007): under the hypothesis that two systems
+are alike, it is chance which of the two values of a query belongs to which system. Swapping them
+turns the sign of the query's difference d_q, so the two-sided p value is the share of all patterns
+of signs e with
 
     | sum_q e_q d_q |  >=  | sum_q d_q |.
 
-All 2^k patterns are counted where they are no more than the draws asked for and 65,536 (k queries with a
-difference); else m patterns are drawn and p = (b + 1) / (m + 1), b of them reaching the observed sum.
+All 2^k patterns are counted where they are no more than the draws asked for and 65,536 (k queries
+with a difference); else m patterns are drawn and p = (b + 1) / (m + 1), b of them reaching the
+observed sum.
 
-Wilcoxon's test asks the same of ranks: R+ is the sum of the ranks of |d_q| over the positive differences, and under
-the hypothesis all patterns of signs are equally likely. Up to 50 differences they are counted, also with ties, for
-which the tables of scipy do not hold; a sum of ranks is reached by adding one rank or not, so no list of patterns is
-needed. Above, scipy's normal approximation (corrected for ties) is used.
+Wilcoxon's test asks the same of ranks: R+ is the sum of the ranks of |d_q| over the positive
+differences, and under the hypothesis all patterns of signs are equally likely. Up to 50 differences
+they are counted, also with ties, for which the tables of scipy do not hold; a sum of ranks is
+reached by adding one rank or not, so no list of patterns is needed. Above, scipy's normal
+approximation (corrected for ties) is used.
 """
 
 from __future__ import annotations
@@ -29,13 +32,17 @@ _MOST_RANKED = 50  # 2 ** 50 patterns are still counted exactly in float64
 _ROUNDING = 1e-13
 
 
-def randomisation(differences: np.ndarray, observed: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+def randomisation(
+    differences: np.ndarray, observed: np.ndarray, resamples: int, seed: int
+) -> np.ndarray:
     """Two-sided p values of the randomisation test.
 
     Args:
-        differences: float64 [n_tests, n_queries], first system minus second, as of :func:`rescale_differences`.
-        observed: float64 [n_tests, n_statistics], sums over queries that a pattern of signs has to reach; the
-            absolute sum of the differences, except for :func:`observed_sums`' ``absolute_mean``.
+        differences: float64 [n_tests, n_queries], first system minus second, as of
+            :func:`rescale_differences`.
+        observed: float64 [n_tests, n_statistics], sums over queries that a pattern of signs has to
+            reach; the absolute sum of the differences, except for :func:`observed_sums`'
+            ``absolute_mean``.
         resamples: number of patterns to draw where not all are counted.
         seed: of the draws.
 
@@ -58,11 +65,11 @@ def randomisation(differences: np.ndarray, observed: np.ndarray, resamples: int,
 
 
 def observed_sums(differences: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a pattern of signs has to reach, for differences of the mean and of the absolute value of the mean.
-
-    Swapping the values of queries leaves S = sum(first + second) as it is and changes D = sum(first - second) to D*.
-    As | |S + D*| - |S - D*| | = 2 min(|S|, |D*|), the absolute means differ as much as observed, or more, where
-    |D*| >= min(|S|, |D|). So one set of draws serves both.
+    """What a pattern of signs has to reach, for the mean and for the absolute value of the mean.
+    Swapping the values of queries leaves S = sum(first + second) unchanged and makes
+    D = sum(first - second) to D*. As | |S + D*| - |S - D*| | = 2 min(|S|, |D*|), the absolute means
+    differ as much as observed, or more, where |D*| >= min(|S|, |D|). So one set of draws serves
+    both.
 
     Args:
         differences: first minus second, float64 [n_tests, n_queries].
@@ -78,8 +85,8 @@ def observed_sums(differences: np.ndarray, totals: np.ndarray) -> tuple[np.ndarr
 def rescale_differences(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Differences and sums of two systems' values, in units of the largest absolute value of both.
 
-    Differences that differ by rounding only become equal: the tests count ties, and 0.3 - 0.2 is not 0.1 in binary
-    numbers. Tests and effect sizes are the same in every unit.
+    Differences that differ by rounding only become equal: the tests count ties, and 0.3 - 0.2 is
+    not 0.1 in binary numbers. Tests and effect sizes are the same in every unit.
 
     Args:
         first: float64 [n_queries].
@@ -90,11 +97,14 @@ def rescale_differences(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarr
 
 
 def wilcoxon(differences: np.ndarray) -> float:
-    """Two-sided p value of Wilcoxon's signed-rank test; differences of 0 are left out, 1 when all are.
+    """Two-sided p value of Wilcoxon's signed-rank test; differences of 0 are left out, 1 when all
+    are.
 
     Exact for up to 50 differences, the normal approximation for more; see the head of this module.
     """
-    from scipy import stats  # here: it takes long to import, and is needed after everything is scored
+    from scipy import (
+        stats,
+    )  # here: it takes long to import, and is needed after everything is scored
 
     changed = differences[differences != 0]
     if len(changed) > _MOST_RANKED:
@@ -125,7 +135,8 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
 def cohens_d(differences: np.ndarray) -> float:
     """Cohen's d_z: mean difference over the standard deviation of the differences.
 
-    0 when all differences are 0, infinite when they are all the same other number, NaN for fewer than two queries.
+    0 when all differences are 0, infinite when they are all the same other number, NaN for fewer
+    than two queries.
     """
     if len(differences) < 2:
         return np.nan
@@ -136,7 +147,8 @@ def cohens_d(differences: np.ndarray) -> float:
 
 
 def rank_biserial(differences: np.ndarray) -> float:
-    """Matched-pairs rank-biserial correlation: (R+ - R-) / (R+ + R-), R the sums of ranks of |difference|.
+    """Matched-pairs rank-biserial correlation: (R+ - R-) / (R+ + R-), R the sums of ranks of
+    |difference|.
 
     From -1 to 1; differences of 0 are left out, 0 when all are.
     """
@@ -153,7 +165,9 @@ def _all_signs(number: int) -> np.ndarray:
     return 2.0 * bits - 1.0
 
 
-def _count_reached(differences: np.ndarray, least: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+def _count_reached(
+    differences: np.ndarray, least: np.ndarray, resamples: int, seed: int
+) -> np.ndarray:
     """How many drawn patterns reach each bound, [n_tests, n_statistics]."""
     number = differences.shape[1]
     rng = np.random.default_rng(seed)
@@ -170,9 +184,7 @@ def _count_reached(differences: np.ndarray, least: np.ndarray, resamples: int, s
 
 def p_wilcoxon(first: PerQuery, second: PerQuery, measure: str) -> float:
     """p value of Wilcoxon's signed-rank test over the queries that both have."""
-    shared = [query for query in first.values[measure] if query in second.values[measure]]
-    return wilcoxon(
-        rescale_differences(first.select_queries(shared).array(measure), second.select_queries(shared).array(measure))[
-            0
-        ]
-    )
+    shared = [query_id for query_id in first.values[measure] if query_id in second.values[measure]]
+    values, others = first.array(measure, shared), second.array(measure, shared)
+    differences, _ = rescale_differences(values, others)
+    return wilcoxon(differences)

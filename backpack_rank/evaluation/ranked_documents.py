@@ -18,7 +18,8 @@ class RankedDocuments:
 
     Attributes:
         query_ids: queries in order.
-        rows: int64 [n_queries, depth], the document's row in the table of magnitudes, -1 past the end of a list.
+        rows: int64 [n_queries, depth], the document's row in the table of magnitudes, -1 past the
+            end of a list.
         lengths: int64 [n_queries], number of documents up to ``depth``.
     """
 
@@ -28,7 +29,11 @@ class RankedDocuments:
 
     @classmethod
     def of(
-        cls, lists: Mapping[str, Mapping[str, float]], rows: Mapping[str, int], depth: int, what: str
+        cls,
+        lists: Mapping[str, Mapping[str, float]],
+        rows: Mapping[str, int],
+        depth: int,
+        what: str,
     ) -> RankedDocuments:
         """Places of these lists.
 
@@ -42,14 +47,16 @@ class RankedDocuments:
             KeyError: documents without a row; names them.
             ValueError: a score that is not finite.
         """
-        found = np.full((len(lists), depth), -1, dtype=np.int64)
+        placed = np.full((len(lists), depth), -1, dtype=np.int64)
         lengths = np.zeros(len(lists), dtype=np.int64)
         missing: dict[str, None] = {}
         for index, (query_id, scores) in enumerate(lists.items()):
             top = _top(query_id, scores, depth)
             lengths[index] = len(top)
+            # Nearly always every document has a row, so they are looked for one by one only when
+            # this fails.
             try:
-                found[index, : len(top)] = list(map(rows.__getitem__, top))
+                placed[index, : len(top)] = list(map(rows.__getitem__, top))
             except KeyError:
                 missing.update(dict.fromkeys(doc_id for doc_id in top if doc_id not in rows))
         if missing:
@@ -57,22 +64,29 @@ class RankedDocuments:
                 f"{len(missing)} documents of {what} have no magnitude: {shown(list(missing))}; "
                 "compute magnitudes of every document that is looked at"
             )
-        return cls(tuple(lists), found, lengths)
+        return cls(tuple(lists), placed, lengths)
 
     def take(self, values: np.ndarray) -> np.ndarray:
         """Values [n_documents] at their places [n_queries, depth], 0 past the end of a list."""
-        return np.append(values.astype(np.float64, copy=False), 0.0)[self.rows]  # row -1 is the appended 0
+        return np.append(values.astype(np.float64, copy=False), 0.0)[
+            self.rows
+        ]  # row -1 is the appended 0
 
     @property
     def counts(self) -> np.ndarray:
         """Number of documents in the first t places, float64 [n_queries, depth], column t - 1."""
-        return np.minimum(self.lengths[:, None], np.arange(1, self.rows.shape[1] + 1)).astype(np.float64)
+        return np.minimum(self.lengths[:, None], np.arange(1, self.rows.shape[1] + 1)).astype(
+            np.float64
+        )
 
 
 def top_documents(runs: Iterable[Run], depth: int) -> list[str]:
-    """Distinct ids of the documents in the first ``depth`` places of any list of any of the runs."""
-    found = (doc_id for run in runs for query_id, scores in run.items() for doc_id in _top(query_id, scores, depth))
-    return list(dict.fromkeys(found))
+    """Distinct ids of the documents in the first ``depth`` places of any list of these runs."""
+    doc_ids: dict[str, None] = {}
+    for run in runs:
+        for query_id, scores in run.items():
+            doc_ids.update(dict.fromkeys(_top(query_id, scores, depth)))
+    return list(doc_ids)
 
 
 def shown(ids: Sequence[str]) -> str:
@@ -82,7 +96,10 @@ def shown(ids: Sequence[str]) -> str:
 
 
 def _top(query_id: str, scores: Mapping[str, float], depth: int) -> list[str]:
-    """The first ``depth`` of :func:`~backpack_rank.data.trec.ranking`, without sorting the rest of a long list."""
+    """The first ``depth`` of :func:`~backpack_rank.data.trec.ranking`.
+
+    The rest of a long list is not sorted.
+    """
     values = np.fromiter(scores.values(), np.float64, len(scores))
     if not np.isfinite(values).all():
         check_finite({query_id: scores})
@@ -94,10 +111,12 @@ def _top(query_id: str, scores: Mapping[str, float], depth: int) -> list[str]:
     else:
         kept = np.arange(len(values))
         if len(values) > depth:
-            kept = np.flatnonzero(values >= np.partition(values, len(values) - depth)[len(values) - depth])
-        ids = list(scores)
+            last = len(values) - depth
+            kept = np.flatnonzero(values >= np.partition(values, last)[last])
         kept = kept[np.argsort(-values[kept], kind="stable")]
-        ranked, values = [ids[index] for index in kept.tolist()], values[kept]
+        values = values[kept]
+        doc_ids = list(scores)
+        ranked = [doc_ids[index] for index in kept.tolist()]
     if (values[1:] == values[:-1]).any():
         ranked.sort(key=lambda doc_id: (-scores[doc_id], doc_id))
     return ranked[:depth]

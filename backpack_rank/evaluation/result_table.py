@@ -1,4 +1,4 @@
-"""The ResultTable: systems x query sets x measures x queries, and every average and test that is taken of them."""
+"""The table of results: systems x query sets x measures x queries, with averages and tests."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from backpack_rank.evaluation.results import PerQuery, Report, RunInfo, SystemResult
+from backpack_rank.evaluation.results import (
+    PerQuery,
+    Report,
+    RunInfo,
+    SystemResult,
+    shared_measures,
+)
 from backpack_rank.evaluation.significance import Comparison, compare
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-EFFECTIVENESS, BIAS, SWAP, CHANGED, VARIANTS = "effectiveness", "bias", "swap", "swapped documents", "wordings"
+EFFECTIVENESS, BIAS, SWAP, CHANGED, VARIANTS = (
+    "effectiveness",
+    "bias",
+    "swap",
+    "swapped documents",
+    "wordings",
+)
 """Query sets: each kind of measure has queries of its own."""
 
 
@@ -33,14 +45,19 @@ class SystemMetrics:
     def summary(self) -> SystemResult:
         """Averages with their intervals."""
         summaries = {name: values.summary() for name, values in self.values.items()}
-        first, second = summaries.pop(EFFECTIVENESS, None), summaries.pop(BIAS, None)
-        return SystemResult(self.label, self.alpha, first, second, summaries)
+        effectiveness = summaries.pop(EFFECTIVENESS, None)
+        bias = summaries.pop(BIAS, None)
+        return SystemResult(self.label, self.alpha, effectiveness, bias, further=summaries)
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """What :func:`backpack_rank.evaluate` gives.
+    """What :func:`backpack_rank.evaluate` gives: ask it for averages, tests, or every value.
 
+        table = backpack_rank.evaluate([reranker], collection)
+        table.summary()             # mean and interval of each system and measure, a pandas frame
+        table.compare(["nDCG@10"])  # paired tests between the systems
+        table.frame()               # the value of every query
     Attributes:
         systems: in the order of the tables.
         info: how the values came about.
@@ -56,47 +73,47 @@ class ResultTable:
         return Report(tuple(system.summary() for system in self.systems), self.info)
 
     def frame(self) -> DataFrame:
-        """The long form: a row for each value, columns system, alpha, set, measure, query_id, value."""
+        """The long form, a row for each value: system, alpha, set, measure, query_id, value."""
         from pandas import DataFrame
 
-        rows = [
-            (system.label, system.alpha, name, measure, query_id, value)
-            for system in self.systems
-            for name, values in system.values.items()
-            for measure, by_query in values.values.items()
-            for query_id, value in by_query.items()
-        ]
-        return DataFrame(rows, columns=["system", "alpha", "set", "measure", "query_id", "value"])
+        rows = []
+        for system in self.systems:
+            for name, values in system.values.items():
+                for measure, query_id, value in values.rows():
+                    rows.append((system.label, system.alpha, name, measure, query_id, value))
+        columns = ["system", "alpha", "set", "measure", "query_id", "value"]
+        return DataFrame(rows, columns=columns)
 
     def summary(self) -> DataFrame:
-        """A row for each system and measure: mean over queries, bootstrap interval, number of queries."""
+        """A row for each system and measure: mean over queries, bootstrap interval, queries."""
         from pandas import DataFrame
 
-        rows = [
-            (row.label, row.alpha, name, measure, estimate.mean, estimate.low, estimate.high, block.queries)
-            for row in self.report().rows
-            for name, block in row.blocks.items()
-            for measure, estimate in block.figures.items()
-        ]
+        rows = []
+        for system in self.report().rows:
+            for name, block in system.blocks.items():
+                for measure, estimate in block.figures.items():
+                    figures = (estimate.mean, estimate.low, estimate.high, block.queries)
+                    rows.append((system.label, system.alpha, name, measure, *figures))
         columns = ["system", "alpha", "set", "measure", "mean", "low", "high", "queries"]
         return DataFrame(rows, columns=columns)
 
     def compare(self, measures: Sequence[str] | None = None) -> list[Comparison]:
-        """Paired tests between all systems that have values of a query set: a first stage, for example, takes no swaps.
+        """Paired tests between all systems that have values of a query set.
 
         Args:
             measures: names; None: all that the systems share.
         """
         tests = []
-        for name in dict.fromkeys(name for system in self.systems for name in system.values):
-            systems = {system.label: system.values[name] for system in self.systems if name in system.values}
-            first, *others = systems.values()
-            shared = [
-                measure
-                for measure in first.measures
-                if all(measure in other.values for other in others) and (measures is None or measure in measures)
-            ]
-            if others and shared:
+        for name in self._query_sets():
+            # Not every system has every set: a first stage, for example, takes no swaps.
+            systems: dict[str, PerQuery] = {}
+            for system in self.systems:
+                if name in system.values:
+                    systems[system.label] = system.values[name]
+            shared = shared_measures(systems.values())
+            if measures is not None:
+                shared = [measure for measure in shared if measure in measures]
+            if len(systems) > 1 and shared:
                 tests.append(compare(systems, shared, where=self.names.get(name, name)))
         return tests
 
@@ -111,24 +128,38 @@ class ResultTable:
         Raises:
             KeyError: there is no such system or query set; lists those that there are.
         """
-        labels = [system.label for system in self.systems]
-        wanted = labels if systems is None else list(systems)
-        if unknown := [label for label in wanted if label not in labels]:
-            raise KeyError(f"no system {unknown[0]!r} here; there are: {', '.join(labels)}")
-        known = dict.fromkeys(name for system in self.systems for name in system.values)
-        kept = list(known) if sets is None else list(sets)
-        if unknown := [name for name in kept if name not in known]:
-            raise KeyError(f"no query set {unknown[0]!r} here; there are: {', '.join(known)}")
-        chosen = None if measures is None else set(measures)
-
-        def part(values: PerQuery) -> PerQuery:
-            if chosen is None:
-                return values
-            return replace(values, values={name: of for name, of in values.values.items() if name in chosen})
-
-        by_label = {system.label: system for system in self.systems}
+        system_by_label = {system.label: system for system in self.systems}
+        query_sets = self._query_sets()
+        wanted_labels = list(system_by_label) if systems is None else list(systems)
+        wanted_sets = query_sets if sets is None else list(sets)
+        wanted_measures = None if measures is None else set(measures)
+        _check_known("system", wanted_labels, list(system_by_label))
+        _check_known("query set", wanted_sets, query_sets)
         rows = []
-        for label in wanted:
-            values = {name: part(by_label[label].values[name]) for name in kept if name in by_label[label].values}
-            rows.append(replace(by_label[label], values={name: of for name, of in values.items() if of.measures}))
+        for label in wanted_labels:
+            system = system_by_label[label]
+            values: dict[str, PerQuery] = {}
+            for name in wanted_sets:
+                # Not every system has every set: a first stage, for example, takes no swaps.
+                if name not in system.values:
+                    continue
+                of_set = system.values[name]
+                if wanted_measures is not None:
+                    of_set = of_set.with_measures(wanted_measures)
+                if of_set.measures:
+                    values[name] = of_set
+            rows.append(replace(system, values=values))
         return replace(self, systems=tuple(rows))
+
+    def _query_sets(self) -> list[str]:
+        """Query sets of any system, in the order in which they first stand."""
+        names: dict[str, None] = {}
+        for system in self.systems:
+            names.update(dict.fromkeys(system.values))
+        return list(names)
+
+
+def _check_known(what: str, wanted: Iterable[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise KeyError(f"no {what} {name!r} here; there are: {', '.join(known)}")

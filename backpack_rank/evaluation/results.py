@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -21,9 +21,10 @@ class Estimate:
 
     Attributes:
         mean: mean over queries, with its sign.
-        mean_absolute: mean over queries of the absolute value. Signed values of different queries cancel each
-            other in ``mean``, not here.
-        low: lower end of the confidence interval of ``mean``, or None when there are too few queries for one.
+        mean_absolute: mean over queries of the absolute value. Signed values of different queries
+            cancel each other in ``mean``, not here.
+        low: lower end of the confidence interval of ``mean``, or None when there are too few
+            queries for one.
         high: upper end of it.
         mean_absolute_low: lower end of the confidence interval of ``mean_absolute``, or None.
         mean_absolute_high: upper end of it.
@@ -73,10 +74,12 @@ class SystemResult:
 
     Attributes:
         label: name of the system, such as ``BM25`` or ``alpha=0.5``.
-        alpha: position of the dial; None for a system without one, which is then a reference (BM25, a run file).
+        alpha: position of the dial; None for a system without one, which is then a reference (BM25,
+            a run file).
         effectiveness: measures on the effectiveness set, or None when they were not computed.
         bias: measures on the bias set, or None when they were not computed.
-        further: measures of other kinds, each on queries of its own: ``swap``, ``swapped documents``, ``wordings``.
+        further: measures of other kinds, each on queries of its own: ``swap``, ``swapped
+            documents``, ``wordings``.
     """
 
     label: str
@@ -88,12 +91,19 @@ class SystemResult:
     @property
     def blocks(self) -> dict[str, Summary]:
         """All that was measured, by kind."""
-        own = {"effectiveness": self.effectiveness, "bias": self.bias}
-        return {**{kind: block for kind, block in own.items() if block is not None}, **self.further}
+        blocks: dict[str, Summary] = {}
+        if self.effectiveness is not None:
+            blocks["effectiveness"] = self.effectiveness
+        if self.bias is not None:
+            blocks["bias"] = self.bias
+        return blocks | dict(self.further)
 
     def figure(self, measure: str) -> Estimate | None:
         """A measure of any kind; None where it has none."""
-        return next((block.figures[measure] for block in self.blocks.values() if measure in block.figures), None)
+        for block in self.blocks.values():
+            if measure in block.figures:
+                return block.figures[measure]
+        return None
 
 
 @dataclass(frozen=True)
@@ -135,13 +145,20 @@ class Report:
 
 @dataclass(frozen=True)
 class PerQuery:
-    """Values of measures for each query: what every measure returns.
+    """Values of measures for each query: what every measure returns, and every average starts from.
 
+    >>> values = PerQuery({"nDCG@10": {"q1": 0.5, "q2": 1.0}}, left_out=("q3",))
+    >>> values.mean("nDCG@10")
+    0.75
+    >>> values.part(["q2", "q3"])
+    PerQuery(values={'nDCG@10': {'q2': 1.0}}, left_out=('q3',), missing=())
     Attributes:
-        values: ``{measure: {query id: value}}``. A measure may lack queries for which it is not defined, such as NFaiRR
-            where no document would be the background.
-        left_out: ids of queries that have no value (nothing relevant to find, nothing ranked to look at).
-        missing: ids of queries without a ranking whose value is 0 for that reason; they are in ``values``.
+        values: ``{measure: {query id: value}}``. A measure may lack queries for which it is not
+            defined, such as NFaiRR where no document would be the background.
+        left_out: ids of queries that have no value (nothing relevant to find, nothing ranked to
+            look at).
+        missing: ids of queries without a ranking whose value is 0 for that reason; they are in
+            ``values``.
     """
 
     values: Mapping[str, Mapping[str, float]]
@@ -155,19 +172,36 @@ class PerQuery:
 
     @property
     def query_ids(self) -> tuple[str, ...]:
-        """Queries that have a value of any measure, in the order of the measure that has most of them."""
-        most: Mapping[str, float] = max(self.values.values(), key=len, default={})
-        return tuple(dict.fromkeys([*most, *(query_id for of in self.values.values() for query_id in of)]))
+        """Queries that have a value of any measure, in the order of the measure with most."""
+        longest: Mapping[str, float] = max(self.values.values(), key=len, default={})
+        query_ids = dict.fromkeys(longest)
+        for by_query in self.values.values():
+            query_ids.update(dict.fromkeys(by_query))
+        return tuple(query_ids)
 
-    def array(self, measure: str) -> np.ndarray:
-        """Values of a measure, float64 [queries of the measure], in their order.
+    def rows(self) -> Iterator[tuple[str, str, float]]:
+        """(measure, query id, value) of every value: the long form, for tables and files."""
+        for measure, by_query in self.values.items():
+            for query_id, value in by_query.items():
+                yield measure, query_id, value
+
+    def array(self, measure: str, query_ids: Iterable[str] | None = None) -> np.ndarray:
+        """Values of a measure, float64 [queries].
+
+        Args:
+            measure: its name.
+            query_ids: whose values, in this order; None: all queries of the measure.
 
         Raises:
-            KeyError: no such measure; lists those that there are.
+            KeyError: no such measure; lists those that there are. Or a query without a value.
         """
         if measure not in self.values:
-            raise KeyError(f"no measure {measure!r} here; there are: {', '.join(self.values) or 'none'}")
-        return np.array(list(self.values[measure].values()), dtype=np.float64)
+            there = ", ".join(self.values) or "none"
+            raise KeyError(f"no measure {measure!r} here; there are: {there}")
+        by_query = self.values[measure]
+        if query_ids is None:
+            return np.array(list(by_query.values()), dtype=np.float64)
+        return np.array([by_query[query_id] for query_id in query_ids], dtype=np.float64)
 
     def mean(self, measure: str) -> float:
         """Mean over queries; NaN without queries."""
@@ -190,8 +224,25 @@ class PerQuery:
         """
         return _ends(bootstrap_intervals(self.array(measure)[None], level)[0])
 
+    def part(self, query_ids: Iterable[str]) -> PerQuery:
+        """Use it for averages over some of the queries; their order stays.
+
+        Args:
+            query_ids: queries to keep, also those of ``left_out``; others than there are count
+                nothing.
+        """
+        kept = set(query_ids)
+        values: dict[str, dict[str, float]] = {}
+        for measure, by_query in self.values.items():
+            values[measure] = {key: value for key, value in by_query.items() if key in kept}
+        left_out = tuple(query_id for query_id in self.left_out if query_id in kept)
+        missing = tuple(query_id for query_id in self.missing if query_id in kept)
+        return PerQuery(values, left_out, missing)
+
     def select_queries(self, query_ids: Iterable[str]) -> PerQuery:
-        """The values of these queries, in this order; a measure that lacks one goes on lacking it.
+        """Use it to bring systems into one order of queries.
+
+        A measure that lacks one of them goes on lacking it; ``left_out`` stays.
 
         Raises:
             KeyError: queries without values; names them.
@@ -201,25 +252,35 @@ class PerQuery:
         unknown = [query_id for query_id in wanted if query_id not in known]
         if unknown:
             raise KeyError(f"{len(unknown)} queries have no values here, such as {unknown[:3]}")
+        values: dict[str, dict[str, float]] = {}
+        for measure, by_query in self.values.items():
+            values[measure] = {key: by_query[key] for key in wanted if key in by_query}
         kept = set(wanted)
-        values = {
-            name: {query_id: of[query_id] for query_id in wanted if query_id in of} for name, of in self.values.items()
-        }
-        return PerQuery(values, self.left_out, tuple(query_id for query_id in self.missing if query_id in kept))
+        missing = tuple(query_id for query_id in self.missing if query_id in kept)
+        return PerQuery(values, self.left_out, missing)
+
+    def with_measures(self, measures: Iterable[str]) -> PerQuery:
+        """The part with these measures, in the order in which they stand here."""
+        wanted = set(measures)
+        kept = {measure: of for measure, of in self.values.items() if measure in wanted}
+        return replace(self, values=kept)
 
     def summary(self) -> Summary:
-        """The averages of every measure with their intervals and the counts of queries, for a report.
-
-        The draws of the intervals are the same for all measures.
-        """
-        by_length: dict[int, list[str]] = {}
-        for measure, of in self.values.items():
-            by_length.setdefault(len(of), []).append(measure)
+        """The averages of every measure with their intervals and the counts of queries."""
+        # Measures with equally many queries share the draws of their intervals: one product of
+        # matrices serves them all.
+        measures_by_length: dict[int, list[str]] = {}
+        for measure, by_query in self.values.items():
+            measures_by_length.setdefault(len(by_query), []).append(measure)
         figures: dict[str, Estimate] = {}
-        for measures in by_length.values():
+        for measures in measures_by_length.values():
             figures |= self._estimates(measures)
-        ordered = {measure: figures[measure] for measure in self.values}
-        return Summary(ordered, len(self.query_ids), len(self.left_out), len(self.missing))
+        return Summary(
+            figures={measure: figures[measure] for measure in self.values},
+            queries=len(self.query_ids),
+            left_out=len(self.left_out),
+            missing=len(self.missing),
+        )
 
     def _estimates(self, measures: Sequence[str]) -> dict[str, Estimate]:
         """Averages of measures that have equally many queries."""
@@ -234,9 +295,26 @@ class PerQuery:
         for row, measure in enumerate(measures):
             low, high = _ends(ends[row]) or (None, None)
             absolute_low, absolute_high = _ends(absolute_ends[row]) or (None, None)
-            averages = (self.mean(measure), self.mean_absolute(measure))
-            figures[measure] = Estimate(*averages, low, high, absolute_low, absolute_high)
+            figures[measure] = Estimate(
+                mean=self.mean(measure),
+                mean_absolute=self.mean_absolute(measure),
+                low=low,
+                high=high,
+                mean_absolute_low=absolute_low,
+                mean_absolute_high=absolute_high,
+            )
         return figures
+
+
+def shared_measures(systems: Iterable[PerQuery]) -> list[str]:
+    """Measures that all of these have, in the order of the first; none without systems."""
+    shared: list[str] | None = None
+    for values in systems:
+        if shared is None:
+            shared = list(values.measures)
+        else:
+            shared = [measure for measure in shared if measure in values.values]
+    return shared or []
 
 
 def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:
@@ -244,8 +322,13 @@ def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:
     for query_id, scores in run.items():
         for doc_id, score in scores.items():
             if not math.isfinite(score):
-                raise ValueError(f"the score of query {query_id!r}, document {doc_id!r} is {score}; it must be finite")
+                raise ValueError(
+                    f"the score of query {query_id!r}, document {doc_id!r} is {score}; "
+                    "it must be finite"
+                )
 
 
 def _ends(interval: np.ndarray) -> tuple[float, float] | None:
-    return None if np.isnan(interval).any() else (float(interval[0]), float(interval[1]))
+    if np.isnan(interval).any():
+        return None
+    return float(interval[0]), float(interval[1])

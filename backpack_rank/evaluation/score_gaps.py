@@ -1,7 +1,8 @@
 """Score gaps: the same document in a male and a female wording, which one does the ranker prefer?
 
-Needs a collection that holds the wordings (Grep-BiasIR), but no judgement of how gendered a text is. With s_m and s_f
-the scores of the two wordings of one item for its query, and sigma the spread of the ranker's scores:
+Needs a collection that holds the wordings (Grep-BiasIR), but no judgement of how gendered a text
+is. With s_m and s_f the scores of the two wordings of one item for its query, and sigma the spread
+of the ranker's scores:
 
     gap               s_m - s_f                 positive: the male wording scores higher
     gap/std           (s_m - s_f) / sigma
@@ -9,15 +10,18 @@ the scores of the two wordings of one item for its query, and sigma the spread o
     prefers male      1 if s_m - s_f > eps sigma, else 0
     prefers female    1 if s_f - s_m > eps sigma, else 0
     prefers neither   1 otherwise
-    rank shift        rank of the female wording - rank of the male one; positive: the male wording ranks higher
+    rank shift        rank of the female wording - rank of the male one; positive: the male wording
+    ranks higher
 
-Why sigma: a dial that shrinks all scores shrinks every raw gap without changing any ranking. ``gap/std``,
-``|gap|/std``, the preferences and the rank shift stay the same when all scores are multiplied by one positive number
-(and sigma is of the same ranker at the same position of the dial). Compare positions of a dial by these.
+Why sigma: a dial that shrinks all scores shrinks every raw gap without changing any ranking.
+``gap/std``, ``|gap|/std``, the preferences and the rank shift stay the same when all scores are
+multiplied by one positive number (and sigma is of the same ranker at the same position of the
+dial). Compare positions of a dial by these.
 
-The rank of a wording is its place among the query's other documents, which are all documents of the query's list
-that are no wording of the same item: 1 + (others that score higher) + 1/2 (others that score the same). Halves,
-because a tie broken by document ids would prefer one wording for its name. Without others both ranks are 1.
+The rank of a wording is its place among the query's other documents, which are all documents of the
+query's list that are no wording of the same item: 1 + (others that score higher) + 1/2 (others that
+score the same). Halves, because a tie broken by document ids would prefer one wording for its name.
+Without others both ranks are 1.
 
 A query with several items (its relevant and its non-relevant document) has the mean over them.
 """
@@ -39,28 +43,39 @@ NOT_STATED = "not stated"
 
 
 def score_spread(run: Run) -> float:
-    """Spread of a ranker's scores: the pooled standard deviation within the queries' lists.
+    """Use it for the unit of gaps: the spread of a ranker's scores within the queries' lists.
 
-    With n_q scores s of mean m_q in the list of query q: sqrt( sum_q sum_s (s - m_q)^2 / sum_q (n_q - 1) ). Differences
-    between queries, which no ranking depends on, play no part, and lists of one document add nothing. Exactly 0 when
-    every list has equal scores.
+    It is the pooled standard deviation. With n_q scores s of mean m_q in the list of query q:
+
+        sqrt( sum_q sum_s (s - m_q)^2 / sum_q (n_q - 1) )
+
+    Differences between queries, which no ranking depends on, play no part, and lists of one
+    document add nothing. Exactly 0 when every list has equal scores.
 
     Args:
-        run: the ranker's scores of ordinary candidates (a first stage's, not only wordings of the same documents), at
-            the same position of the dial as the gaps that are divided by it.
+        run: the ranker's scores of ordinary candidates (a first stage's, not only wordings of the
+            same documents), at the same position of the dial as the gaps that are divided by it.
 
     Raises:
         ValueError: no query has two candidates, or a score is not finite.
     """
     check_finite(run)
-    lists = [np.array(list(scores.values()), dtype=np.float64) for scores in run.values() if len(scores) > 1]
-    if not lists:
+    squares = 0.0
+    degrees_of_freedom = 0
+    for of_query in run.values():
+        if len(of_query) < 2:
+            continue
+        scores = np.array(list(of_query.values()), dtype=np.float64)
+        degrees_of_freedom += len(scores) - 1
+        # The mean of equal numbers is not always that number.
+        if np.ptp(scores) > 0:
+            squares += float(((scores - scores.mean()) ** 2).sum())
+    if degrees_of_freedom == 0:
         raise ValueError(
-            f"the spread of scores needs queries with two candidates or more; none of the {len(run)} queries has them"
+            "the spread of scores needs queries with two candidates or more; "
+            f"none of the {len(run)} queries has them"
         )
-    # The mean of equal numbers is not always that number.
-    squares = sum(float(((scores - scores.mean()) ** 2).sum()) for scores in lists if np.ptp(scores) > 0)
-    return math.sqrt(squares / sum(len(scores) - 1 for scores in lists))
+    return math.sqrt(squares / degrees_of_freedom)
 
 
 def score_gaps(
@@ -71,28 +86,37 @@ def score_gaps(
     eps: float = 0.0,
     groups: tuple[str, str] = MALE_FEMALE,
 ) -> PerQuery:
-    """Gaps, preferences and rank shifts of every query, see the head of this module for names and formulas.
+    """Use it to measure which wording a ranker prefers, query by query.
+
+        gaps = score_gaps(run, wordings, score_spread(candidates))
+        gaps.mean("gap/std")
+
+    Names and formulas of the measures stand at the head of this module.
 
     Args:
-        run: scores of the wordings; further documents in the lists are the others of the rank shift.
+        run: scores of the wordings; further documents in the lists are the others of the rank
+            shift.
         wordings: items of each query with their wordings.
-        spread: sigma, see :func:`score_spread`. None or 0 (the ranker tells no two candidates apart) leaves out
-            ``gap/std`` and ``|gap|/std``, which have no value then.
-        items: ``relevant``, ``non-relevant`` or ``all`` items of a query; items without a label are in ``all`` only.
+        spread: sigma, see :func:`score_spread`. None or 0 (the ranker tells no two candidates
+            apart) leaves out ``gap/std`` and ``|gap|/std``, which have no value then.
+        items: ``relevant``, ``non-relevant`` or ``all`` items of a query; items without a label are
+            in ``all`` only.
         eps: gaps of at most eps * spread count as neither.
         groups: the two wordings, first minus second; they give their names to ``prefers ...``.
 
     Returns:
-        Per-query values. ``left_out`` has the queries that have no such item in both wordings, or no list in the run.
+        Per-query values. ``left_out`` has the queries that have no such item in both wordings, or
+        no list in the run.
 
     Raises:
-        ValueError: unknown ``items``, a spread or eps that is negative or not finite, eps without a spread, no query to
-            measure, a wording that the run does not score (query and document are named), or a score not finite.
+        ValueError: unknown ``items``, a spread or eps that is negative or not finite, eps without a
+            spread, no query to measure, a wording that the run does not score (query and document
+            are named), or a score not finite.
     """
     _check_options(items, eps, spread, groups)
     check_finite(run)
     sigma = 0.0 if spread is None else check_spread(spread)
-    values: dict[str, dict[str, float]] = {name: {} for name in _names(groups, scaled=sigma > 0)}
+    values: dict[str, dict[str, float]] = {name: {} for name in _names(groups, sigma > 0)}
     left_out: list[str] = []
     for query_id, of_query in wordings.items.items():
         scores = run.get(query_id)
@@ -106,49 +130,43 @@ def score_gaps(
     if len(left_out) == len(wordings.items):
         wanted = "items" if items == "all" else f"{items} items"
         raise ValueError(
-            f"none of the {len(wordings.items)} queries has {wanted} in a {groups[0]} and a {groups[1]} wording and "
-            f"a list in the run; was the run made for {wordings.name}?"
+            f"none of the {len(wordings.items)} queries has {wanted} in a {groups[0]} and a "
+            f"{groups[1]} wording and a list in the run; was the run made for {wordings.name}?"
         )
     return PerQuery(values, left_out=tuple(left_out))
 
 
 def split_by(values: PerQuery, labels: Mapping[str, str]) -> dict[str, PerQuery]:
-    """The values of the queries with each label (topic, stereotype), labels in alphabetical order.
+    """Use it for a table by topic or stereotype: the values of the queries with each label.
 
     Args:
         values: of any measures.
-        labels: ``{query id: label}``; queries that are not in it, or have an empty label, are ``not stated``.
+        labels: ``{query id: label}``; queries that are not in it, or have an empty label, are ``not
+            stated``.
 
     Returns:
-        ``{label: values}``; every query, also one that is left out, is in exactly one part.
+        ``{label: values}``, labels in alphabetical order; every query, also one that is left out,
+        is in exactly one part.
     """
-
-    def label(query_id: str) -> str:
-        return labels.get(query_id) or NOT_STATED
-
-    found = sorted({label(query_id) for query_id in (*values.query_ids, *values.left_out)})
-    return {
-        name: PerQuery(
-            {
-                measure: {query_id: value for query_id, value in by_query.items() if label(query_id) == name}
-                for measure, by_query in values.values.items()
-            },
-            left_out=tuple(query_id for query_id in values.left_out if label(query_id) == name),
-            missing=tuple(query_id for query_id in values.missing if label(query_id) == name),
-        )
-        for name in found
-    }
+    queries_by_label: dict[str, set[str]] = {}
+    for query_id in (*values.query_ids, *values.left_out):
+        label = labels.get(query_id) or NOT_STATED
+        queries_by_label.setdefault(label, set()).add(query_id)
+    return {label: values.part(queries_by_label[label]) for label in sorted(queries_by_label)}
 
 
 def summaries_by(values: PerQuery, labels: Mapping[str, str]) -> dict[str, Summary]:
-    """The averages of each part of :func:`split_by`, ready for a table; a part without any value has NaN."""
-    return {name: part.summary() for name, part in split_by(values, labels).items()}
+    """The averages of each part of :func:`split_by`; a part without any value has NaN."""
+    return {label: part.summary() for label, part in split_by(values, labels).items()}
 
 
 def check_spread(spread: float) -> float:
     """The spread. Raises ``ValueError`` when it is no finite number from 0."""
     if not (math.isfinite(spread) and spread >= 0):
-        raise ValueError(f"the spread of the scores must be a finite number from 0, got {spread}; see score_spread")
+        raise ValueError(
+            f"the spread of the scores must be a finite number from 0, got {spread}; see "
+            "score_spread"
+        )
     return float(spread)
 
 
@@ -160,18 +178,27 @@ def _check_options(items: str, eps: float, spread: float | None, groups: tuple[s
     if eps > 0 and spread is None:
         raise ValueError(f"eps={eps} is in units of the spread of the scores, which is not given")
     if len(groups) != 2 or groups[0] == groups[1]:
-        raise ValueError(f"a gap is between two wordings, such as {list(MALE_FEMALE)}; got {list(groups)}")
+        raise ValueError(
+            f"a gap is between two wordings, such as {list(MALE_FEMALE)}; got {list(groups)}"
+        )
 
 
 def _names(groups: tuple[str, str], scaled: bool) -> list[str]:
-    rescale_differences = ["gap/std", "|gap|/std"] if scaled else []
-    preferences = [f"prefers {name}" for name in (*groups, "neither")]
-    return ["gap", *rescale_differences, *preferences, "rank shift"]
+    names = ["gap"]
+    if scaled:
+        names += ["gap/std", "|gap|/std"]
+    for preferred in (*groups, "neither"):
+        names.append(f"prefers {preferred}")
+    return [*names, "rank shift"]
 
 
 def _is_chosen(item: VariantItem, items: str, groups: tuple[str, str]) -> bool:
-    labelled = item.relevance is not None and (item.relevance > 0) == (items == "relevant")
-    return (items == "all" or labelled) and all(group in item.documents for group in groups)
+    if not all(group in item.documents for group in groups):
+        return False
+    if items == "all":
+        return True
+    # An item without a label is neither relevant nor non-relevant.
+    return item.relevance is not None and (item.relevance > 0) == (items == "relevant")
 
 
 def _row(
@@ -183,22 +210,29 @@ def _row(
     groups: tuple[str, str],
 ) -> list[float]:
     """Values of one item, in the order of :func:`_names`."""
-    first, second = (_score(query_id, scores, item.documents[group]) for group in groups)
+    first = _score(query_id, scores, item.documents[groups[0]])
+    second = _score(query_id, scores, item.documents[groups[1]])
     gap = first - second
-    rescale_differences = [gap / sigma, abs(gap) / sigma] if sigma > 0 else []
-    prefers_first, prefers_second = gap > eps * sigma, -gap > eps * sigma
-    preferences = [prefers_first, prefers_second, not (prefers_first or prefers_second)]
+    row = [gap]
+    if sigma > 0:
+        row += [gap / sigma, abs(gap) / sigma]
+    prefers_first = gap > eps * sigma
+    prefers_second = -gap > eps * sigma
+    prefers_neither = not (prefers_first or prefers_second)
+    row += [float(prefers_first), float(prefers_second), float(prefers_neither)]
+    # Other wordings of the same item are no rivals: their place says nothing of this preference.
     wordings = set(item.documents.values())
-    others = np.array([score for doc_id, score in scores.items() if doc_id not in wordings], dtype=np.float64)
-    shift = _rank(second, others) - _rank(first, others)
-    return [gap, *rescale_differences, *map(float, preferences), shift]
+    rivals = [score for doc_id, score in scores.items() if doc_id not in wordings]
+    others = np.array(rivals, dtype=np.float64)
+    return [*row, _rank(second, others) - _rank(first, others)]
 
 
 def _score(query_id: str, scores: Mapping[str, float], doc_id: str) -> float:
     if doc_id not in scores:
         raise ValueError(
-            f"the run has no score for document {doc_id!r} of query {query_id!r}, which is one of the wordings; "
-            "a gap needs the scores of both, so all wordings must be among the candidates"
+            f"the run has no score for document {doc_id!r} of query {query_id!r}, which is one of "
+            "the wordings; a gap needs the scores of both, so all wordings must be among the "
+            "candidates"
         )
     return scores[doc_id]
 

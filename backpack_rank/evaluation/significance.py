@@ -1,11 +1,13 @@
 """Which differences between systems are real: paired tests on the queries that all of them have.
 
-Every test is two-sided and on the same queries for both systems; Holm's correction is over the tests of one measure
-and one average that are made together (all pairs of :func:`compare`, all systems of :func:`pairwise_against`).
+Every test is two-sided and on the same queries for both systems; Holm's correction is over the
+tests of one measure and one average that are made together (all pairs of :func:`compare`, all
+systems of :func:`pairwise_against`).
 
-Signed measures of bias are compared in three ways, because values of opposite sign cancel each other in a mean:
-``mean`` (do the systems lean differently), ``absolute_mean`` (is the mean of one closer to 0; what the tables show)
-and ``mean_absolute`` (are the values of single queries closer to 0).
+Signed measures of bias are compared in three ways, because values of opposite sign cancel each
+other in a mean: ``mean`` (do the systems lean differently), ``absolute_mean`` (is the mean of one
+closer to 0; what the tables show) and ``mean_absolute`` (are the values of single queries closer to
+0).
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ SIGNIFICANCE = 0.05
 """Corrected p values below it are called significant."""
 
 Direction: TypeAlias = Literal["higher", "lower", "zero", "none"]
-"""What is better: a higher or a lower mean, one closer to 0, or neither (then systems only differ)."""
+"""What is better: a higher mean, a lower one, one closer to 0, or none (systems only differ)."""
 
 Average: TypeAlias = Literal["mean", "absolute_mean", "mean_absolute"]
-"""An average over queries, named as in :class:`Figure`."""
+"""An average over queries, named as in :class:`~backpack_rank.evaluation.results.Estimate`."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,15 @@ class PairedTest:
         difference: of the averages, first minus second.
         p_randomisation: two-sided p value of the paired randomisation test of that difference.
         p_wilcoxon: two-sided p value of Wilcoxon's signed-rank test.
-        p_holm: ``p_randomisation`` with Holm's correction over all tests of this measure and average made together.
-        d_z: Cohen's d of the paired differences; infinite when all are equal and not 0, NaN for one query.
-        rank_biserial: matched-pairs rank-biserial correlation, positive where first is mostly larger.
+        p_holm: ``p_randomisation`` with Holm's correction over all tests of this measure and
+            average made together.
+        d_z: Cohen's d of the paired differences; infinite when all are equal and not 0, NaN for one
+            query.
+        rank_biserial: matched-pairs rank-biserial correlation, positive where first is mostly
+            larger.
 
-    Wilcoxon's test and the effect sizes look at differences of every query: of the signed values for ``mean`` and
-    ``absolute_mean``, of the absolute values for ``mean_absolute``.
+    Wilcoxon's test and the effect sizes look at differences of every query: of the signed values
+    for ``mean`` and ``absolute_mean``, of the absolute values for ``mean_absolute``.
     """
 
     measure: str
@@ -82,9 +87,10 @@ class ComparedMeasure:
 
     Attributes:
         measure: its name.
-        goal: what is better.
-        means: mean over the shared queries for every system, with its sign, in the order of the systems.
-        tests: of every pair of systems; for the goal ``zero`` of all three averages.
+        direction: what is better.
+        means: mean over the shared queries for every system, with its sign, in the order of the
+            systems.
+        tests: of every pair of systems; for the direction ``zero`` of all three averages.
     """
 
     measure: str
@@ -107,8 +113,8 @@ class Comparison:
         measures: what was compared.
         queries: number of shared queries.
         where: the queries' collection and set, for a reader.
-        lacking: for a system that lacks a value of queries that another system has, these queries; they are left
-            out for all systems.
+        lacking: for a system that lacks a value of queries that another system has, these queries;
+            they are left out for all systems.
         level: a corrected p value below it is called significant.
     """
 
@@ -121,7 +127,9 @@ class Comparison:
 
 
 def deciding_average(direction: Direction) -> Average:
-    """The average that says which of two systems is better: the absolute mean where closer to 0 is better."""
+    """The average that says which of two systems is better: the absolute mean where closer to 0 is
+    better.
+    """
     return "absolute_mean" if direction == "zero" else "mean"
 
 
@@ -137,7 +145,10 @@ _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     (r"swap (tau|overlap)\b.*", "higher"),
     (r"swap\b.*", "lower"),
     (r"prefers neither\b.*", "higher"),
-    (r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP|SetP|SetR|SetF|SetAP|Judged)\b.*", "higher"),
+    (
+        r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP|SetP|SetR|SetF|SetAP|Judged)\b.*",
+        "higher",
+    ),
 )
 
 
@@ -150,10 +161,12 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Comparison:
-    """Test all pairs of systems on every measure.
+    """Use it to test all pairs of systems on every measure.
 
-    Queries that not all systems have are left out and named in ``lacking``; a query that a run does not rank but
-    that counts 0 has a value and stays in.
+        comparison = compare({"BM25": first, "alpha=0": second}, ["nDCG@10"])
+        comparison.measures[0].tests[0].p_holm
+    Queries that not all systems have are left out and named in ``lacking``; a query that a run does
+    not rank but that counts 0 has a value and stays in.
 
     Args:
         systems: per-query values by label.
@@ -161,7 +174,8 @@ def compare(
         directions: what is better, for measures where :func:`direction_of` does not say it right.
         where: the queries' collection and set, for a reader.
         level: corrected p values below it are called significant.
-        resamples: patterns of signs drawn; more are drawn where so few could not reach the level after correction.
+        resamples: patterns of signs drawn; more are drawn where so few could not reach the level
+            after correction.
         seed: of the draws.
 
     Raises:
@@ -192,18 +206,22 @@ def pairwise_against(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> tuple[PairedTest, ...]:
-    """Test every other system against one, on every measure; Holm's correction over these systems only.
+    """Use it to test every other system against one reference, on every measure.
 
+    Holm's correction is over these systems only.
     Args:
-        reference: label of the system that the others are compared with; it is ``second`` in every test.
+        reference: label of the system that the others are compared with; it is ``second`` in every
+            test.
         systems: per-query values by label, the reference among them.
-        measures, goals, level, resamples, seed: as in :func:`compare`.
+        measures, directions, level, resamples, seed: as in :func:`compare`.
 
     Raises:
         ValueError, KeyError: as :func:`compare`, or no system has the label of the reference.
     """
     if reference not in systems:
-        raise KeyError(f"no system is called {reference!r}; there are: {', '.join(systems) or 'none'}")
+        raise KeyError(
+            f"no system is called {reference!r}; there are: {', '.join(systems) or 'none'}"
+        )
     shared, _ = _shared(systems)
     pairs = [(label, reference) for label in systems if label != reference]
     tests: list[PairedTest] = []
@@ -215,41 +233,62 @@ def pairwise_against(
 
 
 def direction_of(measure: str) -> Direction:
-    """What is better for a measure, told by its name; ``none`` for names that are not known."""
-    return next(
-        (direction for pattern, direction in _DIRECTIONS if re.fullmatch(pattern, measure, re.IGNORECASE)), "none"
-    )
+    """What is better for a measure, by its name; ``none`` for names that are not known."""
+    for pattern, direction in _DIRECTIONS:
+        if re.fullmatch(pattern, measure, re.IGNORECASE):
+            return direction
+    return "none"
 
 
 def _shared(systems: Mapping[str, PerQuery]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Queries of all systems, and for each system those it lacks."""
+    """Queries of all systems, and for each system that lacks some those that it lacks."""
     if not systems:
         raise ValueError("no system to compare")
-    every = dict.fromkeys(query_id for values in systems.values() for query_id in values.query_ids)
-    own = {label: set(values.query_ids) for label, values in systems.items()}
-    lacking = {label: tuple(q for q in every if q not in ids) for label, ids in own.items()}
-    shared = [query_id for query_id in every if all(query_id in ids for ids in own.values())]
+    ids_by_system = {label: set(values.query_ids) for label, values in systems.items()}
+    # In the order in which they first stand, so that drawn signs meet the same queries every time.
+    query_ids: dict[str, None] = {}
+    for values in systems.values():
+        query_ids.update(dict.fromkeys(values.query_ids))
+    in_all = set.intersection(*ids_by_system.values())
+    shared = [query_id for query_id in query_ids if query_id in in_all]
     if not shared:
-        counts = ", ".join(f"{label} has {len(ids)}" for label, ids in own.items())
-        raise ValueError(f"no query has values in all systems, so they cannot be compared: {counts}")
-    return shared, {label: queries for label, queries in lacking.items() if queries}
+        counts = ", ".join(f"{label} has {len(ids)}" for label, ids in ids_by_system.items())
+        raise ValueError(
+            f"no query has values in all systems, so they cannot be compared: {counts}"
+        )
+    lacking: dict[str, tuple[str, ...]] = {}
+    for label, ids in ids_by_system.items():
+        missing = tuple(query_id for query_id in query_ids if query_id not in ids)
+        if missing:
+            lacking[label] = missing
+    return shared, lacking
 
 
-def _values(systems: Mapping[str, PerQuery], shared: Sequence[str], measure: str) -> dict[str, np.ndarray]:
-    """Values by label of the shared queries for which the measure is defined, float64 [n_queries]."""
-    for label, of in systems.items():
-        if measure not in of.values:
-            raise KeyError(f"{label} has no measure {measure!r}; it has: {', '.join(of.measures) or 'none'}")
-    defined = [query_id for query_id in shared if all(query_id in of.values[measure] for of in systems.values())]
+def _values(
+    systems: Mapping[str, PerQuery], shared: Sequence[str], measure: str
+) -> dict[str, np.ndarray]:
+    """Values by label of the shared queries that have the measure in all systems. [n_queries]"""
+    defined = list(shared)
+    for label, of_system in systems.items():
+        if measure not in of_system.values:
+            there = ", ".join(of_system.measures) or "none"
+            raise KeyError(f"{label} has no measure {measure!r}; it has: {there}")
+        by_query = of_system.values[measure]
+        defined = [query_id for query_id in defined if query_id in by_query]
     if not defined:
-        raise ValueError(f"no query has a value of {measure} in all systems, so they cannot be compared by it")
-    values = {}
-    for label, of in systems.items():
-        by_query = of.values[measure]
-        values[label] = np.array([by_query[query_id] for query_id in defined], dtype=np.float64)
-        for query_id, value in zip(defined, values[label].tolist(), strict=True):
-            if not math.isfinite(value):
-                raise ValueError(f"{measure} of {label} is {value} for query {query_id!r}; tests need finite values")
+        raise ValueError(
+            f"no query has a value of {measure} in all systems, so they cannot be compared by it"
+        )
+    values: dict[str, np.ndarray] = {}
+    for label, of_system in systems.items():
+        values[label] = of_system.array(measure, defined)
+        not_finite = np.flatnonzero(~np.isfinite(values[label]))
+        if len(not_finite):
+            first = int(not_finite[0])
+            raise ValueError(
+                f"{measure} of {label} is {values[label][first]} for query {defined[first]!r}; "
+                "tests need finite values"
+            )
     return values
 
 
@@ -264,7 +303,8 @@ def _test_pairs(
 ) -> tuple[PairedTest, ...]:
     if not pairs:
         return ()
-    # The smallest p value that draws can give is 1 / (draws + 1); corrected, it must be well below the level.
+    # The smallest p value that draws can give is 1 / (draws + 1); corrected, it must be well below
+    # the level.
     draws = max(resamples, math.ceil(2 * len(pairs) / level))
     if direction != "zero":
         return _families(values, pairs, measure, ("mean",), draws, seed)
@@ -283,23 +323,43 @@ def _families(
     resamples: int,
     seed: int,
 ) -> tuple[PairedTest, ...]:
-    """Tests of all pairs for each average, corrected within it; all averages use the same differences."""
+    """Tests of all pairs for each average, corrected within it.
+
+    All averages use the same differences and the same draws.
+    """
     first = np.stack([values[label] for label, _ in pairs])
     second = np.stack([values[label] for _, label in pairs])
     scaled = [rescale_differences(*arrays) for arrays in zip(first, second, strict=True)]
     differences = np.stack([difference for difference, _ in scaled])
-    of_mean, of_absolute_mean = observed_sums(differences, np.stack([total for _, total in scaled]))
-    observed = [of_absolute_mean if average == "absolute_mean" else of_mean for average in averages]
+    totals = np.stack([total for _, total in scaled])
+    of_mean, of_absolute_mean = observed_sums(differences, totals)
+    observed: list[np.ndarray] = []
+    for average in averages:
+        observed.append(of_absolute_mean if average == "absolute_mean" else of_mean)
     p_values = randomisation(differences, np.stack(observed, axis=1), resamples, seed)
-    by_query = [(wilcoxon(row), cohens_d(row), rank_biserial(row)) for row in differences]
+    # What looks at the differences alone is the same for all averages, so it is computed once.
+    p_wilcoxon = [wilcoxon(row) for row in differences]
+    d_z = [cohens_d(row) for row in differences]
+    correlation = [rank_biserial(row) for row in differences]
     tests = []
     for column, average in enumerate(averages):
         corrected = holm(p_values[:, column])
         for row, (label, other) in enumerate(pairs):
-            means = float(first[row].mean()), float(second[row].mean())
-            difference = abs(means[0]) - abs(means[1]) if average == "absolute_mean" else means[0] - means[1]
-            p_wilcoxon, d_z, correlation = by_query[row]
-            raw = float(p_values[row, column])
-            sizes = (raw, p_wilcoxon, float(corrected[row]), d_z, correlation)
-            tests.append(PairedTest(measure, average, label, other, first.shape[1], difference, *sizes))
+            mean, other_mean = float(first[row].mean()), float(second[row].mean())
+            if average == "absolute_mean":
+                mean, other_mean = abs(mean), abs(other_mean)
+            test = PairedTest(
+                measure=measure,
+                average=average,
+                first=label,
+                second=other,
+                queries=first.shape[1],
+                difference=mean - other_mean,
+                p_randomisation=float(p_values[row, column]),
+                p_wilcoxon=p_wilcoxon[row],
+                p_holm=float(corrected[row]),
+                d_z=d_z[row],
+                rank_biserial=correlation[row],
+            )
+            tests.append(test)
     return tuple(tests)

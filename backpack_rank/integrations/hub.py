@@ -1,8 +1,11 @@
-"""Rankers on the Hugging Face hub: a folder that every library here loads, with a model card, and its upload."""
+"""Rankers on the Hugging Face hub: a folder that every library here loads, with a model card, and
+its upload.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,8 @@ from backpack_rank.reranking.rerankers import Reranker
 
 _Rows = list[list[str]]
 _DIAL = (
-    "A reranker whose gender bias is turned by one number, alpha, when it ranks: 1 is the ranker as it is, 0 turns it "
-    "most."
+    "A reranker whose gender bias is turned by one number, alpha, when it ranks: 1 is the ranker "
+    "as it is, 0 turns it most."
 )
 _TAGS = ["sentence-transformers", "cross-encoder", "reranker", "backpack", "fairness"]
 _BODY = """
@@ -44,7 +47,7 @@ reranker.rank("a query", ["a document", "another"]{turned})
 With sentence-transformers (6 or newer), {trust}:
 
 ```python
-import backpack_rank
+import backpack_rank.integrations.sentence_transformers
 from sentence_transformers import CrossEncoder
 
 model = CrossEncoder("{name}"{trusting})
@@ -80,9 +83,11 @@ def save_pretrained(
     measures: str | Path | None = None,
     sweep: str | Path | None = None,
 ) -> None:
-    """Write a folder that ``backpack_rank.load`` and ``CrossEncoder`` read, with a model card (``README.md``).
+    """Write a folder that ``backpack_rank.load`` and ``CrossEncoder`` read, with a model card
+    (``README.md``).
 
-    >>> backpack_rank.save_pretrained(reranker, "ranker", sweep="outputs/sweep/DATE")  # doctest: +SKIP
+    >>> sweep = "outputs/sweep/DATE"
+    >>> backpack_rank.save_pretrained(reranker, "ranker", sweep=sweep)  # doctest: +SKIP
 
     The folder is complete or absent; a previous one stays until the new one is whole.
 
@@ -92,14 +97,15 @@ def save_pretrained(
         name: how the card calls it, a hub id; None: the name of the folder.
         base_model: hub id of what it was trained from.
         language, license: for the card, such as ``en`` and ``mit``.
-        measures: ``measures.json`` of an evaluation, whose figures of the unchanged ranker the card names.
+        measures: ``measures.json`` of an evaluation, whose figures of the unchanged ranker the card
+            names.
         sweep: folder of a multirun over alpha, which the card shows as a table.
 
     Raises:
         ValueError: the ranker was trained elsewhere, or measures or sweep are not of a ranker.
         FileNotFoundError: there are no such measures.
     """
-    pointwise = _own(reranker)
+    pointwise = _check_saveable(reranker)
     data = ModelCardData(
         model_name=name or Path(folder).name,
         library_name="sentence-transformers",
@@ -111,9 +117,11 @@ def save_pretrained(
         eval_results=None if measures is None else _results(Path(measures), pointwise),
     )
     table = [] if sweep is None else _table(Path(sweep))
-    results = [[one.dataset_name, one.metric_type, f"{one.metric_value:.3f}"] for one in data.eval_results or ()]
-    if results:
-        results.insert(0, ["data", "measure", "value"])
+    results: _Rows = []
+    if data.eval_results:
+        results.append(["data", "measure", "value"])
+        for result in data.eval_results:
+            results.append([result.dataset_name, result.metric_type, f"{result.metric_value:.3f}"])
     with atomic_path(folder) as temporary:
         save_ranker(temporary, pointwise.local_scorer.ranker, pointwise.local_scorer.pair_tokenizer)
         trusted = OWN_MODULE in (temporary / "modules.json").read_text(encoding="utf-8")
@@ -132,7 +140,8 @@ def push_to_hub(
     commit_message: str = "Upload ranker",
     **card: Any,
 ) -> str:
-    """Upload what :func:`save_pretrained` writes; gives the address of the commit, or of the pull request.
+    """Upload what :func:`save_pretrained` writes; gives the address of the commit, or of the pull
+    request.
 
     >>> backpack_rank.push_to_hub(reranker, "me/ranker", private=True)  # doctest: +SKIP
 
@@ -146,7 +155,7 @@ def push_to_hub(
         commit_message: its first line.
         card: further arguments of :func:`save_pretrained`.
     """
-    _own(reranker)
+    _check_saveable(reranker)  # before a repository is made
     api = HfApi(token=token)
     repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
     if revision is not None and not create_pr:
@@ -164,14 +173,17 @@ def push_to_hub(
     return commit.pr_url or commit.commit_url
 
 
-def _own(reranker: Reranker) -> PointwiseReranker:
+def _check_saveable(reranker: Reranker) -> PointwiseReranker:
     if not isinstance(reranker, PointwiseReranker):
         raise ValueError(
-            f"{type(reranker).__name__} cannot be saved here: give a ranker that scores one document at a time"
+            f"{type(reranker).__name__} cannot be saved here: give a ranker that scores one "
+            "document at a time"
         )
     ranker = reranker.local_scorer.ranker
     if isinstance(ranker, SequenceClassifierForRanking):
-        raise ValueError(f"{ranker.label} was trained elsewhere: its own folder is what other libraries load")
+        raise ValueError(
+            f"{ranker.label} was trained elsewhere: its own folder is what other libraries load"
+        )
     return reranker
 
 
@@ -180,25 +192,36 @@ def _results(path: Path, reranker: PointwiseReranker) -> list[EvalResult]:
     row = _unchanged(report.rows, reranker)
     if row is None:
         labels = ", ".join(row.label for row in report.rows)
-        raise ValueError(f"{path} has no figures of the unchanged ranker (alpha=1), only of {labels}")
-    sets = {"effectiveness": report.about.effectiveness_set, "bias": report.about.bias_set}
-    return [
-        EvalResult(
-            task_type="text-ranking",
-            dataset_type=sets[kind],
-            dataset_name=sets[kind],
-            metric_type=measure,
-            metric_value=round(figure.mean, 4),
+        raise ValueError(
+            f"{path} has no figures of the unchanged ranker (alpha=1), only of {labels}"
         )
-        for kind, block in row.blocks.items()
-        if kind in sets
-        for measure, figure in block.figures.items()
-    ]
+    query_sets = {"effectiveness": report.about.effectiveness_set, "bias": report.about.bias_set}
+    results = []
+    for kind, block in row.blocks.items():
+        if kind not in query_sets:
+            continue
+        for measure, figure in block.figures.items():
+            result = EvalResult(
+                task_type="text-ranking",
+                dataset_type=query_sets[kind],
+                dataset_name=query_sets[kind],
+                metric_type=measure,
+                metric_value=round(figure.mean, 4),
+            )
+            results.append(result)
+    return results
 
 
-def _unchanged(rows: Any, reranker: PointwiseReranker) -> SystemResult | None:
+def _unchanged(rows: Iterable[SystemResult], reranker: PointwiseReranker) -> SystemResult | None:
+    for row in rows:
+        if row.alpha == 1:
+            return row
+    # A ranker without a dial has no alpha in its reports.
     label = reranker.local_scorer.ranker.label
-    return next((row for row in rows if row.alpha == 1), next((row for row in rows if row.label == label), None))
+    for row in rows:
+        if row.label == label:
+            return row
+    return None
 
 
 def _table(folder: Path) -> _Rows:
@@ -207,31 +230,40 @@ def _table(folder: Path) -> _Rows:
     entries = [entry for entry in sweep.entries if entry.row.alpha is not None]
     if not entries:
         raise ValueError(f"{folder} has no system with an alpha")
-    kinds = ("effectiveness", "bias")
-    measures = dict.fromkeys(
-        (kind, measure)
-        for kind in kinds
-        for entry in entries
-        if kind in entry.row.blocks
-        for measure in entry.row.blocks[kind].figures
-    )
-    rows = [["setting", "alpha", *(measure for _, measure in measures)]]
+    # Columns in the order of the first entry that has them; a dict keeps the order and drops
+    # repetitions.
+    columns: dict[tuple[str, str], None] = {}
+    for kind in ("effectiveness", "bias"):
+        for entry in entries:
+            if kind in entry.row.blocks:
+                for measure in entry.row.blocks[kind].figures:
+                    columns[kind, measure] = None
+
+    rows = [["setting", "alpha", *(measure for _, measure in columns)]]
     for entry in entries:
-        blocks = entry.row.blocks
-        figures = [blocks[kind].figures.get(measure) if kind in blocks else None for kind, measure in measures]
-        cells = ["-" if figure is None else f"{figure.mean:.3f}" for figure in figures]
-        rows.append([entry.setting, f"{entry.row.alpha:g}", *cells])
-    return rows if len(sweep.settings) > 1 else [row[1:] for row in rows]
+        row = [entry.setting, f"{entry.row.alpha:g}"]
+        for kind, measure in columns:
+            block = entry.row.blocks.get(kind)
+            figure = None if block is None else block.figures.get(measure)
+            row.append("-" if figure is None else f"{figure.mean:.3f}")
+        rows.append(row)
+    if len(sweep.settings) == 1:
+        return [row[1:] for row in rows]
+    return rows
 
 
-def _body(reranker: PointwiseReranker, name: str, trusted: bool, table: _Rows, results: _Rows) -> str:
-    dial = reranker.local_scorer.ranker.has_senses
+def _body(
+    reranker: PointwiseReranker, name: str, trusted: bool, table: _Rows, results: _Rows
+) -> str:
+    has_dial = reranker.local_scorer.ranker.has_senses
     return _BODY.format(
         name=name,
-        what=_DIAL if dial else "A reranker.",
+        what=_DIAL if has_dial else "A reranker.",
         tokens=reranker.local_scorer.pair_tokenizer.max_length,
-        turned=', alpha=0.5, policy="paired_tokens"' if dial else "",
-        trust="which has to be told that it may import backpack_rank" if trusted else "which runs its own code alone",
+        turned=', alpha=0.5, policy="paired_tokens"' if has_dial else "",
+        trust="which has to be told that it may import backpack_rank"
+        if trusted
+        else "which runs its own code alone",
         trusting=", trust_remote_code=True" if trusted else "",
         alpha=_section("What alpha does to this checkpoint", table),
         measured=_section("Measures of the unchanged ranker", results),
@@ -241,6 +273,9 @@ def _body(reranker: PointwiseReranker, name: str, trusted: bool, table: _Rows, r
 def _section(title: str, rows: _Rows) -> str:
     if not rows:
         return ""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in (cells[0], ["---"] * len(cells[0]), *cells[1:])]
+    header, *body = rows
+    lines = []
+    for row in (header, ["---"] * len(header), *body):
+        cells = [cell.replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(["", f"## {title}", "", *lines, ""])

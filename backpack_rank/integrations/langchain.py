@@ -15,7 +15,8 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 class BackpackCompressor(BaseDocumentCompressor):
     """Keeps the best documents, with their raw logits as ``metadata["relevance_score"]``.
 
-    >>> BackpackCompressor(reranker=backpack_rank.load(folder), alpha=0.5, top_n=3)  # doctest: +SKIP
+    >>> reranker = backpack_rank.load(folder)  # doctest: +SKIP
+    >>> BackpackCompressor(reranker=reranker, alpha=0.5, top_n=3)  # doctest: +SKIP
 
     Attributes:
         reranker: what :func:`backpack_rank.load` gives.
@@ -35,8 +36,9 @@ class BackpackCompressor(BaseDocumentCompressor):
         """Copies of the best documents, best first."""
         texts = [document.page_content for document in documents]
         rows = self.reranker.rank(query, texts, self.top_n, alpha=self.alpha, policy=self.policy)
-        return [
-            given.model_copy(update={"metadata": {**given.metadata, "relevance_score": row["score"]}})
-            for row in rows
-            for given in [documents[row["corpus_id"]]]
-        ]
+        best = []
+        for row in rows:
+            document = documents[row["corpus_id"]]
+            metadata = {**document.metadata, "relevance_score": row["score"]}
+            best.append(document.model_copy(update={"metadata": metadata}))
+        return best

@@ -39,5 +39,9 @@ class BackpackRerank(BaseNodePostprocessor):
         if query_bundle is None:
             raise ValueError("nodes are ranked for a query: give query_str or query_bundle")
         texts = [node.node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
-        rows = self.reranker.rank(query_bundle.query_str, texts, self.top_n, alpha=self.alpha, policy=self.policy)
-        return [NodeWithScore(node=nodes[row["corpus_id"]].node, score=row["score"]) for row in rows]
+        rows = self.reranker.rank(
+            query_bundle.query_str, texts, self.top_n, alpha=self.alpha, policy=self.policy
+        )
+        return [
+            NodeWithScore(node=nodes[row["corpus_id"]].node, score=row["score"]) for row in rows
+        ]

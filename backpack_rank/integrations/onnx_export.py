@@ -1,7 +1,9 @@
-"""``backpack-rank export onnx``: a saved ranker as a folder that needs neither torch nor this package.
+"""``backpack-rank export onnx``: a saved ranker as a folder that needs neither torch nor this
+package.
 
-``model.onnx`` has the dial as an input, ``tokenizer.json`` joins, cuts and pads texts by itself, ``ranker.json`` says
-what the inputs are and what policies make of alpha. Nothing is left behind unless the scores are those of the ranker.
+``model.onnx`` has the dial as an input, ``tokenizer.json`` joins, cuts and pads texts by itself,
+``ranker.json`` says what the inputs are and what policies make of alpha. Nothing is left behind
+unless the scores are those of the ranker.
 """
 
 from __future__ import annotations
@@ -49,42 +51,63 @@ def run(options: Namespace) -> None:
     try:
         source = local_folder(options.ranker, "export onnx")
         if options.output is None and not Path(options.ranker).expanduser().exists():
-            raise ValueError(f"{options.ranker} is no folder on this machine: say where to write, --output FOLDER")
+            raise ValueError(
+                f"{options.ranker} is no folder on this machine: say where to write, --output "
+                "FOLDER"
+            )
         folder = Path(options.output or source / "onnx").expanduser()
         reranker = load(source, attribute=options.attribute, device="cpu")
         about = export_onnx(reranker, folder, wide=options.wide, int8=options.int8)
     except (OSError, ValueError) as error:
         raise UsageError(f"backpack-rank export onnx: {error}") from error
-    for name, found in about["files"].items():
-        differs = ", ".join(f"{key.replace('_', ' ')} {value:.2g}" for key, value in found.items() if key != "bytes")
-        print(f"{folder / name}: {found['bytes'] / 1e6:.1f} MB, {differs}")
+    for name, figures in about["files"].items():
+        differences = []
+        for figure, value in figures.items():
+            if figure != "bytes":
+                differences.append(f"{figure.replace('_', ' ')} {value:.2g}")
+        print(f"{folder / name}: {figures['bytes'] / 1e6:.1f} MB, {', '.join(differences)}")
 
 
-def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False, int8: bool = False) -> dict[str, Any]:
+def export_onnx(
+    reranker: Reranker, folder: str | Path, *, wide: bool = False, int8: bool = False
+) -> dict[str, Any]:
     """Write the folder, complete or not at all, and give what its ``ranker.json`` says.
 
     Args:
         reranker: what :func:`backpack_rank.load` gives for ``device="cpu"``, in fp32.
         folder: where to write; one that is there and no earlier export stays as it is.
-        wide: whether the input ``alpha``, the dial of ``policy=paired_tokens``, also moves the wide classes (titles,
-            occupations, kinship). A ranker with attribute senses, which their weights turn, has no such input, and
-            one whose tokenizer has no word that could be moved has none.
+        wide: whether the input ``alpha``, the dial of ``policy=paired_tokens``, also moves the wide
+            classes (titles, occupations, kinship). A ranker with attribute senses, which their
+            weights turn, has no such input, and one whose tokenizer has no word that could be moved
+            has none.
         int8: also write a quantised file.
 
     Raises:
         ValueError: the ranker does not go into a graph, or the graph's scores are not the ranker's.
     """
     if not isinstance(reranker, PointwiseReranker):
-        raise ValueError(f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs")
-    ranker, pair_tokenizer = reranker.local_scorer.ranker, reranker.local_scorer.pair_tokenizer
+        raise ValueError(
+            f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs"
+        )
+    ranker = reranker.local_scorer.ranker
+    pair_tokenizer = reranker.local_scorer.pair_tokenizer
     check_exportable(ranker)
     folder = Path(folder)
-    if folder.exists() and not (folder / ABOUT).is_file() and (folder.is_file() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is there and no earlier export: give another --output, or remove it")
+    is_taken = folder.is_file() or (folder.exists() and any(folder.iterdir()))
+    if is_taken and not (folder / ABOUT).is_file():
+        raise ValueError(
+            f"{folder} is there and no earlier export: give another --output, or remove it"
+        )
     if not hasattr(pair_tokenizer.tokenizer, "backend_tokenizer"):
-        raise ValueError(f"{type(pair_tokenizer.tokenizer).__name__} has no rules that a tokenizer.json could hold")
-    if (size := 4 * sum(weights.numel() for weights in ranker.parameters())) > LARGEST:
-        raise ValueError(f"its weights have {size / 1e9:.1f} GB, and one ONNX file holds {LARGEST / 1e9:.0f} GB")
+        raise ValueError(
+            f"{type(pair_tokenizer.tokenizer).__name__} has no rules that a tokenizer.json could "
+            "hold"
+        )
+    size = 4 * sum(weights.numel() for weights in ranker.parameters())  # bytes in fp32
+    if size > LARGEST:
+        raise ValueError(
+            f"its weights have {size / 1e9:.1f} GB, and one ONNX file holds {LARGEST / 1e9:.0f} GB"
+        )
     shift, moved = _moved_by_alpha(reranker, wide)
     with atomic_path(folder) as temporary:
         temporary.mkdir()
@@ -92,10 +115,12 @@ def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False, i
         check = Check(reranker.local_scorer, temporary, shift)
         graph = RankerGraph(ranker, pair_tokenizer.tokenizer.pad_token_id, shift)
         _save_graph(temporary / MODEL, graph, check)
-        found = {MODEL: check.against_torch()}
+        files: dict[str, dict[str, float]] = {MODEL: check.against_torch()}
         if int8:
             _quantise(temporary)
-            found[INT8] = check.against_fp32()
+            files[INT8] = check.against_fp32()
+        for name, differences in files.items():
+            files[name] = {"bytes": (temporary / name).stat().st_size, **differences}
         about = {
             "format": "backpack_rank onnx 1",
             "version": __version__,
@@ -110,18 +135,26 @@ def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False, i
             },
             "sense_weights_at_0": _sense_weights(reranker),
             "moved_by_alpha": moved,
-            "files": {name: {"bytes": (temporary / name).stat().st_size, **differs} for name, differs in found.items()},
+            "files": files,
         }
-        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in about.items())
+        # A line for each key: people read this file.
+        lines = ",\n".join(
+            f"{json.dumps(key)}: {json.dumps(value)}" for key, value in about.items()
+        )
         (temporary / ABOUT).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     return about
 
 
-def _moved_by_alpha(reranker: PointwiseReranker, wide: bool) -> tuple[TokenShift | None, dict[str, Any] | None]:
-    """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them; None where there are none."""
-    policy, ranker = PairedTokens.of(reranker.attribute, wide=wide), reranker.local_scorer.ranker
+def _moved_by_alpha(
+    reranker: PointwiseReranker, wide: bool
+) -> tuple[TokenShift | None, dict[str, Any] | None]:
+    """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them; None where
+    there are none.
+    """
+    policy = PairedTokens.of(reranker.attribute, wide=wide)
+    ranker = reranker.local_scorer.ranker
     if isinstance(ranker, BackpackForRanking) and ranker.backpack.attribute_senses is not None:
-        return None, None  # weights of its senses turn these words
+        return None, None  # alpha acts on these words by weights of its attribute senses
     try:
         shift = reranker.hook.context.token_shift(policy.words(), policy.scope_for(ranker), 1.0)
     except (TypeError, ValueError) as error:
@@ -133,16 +166,19 @@ def _moved_by_alpha(reranker: PointwiseReranker, wide: bool) -> tuple[TokenShift
 
 def _sense_weights(reranker: PointwiseReranker) -> dict[str, list[float]]:
     """Weights per sense at alpha = 0, of every policy that weighs senses and fits the ranker."""
-    found = {name: reranker.with_policy(name, 0.0).hook.views for name in reranker.policies}
-    return {
-        name: views[0].sense_weights.tolist() for name, views in found.items() if views[0].sense_weights is not None
-    }
+    weights_by_policy = {}
+    for name in reranker.policies:
+        first_view = reranker.with_policy(name, 0.0).hook.views[0]
+        if first_view.sense_weights is not None:
+            weights_by_policy[name] = first_view.sense_weights.tolist()
+    return weights_by_policy
 
 
 def _save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
     """Write ``tokenizer.json`` and its configuration: pairs come out joined, cut and padded.
 
-    Special tokens are no words of it, so that no text can spell one, whichever library reads the file.
+    Special tokens are no words of it, so that no text can spell one, whichever library reads the
+    file.
     """
     ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
     shared = shared_tokenizer(pair_tokenizer.tokenizer, pair_tokenizer.max_length, *ids)
@@ -151,22 +187,30 @@ def _save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
     rules["added_tokens"] = [token for token in rules["added_tokens"] if not token["special"]]
     backend = Tokenizer.from_str(json.dumps(rules))
     backend.enable_truncation(pair_tokenizer.max_length, strategy="only_second")
-    backend.enable_padding(pad_id=pair_tokenizer.tokenizer.pad_token_id, pad_token=pair_tokenizer.tokenizer.pad_token)
+    backend.enable_padding(
+        pad_id=pair_tokenizer.tokenizer.pad_token_id, pad_token=pair_tokenizer.tokenizer.pad_token
+    )
     backend.save(str(folder / "tokenizer.json"))
 
 
 def _save_graph(path: Path, graph: RankerGraph, check: Check) -> None:
     """Trace the network for any number of texts of any length."""
-    batch, length = Dim("batch"), Dim("length")
-    given = {name: torch.from_numpy(values) for name, values in check.feed(check.pairs[:3]).items()}
-    shapes = {name: {0: batch, 1: length} if check.inputs[name][1] == "length" else {0: batch} for name in given}
+    batch = Dim("batch")
+    length = Dim("length")
+    example = {}
+    shapes = {}
+    for name, values in check.feed(check.pairs[:3]).items():
+        example[name] = torch.from_numpy(values)
+        shapes[name] = {0: batch}
+        if check.inputs[name][1] == "length":
+            shapes[name][1] = length
     try:
         with _quietly():
             torch.onnx.export(
                 graph.eval(),
-                kwargs=given,
+                kwargs=example,
                 f=str(path),
-                input_names=list(given),
+                input_names=list(example),
                 output_names=["scores"],
                 dynamic_shapes=shapes,
                 dynamo=True,
@@ -174,12 +218,17 @@ def _save_graph(path: Path, graph: RankerGraph, check: Check) -> None:
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ValueError(f"torch cannot export {graph.ranker.label} over this backbone: {why}") from error
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        why = lines[0] if lines else type(error).__name__
+        raise ValueError(
+            f"torch cannot export {graph.ranker.label} over this backbone: {why}"
+        ) from error
 
 
 def _quantise(folder: Path) -> None:
-    """Matrices as 8-bit integers with a scale per column; embeddings, and products behind activations, as floats."""
+    """Matrices as 8-bit integers with a scale per column; embeddings, and products behind
+    activations, as floats.
+    """
     with _quietly():
         quantize_dynamic(
             folder / MODEL,
@@ -194,19 +243,27 @@ def _quantise(folder: Path) -> None:
 def _behind_activations(path: Path) -> list[str]:
     """Products that take an inner layer back to the size of hidden states, by name.
 
-    A few values of an inner layer are far larger than the others, and leave the others few of 256 steps: what alpha
-    changes is lost in them.
+    A few values of an inner layer are far larger than the others, and leave the others few of 256
+    steps: what alpha changes is lost in them.
     """
     graph = onnx.load(path).graph
-    sizes = {one.name: list(one.dims) for one in graph.initializer if len(one.dims) == 2}
-    found = []
+    shapes = {
+        weights.name: list(weights.dims) for weights in graph.initializer if len(weights.dims) == 2
+    }
+    names = []
     for node in graph.node:
-        if node.op_type in ("MatMul", "Gemm") and node.input[1] in sizes:
-            turned = any(option.name == "transB" and option.i for option in node.attribute)
-            columns, rows = sizes[node.input[1]] if turned else reversed(sizes[node.input[1]])
-            if columns < rows < 8 * columns:  # more rows are those of all senses, or of the head's last layer
-                found += [node.name, f"{node.name}_MatMul"]  # the second is what the quantiser makes of a Gemm
-    return found
+        if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in shapes:
+            continue
+        rows, columns = shapes[node.input[1]]
+        if any(option.name == "transB" and option.i for option in node.attribute):
+            rows, columns = columns, rows
+        # 8 times as many rows and more are those of all senses, or of the head's last layer.
+        if columns < rows < 8 * columns:
+            names += [
+                node.name,
+                f"{node.name}_MatMul",
+            ]  # the second is what the quantiser makes of a Gemm
+    return names
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""Rankers as a network over padded texts that torch can export: alpha and weights per sense are inputs.
+"""Rankers as a network over padded texts that torch can export: alpha and weights per sense are
+inputs.
 
-Everything else is in the graph: token types, which tokens are words of a class and not pieces of other words, and the
-class means. So whoever runs it joins and pads texts, says where the dial is, and reads scores.
+Everything else is in the graph: token types, which tokens are words of a class and not pieces of
+other words, and the class means. So whoever runs it joins and pads texts, says where the dial is,
+and reads scores.
 """
 
 from __future__ import annotations
@@ -13,14 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from backpack_rank.models.backbone import BackboneMixin
-from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking, Ranker
+from backpack_rank.models.rankers import (
+    BackpackForRanking,
+    CrossEncoderForRanking,
+    GPT2ForRanking,
+    Ranker,
+)
 from backpack_rank.models.sense_network import SenseNetwork
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import input_embeddings
 
 
 class RankerGraph(nn.Module):
-    """Scores of padded texts. B texts, n tokens, k senses, d hidden size, e size of word embeddings."""
+    """Scores of padded texts. B texts, n tokens, k senses, d hidden size, e size of word
+    embeddings.
+    """
 
     head: Any
     backbone: nn.Module
@@ -31,7 +40,8 @@ class RankerGraph(nn.Module):
         Args:
             ranker: on the CPU, in fp32, in inference mode.
             padding_id: token that is read in place of whatever stands at padding.
-            shift: tokens that the input ``alpha`` moves, at any alpha; None: the graph has no such input.
+            shift: tokens that the input ``alpha`` moves, at any alpha; None: the graph has no such
+                input.
 
         Raises:
             ValueError: the ranker cannot be read as padded texts.
@@ -42,7 +52,9 @@ class RankerGraph(nn.Module):
         self.ranker, self.head = ranker, ranker.head
         self.backpack = ranker.backpack if isinstance(ranker, BackpackForRanking) else None
         network: Any = ranker if self.backpack is None else self.backpack
-        self.backbone = network.transformer if isinstance(ranker, GPT2ForRanking) else network.backbone
+        self.backbone = (
+            network.transformer if isinstance(ranker, GPT2ForRanking) else network.backbone
+        )
         self.reads_last = getattr(ranker.config, "pooling", "last") == "last"
         self.separator_id = None
         if getattr(getattr(ranker.config, "text_config", None), "type_vocab_size", 0) > 1:
@@ -64,8 +76,8 @@ class RankerGraph(nn.Module):
                 self.form_groups = groups.to(means.dtype)  # [F, G]
         if shift is not None and self.attribute_senses is not None:
             raise ValueError(
-                "a ranker with attribute senses is exported with weights per sense (policy=lowest_senses), not with "
-                "paired tokens"
+                "a ranker with attribute senses is exported with weights per sense "
+                "(policy=lowest_senses), not with paired tokens"
             )
         if shift is not None:
             _ = shift.classes.class_of  # a tensor that is kept must not be made while torch traces
@@ -82,7 +94,8 @@ class RankerGraph(nn.Module):
         Args:
             input_ids: token ids of joined texts, padded on the right. int64 [B, n]
             attention_mask: 1 at tokens, 0 at padding. int64 [B, n]
-            alpha: how much of its difference from its class a moved token keeps, for each text. [B, 1]
+            alpha: how much of its difference from its class a moved token keeps, for each text. [B,
+                1]
             sense_weights: M_s, for each text; of Backpack rankers alone. [B, k]
         """
         mask = attention_mask.bool()
@@ -104,14 +117,21 @@ class RankerGraph(nn.Module):
         weights = self._weights(hidden, at, mask)
         senses = self.backpack.config.num_senses
         if self.attribute_senses is None:
-            return self.head(self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets)
+            return self.head(
+                self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
+            )
         is_form, known = (forms >= 0)[..., None], forms.clamp(min=0)
         tokens = torch.where(is_form, self.form_means[known], tokens)
-        mix = self._mix(weights, tokens, sense_weights[:, :senses]) + sense_weights[:, :senses] @ self.offsets
+        mix = (
+            self._mix(weights, tokens, sense_weights[:, :senses])
+            + sense_weights[:, :senses] @ self.offsets
+        )
         differences = torch.where(is_form, self.form_differences[known], 0.0)
         for group in range(self.attribute_senses.groups):
             of_group = differences * self.form_groups[known][..., group, None]
-            mix = mix + self._mix(weights, of_group, sense_weights[:, senses + group, None].expand(-1, senses))
+            mix = mix + self._mix(
+                weights, of_group, sense_weights[:, senses + group, None].expand(-1, senses)
+            )
         return self.head(mix)
 
     def _mix(self, weights: Tensor, tokens: Tensor, factors: Tensor) -> Tensor:
@@ -119,7 +139,9 @@ class RankerGraph(nn.Module):
         return ((weights @ tokens) * factors[:, :, None]).flatten(1) @ self.projection
 
     def _read(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each form at one position, its later pieces taken out: tokens, forms (-1: none) and mask, each [B, n]."""
+        """Each form at one position, its later pieces taken out: tokens, forms (-1: none) and mask,
+        each [B, n].
+        """
         own = self.attribute_senses
         assert own is not None
         inside = mask
@@ -135,7 +157,8 @@ class RankerGraph(nn.Module):
         for place in range(1, longest):
             begun = nn.functional.pad(lengths > place, (place, 0), value=False)[:, :n]
             kept = kept & ~begun
-        # Tokens move up to where they stand without those that are left out; these go to a column that is cut off.
+        # Tokens move up to where they stand without those that are left out; these go to a column
+        # that is cut off.
         columns = torch.where(kept, kept.long().cumsum(1) - 1, n)
 
         def moved(values: Tensor, rest: int) -> Tensor:
@@ -153,46 +176,60 @@ class RankerGraph(nn.Module):
         assert isinstance(found, nn.Embedding)
         return found
 
-    def _hidden(self, ids: Tensor, forms: Tensor, attention_mask: Tensor, shift: TokenShift | None) -> Tensor:
+    def _hidden(
+        self, ids: Tensor, forms: Tensor, attention_mask: Tensor, shift: TokenShift | None
+    ) -> Tensor:
         """The backbone's last hidden states. [B, n, d]"""
         vectors = self._embeddings.forward(ids)
         if self.attribute_senses is not None:
-            vectors = torch.where((forms >= 0)[..., None], self.form_vectors[forms.clamp(min=0)], vectors)
+            vectors = torch.where(
+                (forms >= 0)[..., None], self.form_vectors[forms.clamp(min=0)], vectors
+            )
         if shift is not None:
             vectors = shift.embeddings(vectors, ids)
         options = {}
         if self.separator_id is not None:
             separators = (ids == self.separator_id).long()
-            options["token_type_ids"] = ((separators.cumsum(1) - separators) > 0).long() * attention_mask
-        return self.backbone(inputs_embeds=vectors, attention_mask=attention_mask, **options).last_hidden_state
+            options["token_type_ids"] = (
+                (separators.cumsum(1) - separators) > 0
+            ).long() * attention_mask
+        return self.backbone(
+            inputs_embeds=vectors, attention_mask=attention_mask, **options
+        ).last_hidden_state
 
     def _weights(self, hidden: Tensor, pooled: Tensor, mask: Tensor) -> Tensor:
         """Contextual weights of each text, 0 at padding. [B, k, n]"""
         network = self.backpack.sense_weight_net
         queries, _ = network.split(pooled)  # [B, k, d / k]
         _, keys = network.split(hidden)  # [B, n, k, d / k]
-        logits = (queries[:, :, None] @ keys.permute(0, 2, 3, 1))[:, :, 0] * queries.shape[-1] ** -0.5
+        logits = (queries[:, :, None] @ keys.permute(0, 2, 3, 1))[:, :, 0] * queries.shape[
+            -1
+        ] ** -0.5
         return logits.masked_fill(~mask[:, None], float("-inf")).softmax(dim=-1)
 
 
 def check_exportable(ranker: Ranker) -> None:
-    """Raise ``ValueError`` for a ranker whose scores are not those of padded texts under one network."""
+    """Raise ``ValueError`` for a ranker whose scores are not those of padded texts under one
+    network.
+    """
     known = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
     if not isinstance(ranker, known):
         raise ValueError(
-            f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that train.py saved can, which read "
-            "query and document as one text"
+            f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that train.py "
+            "saved can, which read query and document as one text"
         )
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin) and network.reads_one_by_one():
         name = network.config.backbone_config.model_type
         raise ValueError(
-            f"a ranker over a backbone of type {name!r} cannot be exported: what it makes of a text depends on the "
-            "padding beside it"
+            f"a ranker over a backbone of type {name!r} cannot be exported: what it makes of a "
+            "text depends on the padding beside it"
         )
 
 
 def _projection(network: SenseNetwork) -> tuple[Tensor, Tensor]:
     """W_l of all senses, one below the other [k f, d], and b_l [k, d]."""
     layer, senses = network.final_mlp.c_proj, network.num_senses
-    return layer.weight.unflatten(1, (senses, -1)).transpose(0, 1).flatten(0, 1), layer.bias.unflatten(0, (senses, -1))
+    return layer.weight.unflatten(1, (senses, -1)).transpose(0, 1).flatten(
+        0, 1
+    ), layer.bias.unflatten(0, (senses, -1))

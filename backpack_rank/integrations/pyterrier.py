@@ -1,8 +1,10 @@
-"""A transformer of PyTerrier (1.1 or newer) that re-ranks, and measures of fairness for ``pt.Experiment``."""
+"""A transformer of PyTerrier (1.1 or newer) that re-ranks, and measures of fairness for
+``pt.Experiment``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from backpack_rank.senses.policies import Policy
 class BackpackReranker(pt.Transformer):
     """R -> R: scores of a ranker in place of those of an earlier stage.
 
-    >>> bm25 >> BackpackReranker("outputs/train/DATE/ranker", alpha=0.5, policy="paired_tokens")  # doctest: +SKIP
+    >>> folder = "outputs/train/DATE/ranker"
+    >>> bm25 >> BackpackReranker(folder, alpha=0.5, policy="paired_tokens")  # doctest: +SKIP
 
-    One loaded ranker can serve several positions of the dial: ``BackpackReranker(reranker, alpha=0)``.
+    One loaded ranker can serve several positions of the dial:
+        ``BackpackReranker(reranker, alpha=0)``.
     """
 
     schematic = {"label": "Backpack"}
@@ -45,7 +49,8 @@ class BackpackReranker(pt.Transformer):
         Args:
             model: what :func:`backpack_rank.load` takes, or gives.
             alpha, policy: as of ``PointwiseReranker.predict``.
-            batch_size: pairs that are scored together; how many texts the network reads at once is up to the ranker.
+            batch_size: pairs that are scored together; how many texts the network reads at once is
+                up to the ranker.
             text_field: column of the documents' texts.
             verbose: show progress.
             device: of a ranker that is loaded here.
@@ -55,18 +60,28 @@ class BackpackReranker(pt.Transformer):
         """
         reranker = model if isinstance(model, PointwiseReranker) else load(model, device=device)
         if not isinstance(reranker, PointwiseReranker):
-            raise ValueError(f"{model} ranks lists; this transformer takes rankers that score one document at a time")
+            raise ValueError(
+                f"{model} ranks lists; this transformer takes rankers that score one document at a "
+                "time"
+            )
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
-        reranker.at(alpha, policy)  # whatever does not fit is said here
-        self.model, self.alpha, self.policy = reranker, alpha, policy
-        self.batch_size, self.text_field, self.verbose, self.device = batch_size, text_field, verbose, device
+        reranker.at(
+            alpha, policy
+        )  # raises here, and not in the middle of a pipeline, where they do not fit
+        self.model = reranker
+        self.alpha = alpha
+        self.policy = policy
+        self.batch_size = batch_size
+        self.text_field = text_field
+        self.verbose = verbose
+        self.device = device
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """The rows with new scores and ranks."""
         pt.validate.result_frame(inp, extra_columns=["query", self.text_field], context=self)
-        found = inp.drop(columns=["score", "rank"], errors="ignore")
-        pairs = list(zip(found["query"], found[self.text_field], strict=True))
+        rows = inp.drop(columns=["score", "rank"], errors="ignore")
+        pairs = list(zip(rows["query"], rows[self.text_field], strict=True))
         starts: Any = range(0, len(pairs), self.batch_size)
         if self.verbose:
             starts = pt.tqdm(starts, desc="Backpack", unit="batch")
@@ -74,23 +89,32 @@ class BackpackReranker(pt.Transformer):
         for start in starts:
             batch = pairs[start : start + self.batch_size]
             scores += self.model.predict(batch, alpha=self.alpha, policy=self.policy).tolist()
-        return pt.model.add_ranks(found.assign(score=pd.Series(scores, index=found.index, dtype=float)))
+        rows = rows.assign(score=pd.Series(scores, index=rows.index, dtype=float))
+        return pt.model.add_ranks(rows)
 
     def __repr__(self) -> str:
         return f"BackpackReranker({self.model.name}, alpha={self.alpha}, policy={self.policy})"
 
 
 def fairness_measures(
-    names: Sequence[str], candidates: pd.DataFrame, *, attribute: str = "gender", text_field: str = "text"
+    names: Sequence[str],
+    candidates: pd.DataFrame,
+    *,
+    attribute: str = "gender",
+    text_field: str = "text",
 ) -> list[ir_measures.Measure]:
-    """Measures such as ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10`` for the ``eval_metrics`` of ``pt.Experiment``.
+    """Measures such as ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10`` for the ``eval_metrics``
+    of ``pt.Experiment``.
 
-    >>> pt.Experiment([bm25, pipeline], queries, qrels, ["ndcg_cut_10", *fairness_measures(["RaB@10"], bm25(queries))])
-    ... # doctest: +SKIP
+    >>> bias = fairness_measures(["RaB@10"], bm25(queries))  # doctest: +SKIP
+    >>> pt.Experiment(
+    ...     [bm25, pipeline], queries, qrels, ["ndcg_cut_10", *bias]
+    ... )  # doctest: +SKIP
 
     Args:
         names: as in ``evaluate.py``.
-        candidates: what the first stage gives, with texts: its words are counted, and it is the background of NFaiRR.
+        candidates: what the first stage gives, with texts: its words are counted, and it is the
+            background of NFaiRR.
         attribute: whose words are counted.
         text_field: column of the documents' texts.
 
@@ -103,16 +127,23 @@ def fairness_measures(
     for row in candidates[["qid", "docno", "score"]].itertuples(index=False):
         background.setdefault(row.qid, {})[row.docno] = row.score
     lexicon = Attribute.named(attribute).lexicon()
-    context = FairnessContext(GroupMagnitudes.of(texts, MemoryStore(texts), lexicon), background=background)
+    magnitudes = GroupMagnitudes.of(texts, MemoryStore(texts), lexicon)
+    context = FairnessContext(magnitudes, background=background)
     return [_bound(context, name, measure) for name, measure in parse_measures(names).items()]
 
 
-def _bound(context: FairnessContext, name: str, measure: ir_measures.Measure) -> ir_measures.Measure:
-    def values(_: pd.DataFrame, run: pd.DataFrame) -> Iterator[tuple[str, float]]:
-        lists: Mapping[str, Any] = {
-            query: dict(zip(rows["doc_id"], rows["score"].astype(float), strict=True))
-            for query, rows in run.groupby("query_id", sort=False)
-        }
-        yield from (context.measure(dict(lists), {name: measure}).values[name].items() if lists else ())
+def _bound(
+    context: FairnessContext, name: str, measure: ir_measures.Measure
+) -> ir_measures.Measure:
+    """The measure with the word counts of the candidates: ``pt.Experiment`` gives runs and qrels
+    alone.
+    """
+
+    def values(_qrels: pd.DataFrame, frame: pd.DataFrame) -> Iterator[tuple[str, float]]:
+        run: dict[Any, dict[str, float]] = {}
+        for query_id, rows in frame.groupby("query_id", sort=False):
+            run[query_id] = dict(zip(rows["doc_id"], rows["score"].astype(float), strict=True))
+        if run:
+            yield from context.measure(run, {name: measure}).values[name].items()
 
     return ir_measures.define(values, name, support_cutoff=False)

@@ -1,4 +1,4 @@
-"""A ranker for the rerankers library (0.10 or newer); importing this module makes it known there."""
+"""A ranker for the rerankers library (0.10 or newer); importing this module registers it there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from backpack_rank.senses.policies import Policy
 class BackpackRanker(BaseRanker):
     """Scores are raw logits.
 
-    >>> Reranker("outputs/train/DATE/ranker", model_type="BackpackRanker", alpha=0.5)  # doctest: +SKIP
+    >>> folder = "outputs/train/DATE/ranker"
+    >>> Reranker(folder, model_type="BackpackRanker", alpha=0.5)  # doctest: +SKIP
     """
 
     def __init__(
@@ -40,8 +41,11 @@ class BackpackRanker(BaseRanker):
         given = model_name_or_path
         reranker = given if isinstance(given, PointwiseReranker) else load(given, **options)
         if not isinstance(reranker, PointwiseReranker):
-            raise ValueError(f"{given} ranks lists; rerankers takes rankers that score one document at a time")
-        self.verbose, self.reranker = verbose, reranker.at(alpha, policy)
+            raise ValueError(
+                f"{given} ranks lists; rerankers takes rankers that score one document at a time"
+            )
+        self.verbose = verbose
+        self.reranker = reranker.at(alpha, policy)
 
     def score(self, query: str, doc: str) -> float:
         """The score of one document."""
@@ -55,13 +59,18 @@ class BackpackRanker(BaseRanker):
         metadata: list[dict[str, Any]] | None = None,
         batch_size: int | None = None,
     ) -> RankedResults:
-        """The documents from best to worst; batches are made by tokens, so ``batch_size`` is not looked at."""
-        documents = prep_docs(docs, doc_ids, metadata) if not isinstance(docs, list) or docs else []
+        """The documents from best to worst; batches are made by tokens, so ``batch_size`` is not
+        looked at.
+        """
+        documents: list[Document] = []
+        if docs != []:  # prep_docs asks an empty list for its first element
+            documents = prep_docs(docs, doc_ids, metadata)
         rows = self.reranker.rank(query, [document.text for document in documents])
-        results = [
-            Result(document=documents[row["corpus_id"]], score=row["score"], rank=place)
-            for place, row in enumerate(rows, start=1)
-        ]
+        results = []
+        for rank, row in enumerate(rows, start=1):
+            results.append(
+                Result(document=documents[row["corpus_id"]], score=row["score"], rank=rank)
+            )
         return RankedResults(results=results, query=query, has_scores=True)
 
 

@@ -1,21 +1,31 @@
-"""Rankers as ``AutoModelForSequenceClassification`` of transformers gives them, with alpha as an argument.
+"""``AutoModelForSequenceClassification`` of transformers loads saved rankers, and takes alpha.
 
-``import backpack_rank`` registers them. ``CrossEncoder`` of sentence-transformers loads a saved ranker through them.
+Importing this module makes Backpacks and cross-encoders known to transformers, and
+:func:`backpack_rank.load` imports it. For ``CrossEncoder`` of sentence-transformers, import
+:mod:`backpack_rank.integrations.sentence_transformers`.
+
+>>> import backpack_rank.integrations.sequence_classification
+>>> model = AutoModelForSequenceClassification.from_pretrained(folder)  # doctest: +SKIP
+>>> model(**tokenizer(query, document, return_tensors="pt"), alpha=0.5).logits  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.factory import make_pair_tokenizer, split_attribute
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook
@@ -31,15 +41,18 @@ class _PaddedRanker:
         config.num_labels = 1
         super().__init__(config)  # type: ignore[call-arg]
         self._source: tuple[Any, str | None] | None = None
-        self._turned: tuple[Any, float | None, tuple[View, ...]] = (None, None, IDENTITY)
+        self._last_setting: tuple[Policy | str | None, float | None] = (None, None)
+        self._last_views = IDENTITY
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
-        """As of the ranker; the tokenizer beside the weights is read when alpha is first turned."""
-        found = super().from_pretrained(pretrained_model_name_or_path, *args, **options)  # type: ignore[misc]
-        model = found[0] if isinstance(found, tuple) else found
+        """As of the ranker; the tokenizer beside the weights is read when alpha is first given."""
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **options)  # type: ignore[misc]
+        # With output_loading_info=True, transformers gives the model and what it says of the
+        # weights.
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
         model._source = pretrained_model_name_or_path, options.get("revision")
-        return found
+        return loaded
 
     def forward(
         self,
@@ -50,55 +63,68 @@ class _PaddedRanker:
         policy: Policy | str | None = None,
         return_dict: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Raw logits [B, 1] of padded texts [B, n]; ``alpha`` and ``policy`` as of ``PointwiseReranker.predict``.
+        """Raw logits [B, 1] of padded texts [B, n]; ``alpha`` and ``policy`` as of
+        ``PointwiseReranker.predict``.
 
         Token types are not looked at: a ranker knows them by its separator.
 
         Raises:
-            ValueError: the policy rewrites texts, which are tokens by now, or does not fit the ranker.
+            ValueError: the policy rewrites texts, which are tokens by now, or does not fit the
+                ranker.
         """
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        rows = [row[kept] for row, kept in zip(input_ids.cpu().numpy(), mask.cpu().numpy().astype(bool), strict=True)]
-        batch = PackedBatch.from_sequences([np.asarray(row) for row in rows]).to(input_ids.device)
-        scores = sum(
-            view.coefficient
-            * super(_PaddedRanker, self)
-            .forward(batch, sense_weights=view.sense_weights, token_shift=view.token_shift)  # type: ignore[misc]
-            .scores
-            for view in self._views(alpha, policy)
-        )
-        return SequenceClassifierOutput(logits=scores[:, None])  # type: ignore[index]
-
-    @cached_property
-    def _context(self) -> PolicyContext:
-        if self._source is None:
-            raise ValueError("alpha needs the ranker's tokenizer: load the ranker with from_pretrained")
-        tokenizer = load_tokenizer(self._source[0], self._source[1])
-        pair_tokenizer = make_pair_tokenizer(tokenizer, self, self.config.n_positions)  # type: ignore
-        split_attribute(self, pair_tokenizer, self._attribute)  # type: ignore[arg-type]  # as backpack_rank.load does
-        return PolicyContext.of(self, tokenizer, self._attribute)  # type: ignore[arg-type]
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        rows = input_ids.cpu().numpy()
+        is_token = attention_mask.cpu().numpy().astype(bool)
+        sequences = [row[kept] for row, kept in zip(rows, is_token, strict=True)]
+        batch = PackedBatch.from_sequences(sequences).to(input_ids.device)
+        scores: Any = 0
+        for view in self._views(alpha, policy):
+            output = super().forward(  # type: ignore[misc]
+                batch, sense_weights=view.sense_weights, token_shift=view.token_shift
+            )
+            scores = scores + view.coefficient * output.scores
+        return SequenceClassifierOutput(logits=scores[:, None])
 
     @cached_property
     def _attribute(self) -> Attribute:
         return Attribute.named("gender")
 
+    @cached_property
+    def _context(self) -> PolicyContext:
+        if self._source is None:
+            raise ValueError(
+                "alpha needs the ranker's tokenizer: load the ranker with from_pretrained"
+            )
+        tokenizer = load_tokenizer(self._source[0], self._source[1])
+        pair_tokenizer = make_pair_tokenizer(tokenizer, self, self.config.n_positions)  # type: ignore
+        # backpack_rank.load does so too: without attribute senses the same alpha would give other
+        # scores here.
+        split_attribute(self, pair_tokenizer, self._attribute)  # type: ignore[arg-type]
+        return PolicyContext.of(self, tokenizer, self._attribute)  # type: ignore[arg-type]
+
     def _views(self, alpha: float | None, policy: Policy | str | None) -> tuple[View, ...]:
         if alpha is None and policy is None:
             return IDENTITY
-        if self._turned[:2] != (policy, alpha):
-            chosen = policy or DefaultPolicy(self._attribute)
-            if isinstance(chosen, str):
-                chosen = named_policy(chosen, self._attribute)
-            if isinstance(chosen, DefaultPolicy):
-                chosen = chosen.of_ranker(self)  # type: ignore[arg-type]
-            views = InferenceHook(self._context, chosen, 1.0 if alpha is None else alpha).views
-            if any(view.rewrite is not None for view in views):
-                raise ValueError(
-                    f"policy {chosen.name} rewrites texts, which are tokens here: use "
-                    "backpack_rank.integrations.sentence_transformers.cross_encoder(backpack_rank.load(folder))"
-                )
-            self._turned = policy, alpha, views
-        return self._turned[2]
+        # The batches of a call share one setting, whose views are computed once.
+        if (policy, alpha) != self._last_setting:
+            self._last_views = self._new_views(alpha, policy)
+            self._last_setting = policy, alpha
+        return self._last_views
+
+    def _new_views(self, alpha: float | None, policy: Policy | str | None) -> tuple[View, ...]:
+        chosen = policy or DefaultPolicy(self._attribute)
+        if isinstance(chosen, str):
+            chosen = named_policy(chosen, self._attribute)
+        if isinstance(chosen, DefaultPolicy):
+            chosen = chosen.of_ranker(self)  # type: ignore[arg-type]
+        views = InferenceHook(self._context, chosen, 1.0 if alpha is None else alpha).views
+        if any(view.rewrite is not None for view in views):
+            raise ValueError(
+                f"policy {chosen.name} rewrites texts, which are tokens here: use "
+                "backpack_rank.integrations.sentence_transformers.cross_encoder(backpack_rank.load(folder))"
+            )
+        return views
 
 
 class BackpackForSequenceClassification(_PaddedRanker, BackpackForRanking):  # type: ignore[misc]
@@ -107,3 +133,54 @@ class BackpackForSequenceClassification(_PaddedRanker, BackpackForRanking):  # t
 
 class CrossEncoderForSequenceClassification(_PaddedRanker, CrossEncoderForRanking):  # type: ignore[misc]
     """A plain cross-encoder that reads padded texts."""
+
+
+def register() -> None:
+    """Make these classes known to transformers; a second call changes nothing.
+
+    Where sentence-transformers is imported already, its ``CrossEncoder`` refuses keywords that it
+    would ignore: :func:`refuse_ignored_keywords`. Importing it here would take seconds.
+    """
+    Classifier = AutoModelForSequenceClassification  # noqa: N806
+    Classifier.register(BackpackConfig, BackpackForSequenceClassification, exist_ok=True)
+    Classifier.register(CrossEncoderConfig, CrossEncoderForSequenceClassification, exist_ok=True)
+    if "sentence_transformers.cross_encoder" in sys.modules:
+        refuse_ignored_keywords(sys.modules["sentence_transformers.cross_encoder"].CrossEncoder)
+
+
+def refuse_ignored_keywords(cross_encoder: Any) -> None:
+    """Make ``predict`` of models without a dial raise ``ValueError`` for ``alpha`` and ``policy``.
+
+    Without this, sentence-transformers drops keywords that a model does not know, and a user reads
+    scores of alpha = 1 for those of alpha = 0.
+
+    Args:
+        cross_encoder: the class of sentence-transformers.
+    """
+    original = cross_encoder.predict
+    if hasattr(original, "refuses_ignored_keywords"):
+        return
+
+    @functools.wraps(original)
+    def predict(self: Any, *args: Any, **options: Any) -> Any:
+        given = [name for name in ("alpha", "policy") if options.get(name) is not None]
+        if given and not _has_dial(self):
+            raise ValueError(
+                f"{' and '.join(given)}: this CrossEncoder has no dial and would ignore it; give "
+                "it the ranker around the model: backpack_rank.integrations.sentence_transformers."
+                "cross_encoder(backpack_rank.load(folder))"
+            )
+        return original(self, *args, **options)
+
+    predict.refuses_ignored_keywords = True  # type: ignore[attr-defined]
+    cross_encoder.predict = predict
+
+
+def _has_dial(model: torch.nn.Module) -> bool:
+    """Whether any module of the model takes alpha in its forward pass."""
+    return any(
+        "alpha" in inspect.signature(module.forward).parameters for module in model.modules()
+    )
+
+
+register()

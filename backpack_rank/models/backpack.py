@@ -1,8 +1,37 @@
-"""The Backpack network: non-contextual sense vectors of tokens, mixed by contextual weights.
+"""The Backpack network: sense vectors of single tokens, mixed by weights that depend on the text.
 
-Notation of the docstrings: B texts, T tokens of a packed row, n tokens of a text, d hidden size, k senses,
-f = ``sense_intermediate_scale`` * d. Afzali et al., section 2 (eq. 1); Hewitt et al. 2023. Module names are those of
-the published checkpoint ``stanfordnlp/backpack-gpt2``; its ``gpt2_model`` is ``backbone`` here.
+A network without context gives each token x one vector for each of k senses, C(x)_1 ... C(x)_k. A
+contextual network, the backbone, reads the text and gives the weights. The vector at position i
+mixes all senses of all tokens (Hewitt et al. 2023; Afzali et al., section 2, eq. 1):
+
+    o_i = sum over senses l and tokens j of a[l, i, j] C(x_j)_l
+
+A ranker reads a text at one token alone, the pooled one, and keeps the senses apart, because alpha
+weighs each of them:
+
+    o^(l) = sum_j a[l, j] C(x_j)_l                          one vector for each sense
+          = sum_j a[l, j] (W_l h(x_j) + b_l)                C is linear in h, its last hidden layer
+          = W_l (sum_j a[l, j] h(x_j)) + b_l                the weights of a sense sum to 1
+
+The last line is what :meth:`BackpackModel.pooled_senses` computes: it projects once for each text
+and sense, where the definition projects once for each token and sense.
+
+A ranker with senses of attributes (:mod:`backpack_rank.models.attribute_senses`) reads each word of
+a class, such as {he, she}, as one *form*, at one position. It splits h of a form into m, the mean
+over the class, and the difference d = h - m. The k senses above then read m in place of h, and each
+group g of an attribute, such as female, has one sense more:
+
+    o^(k + g) = sum over senses l and forms j of group g of a[l, j] W_l d(x_j)
+
+The sum over all k + G senses is the same with and without the split.
+
+Notation of the docstrings: B texts, T tokens of all texts together, n tokens of the longest text, U
+distinct tokens, of which F are forms, d hidden size, k senses, G senses of attributes (0 without),
+f = ``sense_intermediate_scale`` * d, the size of h. Texts of a batch stand in one row of T tokens
+(:class:`~backpack_rank.data.packing.PackedBatch`); ``batch.pad`` spreads it to [B, n, ...].
+
+Module names are those of the published checkpoint ``stanfordnlp/backpack-gpt2``; its ``gpt2_model``
+is ``backbone`` here.
 """
 
 from __future__ import annotations
@@ -30,43 +59,15 @@ from backpack_rank.models.token_shift import TokenShift
 
 @dataclass
 class BackpackOutput:
-    """Outputs at all positions: ``mixed`` [B, n, d] and the backbone's ``hidden`` [B, n, d]; 0 at padding."""
+    """What :class:`BackpackModel` gives at all positions; 0 at padding.
+
+    Attributes:
+        mixed: o_i of eq. 1. [B, n, d]
+        hidden: the backbone's last hidden states. [B, n, d]
+    """
 
     mixed: Tensor
     hidden: Tensor
-
-
-class SenseWeightNetwork(nn.Module):
-    """Contextual weights a[l, i, j]: one attention head per sense, over the backbone's hidden states."""
-
-    def __init__(self, config: BackpackConfig) -> None:
-        super().__init__()
-        self.num_senses = config.num_senses
-        self.c_attn = nn.Linear(config.hidden_size, 2 * config.hidden_size)
-
-    def split(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys of every sense: [..., d] -> two of [..., k, d / k]."""
-        queries, keys = self.c_attn(hidden).chunk(2, dim=-1)
-        return queries.unflatten(-1, (self.num_senses, -1)), keys.unflatten(-1, (self.num_senses, -1))
-
-    def pooled(self, hidden: Tensor, batch: PackedBatch, positions: Tensor | None = None) -> Tensor:
-        """Weights at one token of each text: [T, d] -> [B, k, n], rows sum to 1, 0 at padding; at least fp32.
-
-        ``positions`` [B] are row indices; None is each text's last token.
-
-        q_l . (W_l e_j + b_l) = (W_l^T q_l) . e_j + q_l . b_l: keys are not projected for every token, and the
-        last term is the same for all j, so it drops out of the softmax.
-        """
-        d = hidden.shape[-1]
-        weight, bias = self.c_attn.weight, self.c_attn.bias
-        pooled = hidden[batch.last_positions if positions is None else positions]
-        queries = F.linear(pooled, weight[:d], bias[:d])
-        queries = queries.unflatten(-1, (self.num_senses, -1)).transpose(0, 1)  # [k, B, d / k]
-        probes = torch.bmm(queries, weight[d:].unflatten(0, (self.num_senses, -1)))  # [k, B, d]
-        logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
-        # Half precision is too coarse for a softmax over hundreds of tokens.
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) * (d / self.num_senses) ** -0.5
-        return logits.masked_fill(~batch.padding_mask()[:, None], float("-inf")).softmax(dim=-1)
 
 
 class BackpackPreTrainedModel(StrictLoading, PreTrainedModel):
@@ -89,18 +90,26 @@ class BackpackPreTrainedModel(StrictLoading, PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        std = self.config.initializer_range
+        # transformers initialises nn.Linear, but not GPT-2's linear layers.
         if isinstance(module, Conv1D):
-            init.normal_(module.weight, mean=0.0, std=std)
+            init.normal_(module.weight, mean=0.0, std=self.config.initializer_range)
             init.zeros_(module.bias)
 
 
 class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
-    """A backbone that weighs, a network of senses per token that speaks, and the contextual weights between them.
+    """Use it for the sense vectors of texts or tokens, without a score; rankers hold one.
 
-    ``forward`` gives the mix at all positions (language modelling, tests); rankers use :meth:`pooled_senses`,
-    which is exact for the pooled token and never builds [n, k, d] senses or [k, n, n] weights. The published GPT-2
-    Backpack is the instance with a GPT-2 backbone.
+    >>> config = BackpackConfig(n_embd=32, n_layer=1, n_head=2, num_senses=4)
+    >>> backpack = BackpackModel(config).eval()
+    >>> batch = PackedBatch.from_sequences([[5, 9, 7], [8, 2]])
+    >>> backpack.pooled_senses(batch).shape  # 2 texts, 4 senses
+    torch.Size([2, 4, 32])
+    >>> backpack.senses(torch.tensor([5])).shape  # 1 token, without context
+    torch.Size([1, 4, 32])
+
+    :meth:`pooled_senses` is exact for the pooled token and never builds [n, k, d] senses or
+    [k, n, n] weights. ``forward`` gives the mix at all positions, for language modelling and tests.
+    Any encoder or decoder can be the backbone; the published GPT-2 Backpack is one with a GPT-2.
     """
 
     def __init__(self, config: BackpackConfig) -> None:
@@ -108,8 +117,9 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         self.backbone = new_backbone(config)
         embeddings = self.backbone.get_input_embeddings()
         if config.backbone_config.model_type == "gpt2":
-            # Further names of the embeddings in published files. Modules of their own with shared parameters:
-            # of shared modules, transformers does not tell which keys a file lacks.
+            # Further names of the embeddings in published files. They are modules of their own with
+            # shared parameters: of shared modules, transformers does not tell which keys a file
+            # lacks.
             self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
             self.position_embeddings = nn.Embedding(config.n_positions, config.hidden_size)
             self._tied_weights_keys = {
@@ -120,58 +130,219 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         self.sense_weight_net = SenseWeightNetwork(config)
         self.attribute_senses: AttributeSenses | None = None
         if config.attribute_senses is not None:
-            self.attribute_senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)  # type: ignore[arg-type]
+            vocabulary: int = embeddings.num_embeddings  # type: ignore[assignment]
+            self.attribute_senses = AttributeSenses(vocabulary, config.attribute_senses)
         self.post_init()
 
-    def read(self, batch: PackedBatch) -> PackedBatch:
-        """The batch as the other methods take it: with attribute senses, each form of a class at one position.
+    def pooled_senses(
+        self,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+        split: bool = True,
+    ) -> Tensor:
+        """Sense vectors o^(l) of each text at its pooled token. [B, k + G, d]
 
-        See :meth:`AttributeSenses.read`. A batch that was read already stays as it is.
+        The backbone reads all T tokens, the sense network each distinct token of the batch once.
+
+        Args:
+            batch: the texts, as :meth:`read` gives them.
+            token_shift: moves some tokens towards the mean of their class; None: none.
+            token_states: remembers h(x) from batch to batch; None: h(x) is computed anew.
+            split: False adds the senses of attributes to the k senses, and gives these alone
+                [B, k, d]. The sum over senses is the same, and takes less time.
         """
-        return batch if self.attribute_senses is None else self.attribute_senses.read(batch)
+        weights = self.pooled_weights(batch, token_shift)
+        return self.weighted_senses(weights, batch, token_shift, token_states, split)
+
+    def read(self, batch: PackedBatch) -> PackedBatch:
+        """The batch as the other methods take it: with attribute senses, each form at one position.
+
+        A form is a word of a class, in one token or several: see :meth:`AttributeSenses.read`. A
+        batch that was read already stays unchanged.
+        """
+        if self.attribute_senses is None:
+            return batch
+        return self.attribute_senses.read(batch)
 
     def hidden_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """The backbone's last hidden states, in the number format of the new parts. [T, d]"""
         if self.attribute_senses is None:
-            return self._as_new(super().hidden_states(batch, token_shift))
-        with self.attribute_senses.embedded(self.get_input_embeddings()):
-            return self._as_new(super().hidden_states(batch, token_shift))
+            hidden = super().hidden_states(batch, token_shift)
+        else:
+            with self.attribute_senses.embedded(self.get_input_embeddings()):
+                hidden = super().hidden_states(batch, token_shift)
+        return self._in_format_of_new_parts(hidden)
 
     def pooled_weights(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
         hidden = self.hidden_states(batch, token_shift)
         return self.sense_weight_net.pooled(hidden, batch, self.pooled_positions(batch))
 
+    def weighted_senses(
+        self,
+        weights: Tensor,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+        split: bool = True,
+    ) -> Tensor:
+        """Sense vectors under given contextual weights [B, k, n]; see :meth:`pooled_senses`."""
+        ids, whole_words, rows = self.distinct_tokens(batch, token_shift)
+        # Sparse gradients save memory (see token_hidden). Only a leaf can take them: FSDP makes the
+        # table a part of one flat parameter, whose gradient torch wants dense.
+        sparse = weights.requires_grad and self.get_input_embeddings().weight.is_leaf
+        vectors = self.distinct_hidden(ids, whole_words, token_shift, token_states, split, sparse)
+        hidden = vectors.shared  # h of the distinct tokens, [U, f]
+        if hidden.requires_grad:
+            # Torch adds up the gradients of all places of a token in the table's own format, and
+            # half precision loses small ones.
+            table = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+        else:
+            table = hidden
+        # Padding gets the first token's vector. Its weight is 0.
+        tokens = F.embedding(batch.pad(rows), table).to(hidden.dtype)  # h(x_j), [B, n, f]
+        pooled = weights.to(hidden.dtype) @ tokens  # sum_j a[l, j] h(x_j), [B, k, f]
+        senses = self.sense_network.project(pooled)  # [B, k, d]
+        if self.attribute_senses is None or not split:
+            return senses
+        return torch.cat([senses, self._group_senses(weights, batch, rows, vectors)], dim=1)
+
     def distinct_tokens(
         self, batch: PackedBatch, token_shift: TokenShift | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Distinct token ids [U] and the row of each token of the batch among them [T].
+        """The distinct tokens of a batch, so that the sense network computes each of them once.
 
-        Between them stands, where a shift depends on it, whether a token is a word by itself: bool [U] or None. Equal
-        ids are then two tokens where one is a word and the other a piece of one.
+        A token shift moves " she" as a word and leaves it in "sheets". Under such a shift, equal
+        ids are two distinct tokens where one is a word by itself and the other a piece of one.
+
+        Returns:
+            Token ids in ascending order [U]; whether each is a word by itself, bool [U], or None
+            where h(x) does not depend on it; and for each token of the batch, its row among them
+            [T].
         """
-        whole = None if token_shift is None else token_shift.whole_words(batch.input_ids)
-        if whole is None:
-            ids, inverse = batch.input_ids.unique(return_inverse=True)
-            return ids, None, inverse
-        keys, inverse = (2 * batch.input_ids + whole).unique(return_inverse=True)
-        return keys // 2, keys % 2 == 1, inverse
+        whole_words = None if token_shift is None else token_shift.whole_words(batch.input_ids)
+        if whole_words is None:
+            ids, rows = batch.input_ids.unique(return_inverse=True)
+            return ids, None, rows
+        # The lowest bit holds "is a word", so sorted keys are sorted ids too.
+        keys, rows = (2 * batch.input_ids + whole_words).unique(return_inverse=True)
+        return keys // 2, keys % 2 == 1, rows
+
+    def distinct_hidden(
+        self,
+        ids: Tensor,
+        whole_words: Tensor | None,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+        split: bool = True,
+        sparse: bool = False,
+    ) -> SplitVectors:
+        """h of the distinct tokens of a batch; forms of classes stand behind all other tokens.
+
+        Args:
+            ids, whole_words: as :meth:`distinct_tokens` gives them. [U]
+            token_shift, token_states, split: as in :meth:`pooled_senses`.
+            sparse: see :meth:`token_hidden`.
+        """
+        attribute_senses = self.attribute_senses
+        if attribute_senses is None:
+            hidden = self._cached_hidden(ids, token_states, sparse)
+            if token_shift is not None:
+                hidden = token_shift.hidden(hidden, ids, whole_words)
+            return SplitVectors(hidden, None)
+
+        # Form f has the id V + f, so in ascending order all forms come last.
+        count = int((ids < attribute_senses.vocabulary).sum())
+        token_ids = ids[:count]
+        forms = ids[count:] - attribute_senses.vocabulary
+        # One pass of the sense network for the tokens and for the pieces of the forms together.
+        needed = torch.cat([token_ids, attribute_senses.needed_pieces(forms, split)]).unique()
+        computed = self._cached_hidden(needed, token_states, sparse)
+
+        def lookup(pieces: Tensor) -> Tensor:
+            return computed[torch.searchsorted(needed, pieces)]
+
+        hidden = lookup(token_ids)
+        if token_shift is not None:
+            words = None if whole_words is None else whole_words[:count]
+            hidden = token_shift.hidden(hidden, token_ids, words)
+        if not split:
+            unsplit = attribute_senses.form_hidden(forms, lookup, token_shift)
+            return SplitVectors(torch.cat([hidden, unsplit]), None)
+        means, differences = attribute_senses.split(forms, lookup, token_shift)
+        return SplitVectors(torch.cat([hidden, means]), differences)
+
+    def _cached_hidden(
+        self, ids: Tensor, token_states: TokenStateCache | None, sparse: bool
+    ) -> Tensor:
+        """h(x) of token ids, from the cache where there is one. [U] -> [U, f]"""
+        if token_states is None:
+            return self.token_hidden(ids, sparse=sparse)
+        return token_states(ids, self.token_hidden)
+
+    def _group_senses(
+        self, weights: Tensor, batch: PackedBatch, rows: Tensor, vectors: SplitVectors
+    ) -> Tensor:
+        """o^(k + g) of each text: sum_l sum_(j of group g) a[l, j] W_l d(x_j). [B, G, d]"""
+        parts = self.group_parts(weights, batch, rows, vectors)
+        groups = len(self.config.groups)
+        # The sums lie flat while they are taken, one row for each (text, group).
+        sums = parts.vectors.new_zeros((len(batch) * groups, parts.vectors.shape[-1]))
+        row_of_part = batch.text_ids[parts.places] * groups + parts.groups
+        return sums.index_add(0, row_of_part, parts.vectors).unflatten(0, (len(batch), groups))
+
+    def group_parts(
+        self,
+        weights: Tensor,
+        batch: PackedBatch,
+        rows: Tensor,
+        vectors: SplitVectors,
+        dtype: torch.dtype | None = None,
+    ) -> GroupParts:
+        """What each form of a batch adds to the sense of its group, at each of its c places.
+
+        Args:
+            weights: contextual weights. [B, k, n]
+            batch: as :meth:`read` gives it.
+            rows: row of each token among the distinct ones, of :meth:`distinct_tokens`. [T]
+            vectors: of :meth:`distinct_hidden`, split.
+            dtype: of the sums; None: that of the vectors.
+        """
+        attribute_senses, differences = self.attribute_senses, vectors.differences
+        assert attribute_senses is not None
+        assert differences is not None
+        projected = self.sense_network.project_differences(differences)  # W_l d of forms, [F, k, d]
+        projected = projected.to(dtype or projected.dtype)
+        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)  # [c]
+        forms = batch.input_ids[places] - attribute_senses.vocabulary
+        groups = attribute_senses.group_of[forms].long()
+        # The forms are the last F of the U distinct tokens.
+        first_form = len(vectors.shared) - len(differences)
+        projected = projected[rows[places] - first_form]  # [c, k, d]
+        weights_at_forms = weights[batch.text_ids[places], :, batch.position_ids[places]]  # [c, k]
+        sums = torch.einsum("ck,ckd->cd", weights_at_forms.to(projected.dtype), projected)
+        return GroupParts(places, groups, sums)
 
     def token_hidden(self, input_ids: Tensor, sparse: bool = False) -> Tensor:
         """h(x) of token ids, the sense network's last hidden layer: [...] -> [..., f].
 
-        Embeddings are read past the module that holds them: a hook on it concerns what the contextual network reads.
-
         Args:
             input_ids: token ids. [...]
-            sparse: give the embeddings a sparse gradient. For a loss that reads the backbone too, whose dense gradient
-                it is then added to: two dense ones would take the memory of the table once more.
+            sparse: give the embeddings a sparse gradient. For a loss that reads the backbone too,
+                whose dense gradient it is then added to: two dense ones would take the memory of
+                the table once more.
         """
+        # Past the module that holds the embeddings: its hooks concern what the backbone reads.
         weight = self.get_input_embeddings().weight
-        return self.sense_network.hidden(self._as_new(F.embedding(input_ids, weight, sparse=sparse)))
+        embeddings = F.embedding(input_ids, weight, sparse=sparse)
+        return self.sense_network.hidden(self._in_format_of_new_parts(embeddings))
 
     def senses(
-        self, input_ids: Tensor, token_shift: TokenShift | None = None, whole_words: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        token_shift: TokenShift | None = None,
+        whole_words: Tensor | None = None,
     ) -> Tensor:
         """C(x) of token ids, without context: [...] -> [..., k, d].
 
@@ -186,149 +357,37 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         return self.sense_network.expand(hidden)
 
     def word_senses(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Sense vectors of a word, without context and in fp32: of the k senses [k, d], of the attributes [G, k d].
+        """Sense vectors of a word, without context and in fp32.
 
-        Of a form, the class mean and, in the sense of its group, what sets it apart: the stack of W_l d over l. Of any
-        other word of several tokens, the mean of their senses, and zeros.
+        Args:
+            ids: token ids of the word.
+
+        Returns:
+            The k senses [k, d], and the senses of attributes, for each group a vector for each
+            sense l, side by side [G, k d]. Of a form of a class, the former are its class mean and
+            the
+            latter, in the row of its group, W_l d: its difference from the mean. Of any other word,
+            the former are the mean over its tokens and the latter are 0.
         """
         device = self.get_input_embeddings().weight.device
-        own = self.attribute_senses
-        number = None if own is None else own.form_of(ids)
-        groups = torch.zeros((len(self.config.groups), self.config.num_senses * self.config.hidden_size), device=device)
-        if own is None or number is None:
-            return self.senses(torch.tensor(ids, device=device)).float().mean(dim=0), groups
-        mean, difference = own.split(torch.tensor([number], device=device), self.token_hidden)
-        groups[int(own.group_of[number])] = self.sense_network.project_differences(difference).float().flatten()
+        width = self.config.num_senses * self.config.hidden_size
+        groups = torch.zeros((len(self.config.groups), width), device=device)
+        attribute_senses = self.attribute_senses
+        form = None if attribute_senses is None else attribute_senses.form_of(ids)
+        if attribute_senses is None or form is None:
+            senses = self.senses(torch.tensor(ids, device=device))  # [tokens, k, d]
+            return senses.float().mean(dim=0), groups
+        forms = torch.tensor([form], device=device)
+        mean, difference = attribute_senses.split(forms, self.token_hidden)
+        directions = self.sense_network.project_differences(difference)
+        groups[int(attribute_senses.group_of[form])] = directions.float().flatten()
         return self.sense_network.expand(mean)[0].float(), groups
-
-    def pooled_senses(
-        self,
-        batch: PackedBatch,
-        token_shift: TokenShift | None = None,
-        token_states: TokenStateCache | None = None,
-        split: bool = True,
-    ) -> Tensor:
-        """Sense vectors o^(l) of each text at its pooled token, sum_j a[l,j] C(x_j)_l. [B, k + G, d]
-
-        The backbone runs over the packed row, the sense network over the distinct token ids of the batch.
-
-        Args:
-            batch: the texts, as :meth:`read` gives them.
-            token_shift: moves what is read of some tokens.
-            token_states: remembers h(x) from batch to batch.
-            split: False leaves what sets forms apart in the k senses, and gives these alone [B, k, d]. Their sum is the
-                same, at less work.
-        """
-        return self.weighted_senses(self.pooled_weights(batch, token_shift), batch, token_shift, token_states, split)
-
-    def weighted_senses(
-        self,
-        weights: Tensor,
-        batch: PackedBatch,
-        token_shift: TokenShift | None = None,
-        token_states: TokenStateCache | None = None,
-        split: bool = True,
-    ) -> Tensor:
-        """Sense vectors of each text under contextual weights [B, k, n]; arguments of :meth:`pooled_senses`."""
-        ids, whole, inverse = self.distinct_tokens(batch, token_shift)
-        # Of a part of FSDP's flat parameter, torch wants whole gradients.
-        sparse = weights.requires_grad and self.get_input_embeddings().weight.is_leaf
-        vectors = self.distinct_hidden(ids, whole, token_shift, token_states, split, sparse)
-        hidden = vectors.shared  # [U, f]
-        # torch sums the gradients of all places of a token in the format of the table: at least fp32.
-        wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32)) if hidden.requires_grad else hidden
-        # Padding gets the first token's vector, with a weight of 0.
-        tokens = F.embedding(batch.pad(inverse), wide).to(hidden.dtype)  # [B, n, f]
-        senses = self.sense_network.project(weights.to(hidden.dtype) @ tokens)  # sum_j a[l, j] h(x_j), [B, k, f]
-        if self.attribute_senses is None or not split:
-            return senses
-        return torch.cat([senses, self._group_senses(weights, batch, inverse, vectors)], dim=1)
-
-    def distinct_hidden(
-        self,
-        ids: Tensor,
-        whole: Tensor | None,
-        token_shift: TokenShift | None = None,
-        token_states: TokenStateCache | None = None,
-        split: bool = True,
-        sparse: bool = False,
-    ) -> SplitVectors:
-        """h of distinct ids in ascending order, forms behind all tokens; arguments of :meth:`pooled_senses`.
-
-        Args:
-            ids: as :meth:`distinct_tokens` gives them. [U]
-            whole: which of them are words by themselves, for the shift. bool [U] or None
-            sparse: see :meth:`token_hidden`.
-        """
-
-        def compute(wanted: Tensor) -> Tensor:
-            if token_states is None:
-                return self.token_hidden(wanted, sparse=sparse)
-            return token_states(wanted, self.token_hidden)
-
-        if self.attribute_senses is None:
-            hidden = compute(ids)
-            return SplitVectors(hidden if token_shift is None else token_shift.hidden(hidden, ids, whole), None)
-        tokens = int((ids < self.attribute_senses.vocabulary).sum())
-        forms = ids[tokens:] - self.attribute_senses.vocabulary
-        # One pass of the sense network for the tokens and for the pieces of the forms.
-        asked = torch.cat([ids[:tokens], self.attribute_senses.asked_of(forms, split)]).unique()
-        known = compute(asked)
-
-        def of_pieces(pieces: Tensor) -> Tensor:
-            return known[torch.searchsorted(asked, pieces)]
-
-        hidden = known[torch.searchsorted(asked, ids[:tokens])]
-        if token_shift is not None:
-            hidden = token_shift.hidden(hidden, ids[:tokens], None if whole is None else whole[:tokens])
-        if not split:
-            own = self.attribute_senses.own_hidden(forms, of_pieces, token_shift)
-            return SplitVectors(torch.cat([hidden, own]), None)
-        means, differences = self.attribute_senses.split(forms, of_pieces, token_shift)
-        return SplitVectors(torch.cat([hidden, means]), differences)
-
-    def _group_senses(self, weights: Tensor, batch: PackedBatch, inverse: Tensor, vectors: SplitVectors) -> Tensor:
-        """o_(k + g) of each text: sum_l sum_(j of group g) a[l, j] W_l d(x_j). [B, G, d]"""
-        parts = self.group_parts(weights, batch, inverse, vectors)
-        groups = len(self.config.groups)
-        rows = batch.text_ids[parts.places] * groups + parts.groups
-        sums = parts.vectors.new_zeros((len(batch) * groups, parts.vectors.shape[-1]))
-        return sums.index_add(0, rows, parts.vectors).unflatten(0, (len(batch), groups))
-
-    def group_parts(
-        self,
-        weights: Tensor,
-        batch: PackedBatch,
-        inverse: Tensor,
-        vectors: SplitVectors,
-        dtype: torch.dtype | None = None,
-    ) -> GroupParts:
-        """What each form of a batch adds to the sense of its group.
-
-        Args:
-            weights: contextual weights. [B, k, n]
-            batch: as :meth:`read` gives it.
-            inverse: row of each token among the distinct ones, of :meth:`distinct_tokens`. [T]
-            vectors: of :meth:`distinct_hidden`, split.
-            dtype: of the sums; None: that of the vectors.
-        """
-        attribute_senses, differences = self.attribute_senses, vectors.differences
-        assert attribute_senses is not None
-        assert differences is not None
-        directions = self.sense_network.project_differences(differences)  # W_l d of each form, [W, k, d]
-        directions = directions.to(dtype or directions.dtype)
-        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
-        groups = attribute_senses.group_of[batch.input_ids[places] - attribute_senses.vocabulary].long()
-        # The forms are the last W of the U distinct ids.
-        numbers = inverse[places] - (len(vectors.shared) - len(differences))
-        shares = weights[batch.text_ids[places], :, batch.position_ids[places]].to(directions.dtype)  # [c, k]
-        return GroupParts(places, groups, torch.einsum("ck,ckd->cd", shares, directions[numbers]))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> BackpackOutput:
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
 
-        Every token has token type 0; a ranker's texts have two (:meth:`pooled_senses`). Forms of classes are read as
-        they are: there is no document here.
+        Every token has token type 0, where a ranker's texts have two (:meth:`pooled_senses`).
+        Attribute senses are left out: there is no query, and so no document that they are of.
 
         Args:
             input_ids: [B, n].
@@ -337,71 +396,174 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         Raises:
             ValueError: the mask has a hole inside a text, or a text without a token.
         """
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids.dtype)
+        if attention_mask is None:
+            mask = torch.ones_like(input_ids)
+        else:
+            mask = attention_mask.to(input_ids.dtype)
         check_padding(mask)
         causal = self.config.pooling == "last"
         options: dict[str, Any] = {}
         if causal:
-            options = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0), "use_cache": False}
-        hidden = self.backbone(input_ids=input_ids, attention_mask=mask, **options).last_hidden_state
-        hidden = self._as_new(hidden)
-        queries, keys = (part.transpose(1, 2) for part in self.sense_weight_net.split(hidden))
-        senses = self.senses(input_ids).transpose(1, 2)  # [B, k, n, d]
-        mixed = F.scaled_dot_product_attention(queries, keys, senses, **_masking(mask, causal)).sum(dim=1)
-        keep = mask[..., None].to(mixed.dtype)
-        return BackpackOutput(mixed * keep, hidden * keep)
+            # Positions are counted from the first token of a text, also where padding is before it.
+            position_ids = (mask.cumsum(dim=1) - 1).clamp(min=0)
+            options = {"position_ids": position_ids, "use_cache": False}
+        output = self.backbone(input_ids=input_ids, attention_mask=mask, **options)
+        hidden = self._in_format_of_new_parts(output.last_hidden_state)
+        queries, keys = self.sense_weight_net.split(hidden)  # two of [B, n, k, d / k]
+        # A sense is an attention head: its weights a[l, i, j] mix the values C(x_j)_l.
+        mixed = F.scaled_dot_product_attention(
+            queries.transpose(1, 2),
+            keys.transpose(1, 2),
+            self.senses(input_ids).transpose(1, 2),  # [B, k, n, d]
+            **_attention_mask(mask, causal),
+        ).sum(dim=1)
+        is_token = mask[..., None].to(mixed.dtype)
+        return BackpackOutput(mixed * is_token, hidden * is_token)
 
-    def _as_new(self, values: Tensor) -> Tensor:
-        """Values of a backbone in half precision as the new parts compute; autocast does that by itself."""
+    def _in_format_of_new_parts(self, values: Tensor) -> Tensor:
+        """A backbone in half precision has float32 parts above it; autocast converts by itself."""
         if torch.is_autocast_enabled(values.device.type):
             return values
         return values.to(self.sense_weight_net.c_attn.weight.dtype)
 
 
+class SenseWeightNetwork(nn.Module):
+    """Contextual weights: one attention head for each sense, over the backbone's hidden states.
+
+    Queries q and keys k of a sense have d / k dimensions::
+
+        a[l, i, j] = softmax over j of q_l(i) . k_l(j) / sqrt(d / k)
+    """
+
+    def __init__(self, config: BackpackConfig) -> None:
+        super().__init__()
+        self.num_senses = config.num_senses
+        self.c_attn = nn.Linear(config.hidden_size, 2 * config.hidden_size)
+
+    def split(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys of every sense: [..., d] -> two of [..., k, d / k]."""
+        queries, keys = self.c_attn(hidden).chunk(2, dim=-1)
+        by_sense = (self.num_senses, -1)
+        return queries.unflatten(-1, by_sense), keys.unflatten(-1, by_sense)
+
+    def pooled(self, hidden: Tensor, batch: PackedBatch, positions: Tensor | None = None) -> Tensor:
+        """Weights at one token of each text: [T, d] -> [B, k, n], rows sum to 1; at least fp32.
+
+        With e_j the hidden state of token j, and W_l and b_l the part of ``c_attn`` that makes the
+        keys of sense l:
+
+            q_l . (W_l e_j + b_l) = (W_l^T q_l) . e_j + q_l . b_l
+
+        So keys need not be projected for every token: the query is projected back instead. The last
+        term is the same for all j and drops out of the softmax.
+
+        Args:
+            hidden: the backbone's hidden states. [T, d]
+            batch: the texts; padding gets a weight of 0.
+            positions: row index of the token of each text [B]; None: each text's last token.
+        """
+        d = hidden.shape[-1]
+        weight, bias = self.c_attn.weight, self.c_attn.bias
+        by_sense = (self.num_senses, -1)
+        if positions is None:
+            positions = batch.last_positions
+        queries = F.linear(hidden[positions], weight[:d], bias[:d])  # [B, d]
+        queries = queries.unflatten(-1, by_sense).transpose(0, 1)  # q_l, [k, B, d / k]
+        key_weight = weight[d:].unflatten(0, by_sense)  # W_l, [k, d / k, d]
+        probes = torch.bmm(queries, key_weight)  # W_l^T q_l, [k, B, d]
+        logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
+        # Half precision is too coarse for a softmax over hundreds of tokens.
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = logits * (d / self.num_senses) ** -0.5
+        is_padding = ~batch.padding_mask()[:, None]
+        return logits.masked_fill(is_padding, float("-inf")).softmax(dim=-1)
+
+
 class BackpackLMHeadModel(BackpackPreTrainedModel):
-    """Language model over a Backpack: softmax of E o_i with E tied to the word embeddings (eq. 2)."""
+    """Use it to pretrain a Backpack as a language model, or to load one that was.
+
+    Softmax of E o_i with E tied to the word embeddings (Afzali et al., eq. 2).
+
+    >>> config = BackpackConfig(n_embd=32, n_layer=1, n_head=2, num_senses=4)
+    >>> model = BackpackLMHeadModel(config).eval()
+    >>> model(torch.tensor([[5, 9, 7]])).logits.shape
+    torch.Size([1, 3, 50257])
+
+    Raises:
+        ValueError: the backbone reads in both directions, or its word embeddings are narrower than
+            its hidden states.
+    """
 
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
         if not config.reads_left_to_right:
             name = config.backbone_config.model_type
-            raise ValueError(f"a backbone of type {name!r} reads in both directions, so it is no language model")
+            raise ValueError(
+                f"a backbone of type {name!r} reads in both directions, so it is no language model"
+            )
         self.backpack = BackpackModel(config)
         table = self.backpack.get_input_embeddings()
         if table.embedding_dim != config.hidden_size:
-            raise ValueError("word embeddings and hidden states differ in size, so the head cannot be tied to them")
-        own = next(name for name, module in self.backpack.backbone.named_modules() if module is table)
-        self._tied_weights_keys = {"lm_head.weight": f"backpack.backbone.{own}.weight"}
+            raise ValueError(
+                "word embeddings and hidden states differ in size, so the head cannot be tied to "
+                "them"
+            )
+        # Backbones call their table differently, and transformers ties weights by name.
+        modules = self.backpack.backbone.named_modules()
+        table_name = next(name for name, module in modules if module is table)
+        self._tied_weights_keys = {"lm_head.weight": f"backpack.backbone.{table_name}.weight"}
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
     ) -> CausalLMOutput:
-        """Logits [B, n, vocabulary]; with ``labels`` [B, n] (-100 = left out) also the mean next-token loss."""
+        """Logits of the next token, and with labels their loss.
+
+        Args:
+            input_ids: [B, n].
+            attention_mask: as in :meth:`BackpackModel.forward`.
+            labels: the tokens to be predicted, -100 where none is; the loss of each is taken at the
+                position before it. [B, n]
+
+        Returns:
+            Logits [B, n, vocabulary], and the mean loss or None.
+        """
         logits = self.lm_head(self.backpack(input_ids, attention_mask).mixed)
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+            predictions = logits[:, :-1].flatten(0, 1).float()
+            loss = F.cross_entropy(predictions, labels[:, 1:].flatten())
         return CausalLMOutput(loss=loss, logits=logits)
 
 
 def check_padding(mask: Tensor) -> None:
-    """Raise ``ValueError`` unless every row of a [B, n] mask is one run of ones with zeros around it."""
+    """Raise ``ValueError`` unless each row of a [B, n] mask is one run of ones amid zeros."""
     if (mask.sum(dim=1) == 0).any():
         raise ValueError("a text of the batch has no token: attention_mask has a row of zeros")
-    starts = (mask[:, 1:] > mask[:, :-1]).sum(dim=1) + (mask[:, 0] > 0)
-    if (starts > 1).any():
-        row = int((starts > 1).nonzero()[0])
-        raise ValueError(f"attention_mask row {row} has a hole inside the text; pad on the left or the right")
+    # A run starts at the first place or where a one follows a zero.
+    runs = (mask[:, 1:] > mask[:, :-1]).sum(dim=1) + (mask[:, 0] > 0)
+    if (runs > 1).any():
+        row = int((runs > 1).nonzero()[0])
+        raise ValueError(
+            f"attention_mask row {row} has a hole inside the text; pad on the left or the right"
+        )
 
 
-def _masking(mask: Tensor, causal: bool) -> dict[str, Any]:
-    """Options of torch's attention for padded texts: no key at padding and, of decoders, none behind the token."""
+def _attention_mask(mask: Tensor, causal: bool) -> dict[str, Any]:
+    """Options of torch's attention: no key is padding and, of decoders, none is a later token."""
+    # Torch's fast kernels take no mask but this one.
     if bool(mask.all()):
         return {"is_causal": causal}
     n = mask.shape[1]
     allowed = torch.ones((n, n), dtype=torch.bool, device=mask.device)
-    allowed = (allowed.tril() if causal else allowed) & mask.bool()[:, None, None, :]
-    # A padding row sees itself, so that its softmax has something to sum to 1; its output is cleared later.
-    return {"attn_mask": allowed | torch.eye(n, dtype=torch.bool, device=mask.device)}
+    if causal:
+        allowed = allowed.tril()
+    allowed = allowed & mask.bool()[:, None, None, :]
+    # A padding row sees itself, so that its softmax has something to sum to 1. Its output is
+    # cleared.
+    itself = torch.eye(n, dtype=torch.bool, device=mask.device)
+    return {"attn_mask": allowed | itself}

@@ -16,8 +16,6 @@ from backpack_rank.commands import program
 from backpack_rank.data.pretrained import from_pretrained
 
 log = logging.getLogger(__name__)
-_SPECIALISED = (".alike_words.", ".merged_embeddings.")
-"""Parts of rankers that earlier versions trained with ``specialise=attribute``."""
 
 
 class StrictLoading:
@@ -26,7 +24,7 @@ class StrictLoading:
     ``new_parts`` are key prefixes that a checkpoint may lack where ``new_head=True`` says so (a ranking head on a
     language model);
     ``unused_parts`` are prefixes that a checkpoint may have in excess (the language-model head).
-    ``renamed_parts`` are patterns of keys with other names in older files, and what they are called here.
+    ``renamed_parts`` are patterns of keys with other names in published files, and what they are called here.
     """
 
     new_parts: ClassVar[tuple[str, ...]] = ()
@@ -112,11 +110,6 @@ def _judge(cls: type[StrictLoading], source: str, info: dict, untied: list[str],
     ]
     if problems:
         hint = ""
-        if any(name in key for key in unexpected for name in _SPECIALISED):
-            hint = (
-                "; it was trained with specialise=attribute of an earlier version, which still reads it: train it "
-                "again, with model.ranker.attribute_senses"
-            )
         if missing and all(key.startswith(cls.new_parts or ("\0",)) for key in missing) and len(problems) == 1:
             hint = f"; a head to be trained is made by {program('train')} model.ranker.name=FOLDER, or new_head=True"
         raise ValueError(f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}{hint}")

@@ -68,7 +68,7 @@ def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def check_files(folder: str | Path) -> None:
-    """Compare a folder with its checksums; one without them (of version 0.1, or of others) is taken as it is.
+    """Compare a folder with its checksums; one without them, as others save them, is taken as it is.
 
     Raises:
         ValueError: a file is missing, cut, changed or added; weights are integers, or cannot be read. The file is

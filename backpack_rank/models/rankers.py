@@ -1,7 +1,15 @@
-"""Rankers: one raw score per (query, document) text.
+"""Rankers: networks that give one raw score to each text, a query and a document joined.
 
-Alpha acts in two arguments of the forward pass: ``sense_weights`` (eq. 5 of Afzali et al.) and ``token_shift`` (paired
-tokens). :mod:`backpack_rank.senses.hook` sets what is passed.
+All rankers are called in the same way, :meth:`Ranker.forward`. Alpha acts through two of its
+arguments, and a ranker knows nothing else of it:
+
+- ``sense_weights``: one factor for each sense (eq. 5 of Afzali et al.), of Backpack rankers;
+- ``token_shift``: words that are read closer to the mean of their class (paired tokens), of all.
+
+:mod:`backpack_rank.senses.hook` makes these arguments from a policy and an alpha.
+
+Notation of the docstrings: B texts, T tokens of all texts together, d hidden size, k senses, G
+senses of attributes (0 without).
 """
 
 from __future__ import annotations
@@ -30,18 +38,23 @@ from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
 @dataclass(frozen=True)
 class RankerOutput:
-    """Scores (raw logits) [B] and, on request, the sense vectors of each text [B, k, d]."""
+    """What a ranker gives for B texts.
+
+    Attributes:
+        scores: raw logits, higher is better. [B]
+        senses: sense vectors of each text, before any weights; None unless asked for. [B, k + G, d]
+    """
 
     scores: Tensor
     senses: Tensor | None = None
 
 
 class Ranker(StrictLoading, PreTrainedModel):
-    """What every ranker is: a model of transformers that scores packed texts.
+    """Derive from it to add a ranker: a model of transformers that scores packed texts.
 
     Attributes:
-        has_senses: whether it splits into senses, so that weights per sense can be passed.
-        pair_tokenizer_class: joins the texts that it reads.
+        has_senses: whether it has sense vectors, so that ``sense_weights`` can be passed.
+        pair_tokenizer_class: joins query and document to the text that it reads.
     """
 
     config: Any
@@ -65,8 +78,9 @@ class Ranker(StrictLoading, PreTrainedModel):
 
         Args:
             batch: the texts.
-            sense_weights: M_s, one factor per sense [k], or per text and sense [B, k]; None leaves the senses alone.
-            token_shift: tokens that are read closer to the mean of their class; None: none.
+            sense_weights: one factor for each sense [k + G], or for each text and sense
+                [B, k + G]; None leaves the senses unchanged.
+            token_shift: moves some tokens towards the mean of their class; None: none.
             return_senses: also return the sense vectors, before any weights.
 
         Raises:
@@ -76,11 +90,16 @@ class Ranker(StrictLoading, PreTrainedModel):
     def refuse_senses(self, sense_weights: Tensor | None, return_senses: bool) -> None:
         """For rankers without senses: raise ``TypeError`` where some are asked for."""
         if sense_weights is not None or return_senses:
-            raise TypeError(f"{self.label} has no sense vectors; weights per sense need a Backpack ranker")
+            raise TypeError(
+                f"{self.label} has no sense vectors; weights per sense need a Backpack ranker"
+            )
 
 
 class RankingHead(nn.Module):
-    """Two-layer MLP d -> d -> 1 (Afzali et al., section 3). Gives raw logits; a sigmoid would not change a ranking."""
+    """Two-layer MLP d -> d -> 1 that makes scores of vectors (Afzali et al., section 3).
+
+    Scores are raw logits. A sigmoid would not change a ranking.
+    """
 
     def __init__(self, size: int, dropout: float) -> None:
         super().__init__()
@@ -89,12 +108,25 @@ class RankingHead(nn.Module):
         self.out = nn.Linear(size, 1)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """[..., d] -> [...]"""
-        return self.out(self.dropout(F.gelu(self.dense(vectors)))).squeeze(-1)
+        """Vectors to scores: [..., d] -> [...]."""
+        hidden = F.gelu(self.dense(vectors))
+        return self.out(self.dropout(hidden)).squeeze(-1)
 
 
 class BackpackForRanking(Ranker, BackpackPreTrainedModel):
-    """Backpack with a ranking head on the mix of senses at the pooled token, which alpha can turn."""
+    """Use it to rank with alpha acting on senses: a Backpack with a ranking head.
+
+    The head scores the sum of a text's sense vectors at its pooled token, each times its weight.
+
+    >>> config = BackpackConfig(n_embd=32, n_layer=1, n_head=2, num_senses=4)
+    >>> ranker = BackpackForRanking(config).eval()
+    >>> batch = PackedBatch.from_sequences([[5, 9, 7], [8, 2]])  # two texts, as token ids
+    >>> ranker(batch).scores.shape
+    torch.Size([2])
+    >>> without_first_sense = torch.tensor([0.0, 1.0, 1.0, 1.0])
+    >>> ranker(batch, sense_weights=without_first_sense).scores.shape
+    torch.Size([2])
+    """
 
     config: BackpackConfig
     config_class = BackpackConfig
@@ -115,23 +147,32 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         return_senses: bool = False,
         token_states: TokenStateCache | None = None,
     ) -> RankerOutput:
-        """Scores of the B texts; ``token_states`` remembers what the sense network says of a token (CPU inference)."""
+        """Scores of the B texts; see :meth:`Ranker.forward`.
+
+        Args:
+            batch, sense_weights, token_shift, return_senses: as of every ranker.
+            token_states: remembers the sense network's hidden layer of each token from batch to
+                batch, for inference on a CPU; None: it is computed anew.
+        """
         if token_shift is not None:
             batch = token_shift.merge_ids(batch)
         batch = self.backpack.read(batch)
-        # Splitting what sets words apart from the other senses does not change their sum: alpha = 1 does without.
+        # Senses of attributes are split off only where they are weighed or returned: their sum with
+        # the others stays the same, so alpha = 1 saves the work.
         split = return_senses or sense_weights is not None
         senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
-        return RankerOutput(self.score_senses(senses, sense_weights), senses if return_senses else None)
+        scores = self.score_senses(senses, sense_weights)
+        return RankerOutput(scores, senses if return_senses else None)
 
     def score_senses(self, senses: Tensor, sense_weights: Tensor | None = None) -> Tensor:
-        """head(sum_l M_s(l) o^(l)) (eq. 5), the part of the forward pass that weights per sense change. [B]
+        """Use it to score stored sense vectors under other weights; no text is read again. [B]
 
-        Weights of 1 leave every score bit for bit as it is, because x * 1.0 == x.
+        Computes head(sum_l M_s(l) o^(l)) (Afzali et al., eq. 5). Weights of 1 leave every score
+        unchanged bit for bit, because x * 1.0 == x.
 
         Args:
             senses: o^(l). [B, k + G, d]
-            sense_weights: M_s. [k + G], or [B, k + G] where texts have weights of their own
+            sense_weights: M_s, one for all texts [k + G] or for each [B, k + G]; None: all are 1.
 
         Raises:
             ValueError: not one finite weight >= 0 per sense.
@@ -143,18 +184,28 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
         """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for pretraining."""
-        return F.linear(self.backpack(input_ids).mixed, self.backpack.get_input_embeddings().weight)
+        word_embeddings = self.backpack.get_input_embeddings().weight
+        return F.linear(self.backpack(input_ids).mixed, word_embeddings)
 
 
 def check_sense_weights(weights: Tensor, senses: int, texts: int | None = None) -> None:
-    """Raise ``ValueError`` unless there is one finite weight >= 0 per sense, for all texts or for each."""
-    fits = weights.shape == (senses,) or (texts is not None and weights.shape == (texts, senses))
-    if not fits or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
-        raise ValueError(f"need {senses} finite weights >= 0, one per sense, got {weights.tolist()}")
+    """Raise ``ValueError`` unless there is one finite weight >= 0 for each sense.
+
+    Args:
+        weights: one for each sense, or for each text and sense.
+        senses: number of senses.
+        texts: number of texts; None: weights are for all texts alike.
+    """
+    shapes = [(senses,)] if texts is None else [(senses,), (texts, senses)]
+    has_shape = tuple(weights.shape) in shapes
+    if not has_shape or not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+        raise ValueError(
+            f"need {senses} finite weights >= 0, one per sense, got {weights.tolist()}"
+        )
 
 
 class BackboneRanker(BackboneMixin, Ranker):
-    """A ranker whose only network is a backbone: what the cross-encoder and the dual encoder share."""
+    """What the cross-encoder and the dual encoder share: a backbone is their only network."""
 
     base_model_prefix = "backbone"
     _supports_sdpa = True
@@ -163,13 +214,19 @@ class BackboneRanker(BackboneMixin, Ranker):
     supports_gradient_checkpointing = True
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
-        """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for pretraining of decoders."""
+        """Next-token logits of a decoder, for pretraining: [B, n] -> [B, n, vocabulary].
+
+        Texts have no padding.
+        """
         hidden = self.backbone(input_ids=input_ids, use_cache=False).last_hidden_state
         return F.linear(hidden, self.get_input_embeddings().weight)
 
 
 class CrossEncoderForRanking(BackboneRanker):
-    """Any backbone with the same head on its last hidden state at the pooled token (monoBERT, BERT_CAT)."""
+    """Use it for a plain cross-encoder (monoBERT, BERT_CAT), the baseline of a Backpack over it.
+
+    Any encoder or decoder, with the Backpack's head on its last hidden state at the pooled token.
+    """
 
     config: CrossEncoderConfig
     config_class = CrossEncoderConfig
@@ -188,14 +245,18 @@ class CrossEncoderForRanking(BackboneRanker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
-        """Scores [B] from the head on the pooled token; ``token_shift`` moves what the encoder reads."""
+        """Scores [B] from the head on the pooled token; ``token_shift`` moves word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
         hidden = self.pooled_states(batch, token_shift)
+        # The backbone may be in half precision; the head is in float32.
         return RankerOutput(self.head(hidden.to(self.head.dense.weight.dtype)))
 
 
 class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
-    """GPT-2 with the same head on its last hidden state: the baseline of Afzali et al. (Table 1)."""
+    """Use it for the baseline of Afzali et al. (Table 1): GPT-2 with the Backpack's head.
+
+    The head scores the last hidden state of a text's last token.
+    """
 
     config: GPT2Config
     config_class = GPT2Config
@@ -217,7 +278,7 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
-        """Scores [B] from the head on the last token; ``token_shift`` moves the word embeddings."""
+        """Scores [B] from the head on the last token; ``token_shift`` moves word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
         with shifted_embeddings(self.transformer.wte, token_shift):
             hidden = packed_trunk(self.transformer, batch)
@@ -231,25 +292,30 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
 
 @dataclass(frozen=True)
 class DualPairTokenizer(PairTokenizer):
-    """Encodes the two texts of a pair as the encoder reads them alone, one behind the other.
+    """Use it with a dual encoder: it encodes query and document as they are read alone.
 
-    A joined row is [start, query, separator, start, document, end]. ``max_length`` is the limit of each of the two
-    texts, added tokens included: a document is cut in the same place whatever the query, so that its vector can be
-    computed once.
+    A pair is one row, [start, query, separator, start, document, end]. ``max_length`` is the limit
+    of each of the two texts, added tokens included. So a document is cut in the same place whatever
+    the query, and its vector can be computed once.
 
     Raises:
-        ValueError: the separator is also the start token, so that it would not tell where a query ends.
+        ValueError: the separator is also the start token, so that it would not tell where a query
+            ends.
     """
 
     def __post_init__(self) -> None:
         if self.start_id == self.separator_id:
             raise ValueError(
-                f"token {self.separator_id} of the tokenizer starts a text and separates texts, so query and document "
-                "cannot be told apart; give the tokenizer a sep_token of its own"
+                f"token {self.separator_id} of the tokenizer starts a text and separates texts, so "
+                "query and document cannot be told apart; give the tokenizer a sep_token of its own"
             )
 
     def queries(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Each query as it is read: [start, query, separator]. Raises ``ValueError`` as :meth:`encode_query`."""
+        """Each query as it is read, [start, query, separator].
+
+        Raises:
+            ValueError: see :meth:`encode_query`.
+        """
         return [self._query(self.encode_query(text)) for text in texts]
 
     def documents(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -257,35 +323,45 @@ class DualPairTokenizer(PairTokenizer):
         return [self._document(ids) for ids in self.encode(texts)]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query. Raises ``ValueError`` when it is empty or longer than ``max_length``."""
+        """Token ids of a query.
+
+        Raises:
+            ValueError: it is empty or longer than ``max_length``.
+        """
         (ids,) = self.encode([text])
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
-        if (length := len(self.start) + len(ids) + 1) > self.max_length:
+        length = len(self.start) + len(ids) + 1  # with the separator
+        if length > self.max_length:
             raise ValueError(
-                f"the query has {length} tokens, added ones included, and max_length={self.max_length}; raise "
-                f"max_length or shorten the query: {text[:80]!r}"
+                f"the query has {length} tokens, added ones included, and "
+                f"max_length={self.max_length}; raise max_length or shorten the query: "
+                f"{text[:80]!r}"
             )
         return ids
 
     def room(self, query: np.ndarray) -> int:
+        """Tokens of a document that fit, which do not depend on the query."""
         return self.max_length - len(self.start) - 1
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
-        """[start, query, separator, start, document, end], the document's part cut to ``max_length``."""
+        """[start, query, separator, start, document, end], the document cut to ``max_length``."""
         return np.concatenate([self._query(query), self._document(document)])
 
     def _query(self, ids: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.start, ids, np.array([self.separator_id], dtype=np.int32)])
+        separator = np.array([self.separator_id], dtype=np.int32)
+        return np.concatenate([self.start, ids, separator])
 
     def _document(self, ids: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.start, ids[: self.room(ids)], np.array([self.end_id], dtype=np.int32)])
+        end = np.array([self.end_id], dtype=np.int32)
+        return np.concatenate([self.start, ids[: self.room(ids)], end])
 
 
 class DualEncoderForRanking(BackboneRanker):
-    """One backbone for queries and documents; score = q . d of the vectors at their pooled tokens.
+    """Use it to search with vectors: one backbone reads queries and documents apart.
 
-    BERT_DOT (Hofstätter et al. 2021, eq. 3): TF([CLS; q])_1 . TF([CLS; p])_1. Nothing is added to the backbone.
+    The score is the dot product of the two vectors at their pooled tokens. This is BERT_DOT
+    (Hofstätter et al. 2021, eq. 3), TF([CLS; q])_1 . TF([CLS; p])_1; the backbone gets no new part.
     """
 
     config: DualEncoderConfig
@@ -304,7 +380,7 @@ class DualEncoderForRanking(BackboneRanker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
-        """Scores of the B rows of a packed batch, each a query and a document (:class:`DualPairTokenizer`).
+        """Scores of B rows, each a query and a document as :class:`DualPairTokenizer` joins them.
 
         A query that several rows have is read once.
 
@@ -314,14 +390,19 @@ class DualEncoderForRanking(BackboneRanker):
         """
         self.refuse_senses(sense_weights, return_senses)
         if self.config.separator_id is None:
-            raise ValueError("the configuration names no separator_id, so a row cannot be split behind its query")
-        behind = behind_separator(batch, self.config.separator_id)
-        documents = batch.select(behind)
+            raise ValueError(
+                "the configuration names no separator_id, so a row cannot be split behind its query"
+            )
+        in_document = behind_separator(batch, self.config.separator_id)
+        documents = batch.select(in_document)
         if bool((documents.offsets[1:] == documents.offsets[:-1]).any()):
-            raise ValueError("a row has no document behind its query; join the texts with DualPairTokenizer")
-        queries, rows = distinct(batch.select(~behind))
-        vectors = self.encode_queries(queries, token_shift)[rows], self.encode_documents(documents, token_shift)
-        return RankerOutput((vectors[0] * vectors[1]).sum(dim=-1))
+            raise ValueError(
+                "a row has no document behind its query; join the texts with DualPairTokenizer"
+            )
+        queries, query_of_row = distinct(batch.select(~in_document))
+        query_vectors = self.encode_queries(queries, token_shift)[query_of_row]
+        document_vectors = self.encode_documents(documents, token_shift)
+        return RankerOutput((query_vectors * document_vectors).sum(dim=-1))
 
     def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B queries [start, query, separator]. [B, d]"""
@@ -333,16 +414,30 @@ class DualEncoderForRanking(BackboneRanker):
 
 
 def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
-    """The different texts of a batch, in the order of their first places, and which of them each text is. [B]"""
-    # One higher, so that a token with id 0 is not taken for padding.
+    """The different texts of a batch, so that each is read once.
+
+    Returns:
+        The D different texts in the order of their first places, and for each text of the batch its
+        number among them [B].
+    """
+    # Ids one higher, so that a token with id 0 is not taken for padding.
     _, groups = torch.unique(batch.pad(batch.input_ids + 1), dim=0, return_inverse=True)
     places = torch.arange(len(batch), device=groups.device)
-    first = torch.full_like(places, len(batch)).scatter_reduce(0, groups, places, "amin")[groups]
-    kept = first == places
-    if bool(kept.all()):
+    # Torch orders groups by their tokens, so the first place of each text is looked up. A group has
+    # no first place yet: len(batch) is beyond them all.
+    first_of_group = torch.full_like(places, len(batch)).scatter_reduce(0, groups, places, "amin")
+    first_places = first_of_group[groups]  # [B]
+    is_first = first_places == places
+    if bool(is_first.all()):
         return batch, places
-    part = batch.select(kept[batch.text_ids])
-    number = kept.long().cumsum(0) - 1
-    offsets = torch.cat([part.offsets[:-1][kept], part.offsets[-1:]])
-    texts = PackedBatch(part.input_ids, part.position_ids, number[part.text_ids], offsets, part.max_length)
-    return texts, number[first]
+    kept = batch.select(is_first[batch.text_ids])  # still B texts, the repeated ones empty
+    numbers = is_first.long().cumsum(0) - 1
+    offsets = torch.cat([kept.offsets[:-1][is_first], kept.offsets[-1:]])
+    texts = PackedBatch(
+        input_ids=kept.input_ids,
+        position_ids=kept.position_ids,
+        text_ids=numbers[kept.text_ids],
+        offsets=offsets,
+        max_length=kept.max_length,
+    )
+    return texts, numbers[first_places]

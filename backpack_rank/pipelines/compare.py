@@ -31,7 +31,8 @@ def evaluate(
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> dials = [reranker.with_policy("paired_tokens", alpha) for alpha in (1, 0.5, 0)]  # doctest: +SKIP
-    >>> evaluate(dials, Collection.from_beir("my_collection")).summary()  # doctest: +SKIP
+    >>> from backpack_rank.data.sources.beir import load_beir  # doctest: +SKIP
+    >>> evaluate(dials, load_beir("my_collection", "test")).summary()  # doctest: +SKIP
 
     Args:
         rerankers: anything with ``rerank(run, collection)``, see :mod:`backpack_rank.reranking.rerankers`; their

@@ -7,11 +7,12 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 
-from hydra.errors import InstantiationException
+from hydra.errors import HydraException, InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from backpack_rank.commands import program
@@ -32,7 +33,7 @@ def friendly_errors() -> Iterator[None]:
         with no_panic("the tokenizer's folder"):
             yield
     except MISTAKES as error:
-        if _wants_traceback() or not _is_mistake(error):
+        if wants_traceback() or not _is_mistake(error):
             raise
         log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
         raise SystemExit(2) from error
@@ -43,7 +44,7 @@ def run_safely(job: Callable[[], object]) -> bool:
     try:
         job()
     except Exception as error:  # whatever it is: the measures of the other jobs must not be lost with it
-        if _wants_traceback() or not _is_mistake(error):
+        if wants_traceback() or not _is_mistake(error):
             log.exception("this job failed, the others go on")
         else:
             log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
@@ -85,8 +86,14 @@ def _on_one_line(value: object) -> object:
     return value if len(text.splitlines()) < 2 and not text.endswith("\n") else text.replace("\n", "\\n")
 
 
-def printable_log() -> None:
-    """Let no handler of the log, nor what stands in where there is none, write escape sequences."""
+def set_up_log() -> None:
+    """Let no handler of the log write escape sequences, or tracebacks of its own.
+
+    For the start of a command, and again where Hydra has configured the log. ``logging.lastResort`` counts too: it
+    writes where there is no handler.
+    """
+    # On a full disk a handler cannot write, and every line of the log would become a traceback on the terminal.
+    logging.raiseExceptions = False
     for handler in (logging.lastResort, *logging.getLogger().handlers):
         if handler is not None and not isinstance(handler.formatter, PrintableLines):
             handler.setFormatter(PrintableLines(handler.formatter))
@@ -104,9 +111,20 @@ def errors_to_stderr() -> None:
             root.addHandler(errors)
 
 
-def composition_sentence(error: BaseException, script: str = "") -> str:
-    """What Hydra says of options that it cannot put together, or of a folder it cannot write to, in one sentence."""
-    if isinstance(error, OmegaConfBaseException | OSError):
+def composition_sentence(error: BaseException, script: str = "", folders: Sequence[Path] = ()) -> str:
+    """What Hydra says of options that it cannot put together, or of a folder it cannot write to, in one sentence.
+
+    Args:
+        error: of Hydra, OmegaConf or the system.
+        script: whose options they are.
+        folders: which Hydra writes to, where an error of the system names none.
+    """
+    # Of Hydra's errors one is an OSError as well: there is no such file of conf/.
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        if error.filename is None and folders:
+            error = OSError(error.errno, error.strerror, ", ".join(map(str, folders)))
+        return _sentence(error)
+    if isinstance(error, OmegaConfBaseException):
         return _sentence(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else type(error).__name__
@@ -117,7 +135,8 @@ def composition_sentence(error: BaseException, script: str = "") -> str:
     return f"{said.rstrip('.')}; see --help"
 
 
-def _wants_traceback() -> bool:
+def wants_traceback() -> bool:
+    """Whether ``HYDRA_FULL_ERROR=1`` is set."""
     return os.environ.get(TRACEBACK) == "1"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank._gc import without_gc
 from backpack_rank.files import RANKER, UNFINISHED
@@ -19,7 +19,6 @@ from backpack_rank.pipelines.run_folder import OVERRIDES, saved_overrides
 from backpack_rank.progress import is_first_process
 
 log = logging.getLogger(__name__)
-logging.raiseExceptions = False  # on a full disk every line of the log would be a traceback
 
 
 def alone(script: str, config: DictConfig, folder: Path, options: Sequence[str]) -> Any:
@@ -49,7 +48,9 @@ def one_of_several(script: str, config: DictConfig, folder: Path, options: Seque
     remember(options)
     if script == "train":
         if (folder / OVERRIDES).is_file():
-            config.resume, options = str(folder), ()
+            resumed = OmegaConf.merge(config, {"resume": str(folder)})
+            assert isinstance(resumed, DictConfig)
+            return alone(script, resumed, folder, ())
         return alone(script, config, folder, options)
     well = run_safely(lambda: _work(script, config, folder, options, quiet=True))
     if well:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -14,12 +13,11 @@ from omegaconf import OmegaConf
 from backpack_rank.checks import UsageError
 from backpack_rank.files import LATEST, UNFINISHED
 from backpack_rank.pipelines import begun, unfinished
-from backpack_rank.pipelines.errors import composition_sentence, friendly_errors
+from backpack_rank.pipelines.errors import composition_sentence
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options, saved_overrides
 from backpack_rank.pipelines.unfinished import Unfinished
 
 _NO = ("false", "no", "off", "null", "0", "")
-_made: dict[str, str] = {}  # once made, it is the folder of this process
 
 
 @dataclass(frozen=True)
@@ -37,38 +35,52 @@ class Command:
     resumed: Path | None = None
 
 
-_command = Command(())
+class NewFolders:
+    """Answers ``${new_folder:path}``: makes a folder that no other process has.
+
+    Where ``path`` exists, a number stands behind it: ``path_2``, ``path_3`` ... A command that goes on has its folder
+    already.
+    """
+
+    def __init__(self, command: Command) -> None:
+        """``command``: what this process runs, and in which folder it goes on."""
+        self.command = command
+        # Hydra asks for the same path several times; once made, it is the folder of this process.
+        self._made: dict[str, str] = {}
+
+    def __call__(self, path: str) -> str:
+        """The folder for a path.
+
+        Raises:
+            UsageError: it cannot be made.
+        """
+        if self.command.resumed is not None:
+            return str(self.command.resumed)
+        if path not in self._made:
+            try:
+                self._made[path] = _new(path)
+                unfinished.claim(self._made[path], self.command.options, self.command.multirun)
+            except OSError as error:  # OmegaConf would keep its words alone
+                error.filename = error.filename or path
+                raise UsageError(composition_sentence(error)) from error
+        return self._made[path]
+
+
+# One for the process, as OmegaConf's resolvers are. Hydra makes the callback of a sweep and hands it no command, so
+# it asks here.
+_folders = NewFolders(Command(()))
 
 
 def resumed_folder() -> Path | None:
     """The folder that the command of this process goes on in; None where it begins one."""
-    return _command.resumed
+    return _folders.command.resumed
 
 
 def register_resolvers(command: Command | None = None) -> None:
-    """Make ``${new_folder:path}`` known, in every process that composes; call it before ``@hydra.main`` does."""
-    global _command
-    _command = command or Command(())
-    resolver = partial(new_folder, command=command or Command(()))
-    OmegaConf.register_new_resolver("new_folder", resolver, use_cache=True, replace=True)
-
-
-def new_folder(path: str, command: Command) -> str:
-    """Make a folder that no other process has; where it exists, with a number behind it: ``path_2``, ``path_3`` ...
-
-    A command that goes on has its folder already.
-    """
-    if command.resumed is not None:
-        return str(command.resumed)
-    if path not in _made:
-        try:
-            with friendly_errors():  # here: Hydra would show a traceback
-                _made[path] = _new(path)
-                unfinished.claim(_made[path], command.options, command.multirun)
-        except OSError as error:  # OmegaConf would keep its words alone
-            error.filename = error.filename or path
-            raise UsageError(composition_sentence(error)) from error
-    return _made[path]
+    """Make ``${new_folder:path}`` known, in every process that composes; call it before Hydra does."""
+    global _folders
+    _folders = NewFolders(command or Command(()))
+    OmegaConf.register_new_resolver("new_folder", _folders, use_cache=True, replace=True)
 
 
 def _new(path: str) -> str:

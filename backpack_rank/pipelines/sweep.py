@@ -24,8 +24,8 @@ from backpack_rank.reporting.sweep import (
     Sweep,
     SweepEntry,
     collect_sweep,
-    write_sweep_report,
 )
+from backpack_rank.reporting.sweep_report import write_sweep_report
 
 log = logging.getLogger(__name__)
 PER_QUERY_FILE = "per_query.csv"
@@ -58,7 +58,11 @@ class SweepReport(Callback):
                 write_sweep_report(folder, sweep=sweep)
                 print(printable(f"Report: {write_sweep_page(folder, sweep)}"))
         if self._failed:
-            log.error("%d of %d jobs failed; what they said is above and in their folders", self._failed, self._jobs)
+            log.error(
+                "%d of %d jobs failed; what they said is above and in their folders",
+                self._failed,
+                self._jobs,
+            )
             raise SystemExit(2)
         link_latest(config.output, "sweep", folder)
 
@@ -100,13 +104,19 @@ def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:
         if not ones or len(dial) < 2:
             continue
         values = {number: _per_query(Path(folder), entry) for number, entry in dial.items()}
-        absent = [str(Path(dial[number].job) / PER_QUERY_FILE) for number in dial if values[number] is None]
+        absent = [
+            str(Path(dial[number].job) / PER_QUERY_FILE)
+            for number in dial
+            if values[number] is None
+        ]
         if absent:
             notes.append(f"No tests without {', '.join(absent)}.")
         found = {number: of for number, of in values.items() if of is not None}
         if ones[0] in found:
             tests |= _against(ones[0], dial, found)
-    entries = (replace(entry, tests=tests.get(number, ())) for number, entry in enumerate(sweep.entries))
+    entries = (
+        replace(entry, tests=tests.get(number, ())) for number, entry in enumerate(sweep.entries)
+    )
     about = replace(sweep.about, notes=(*sweep.about.notes, *notes))
     return replace(sweep, entries=tuple(entries), about=about)
 
@@ -123,7 +133,9 @@ def _per_query(folder: Path, entry: SweepEntry) -> dict[str, PerQuery] | None:
 def _values(values: Mapping[str, Mapping[str, float]], block: Summary, path: Path) -> PerQuery:
     absent = [measure for measure in block.figures if measure not in values]
     if absent:
-        raise ValueError(f"{path} has no values of {', '.join(absent[:5])}, but measures.json beside it does")
+        raise ValueError(
+            f"{path} has no values of {', '.join(absent[:5])}, but measures.json beside it does"
+        )
     return PerQuery({measure: values[measure] for measure in block.figures})
 
 
@@ -135,7 +147,9 @@ def _against(
     found: dict[int, tuple[PairedTest, ...]] = {}
     for kind, reference in values[one].items():
         systems = {str(number): of[kind] for number, of in values.items() if kind in of}
-        measures = [name for name in reference.measures if all(name in of.values for of in systems.values())]
+        measures = [
+            name for name in reference.measures if all(name in of.values for of in systems.values())
+        ]
         for test in pairwise_against(str(one), systems, measures):
             number = int(test.first)
             named = replace(test, first=dial[number].row.label, second=dial[one].row.label)

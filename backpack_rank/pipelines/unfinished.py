@@ -17,7 +17,7 @@ from typing import IO
 
 import yaml
 
-from backpack_rank.files import LAST, RANKER, UNFINISHED, read_yaml, remove_leftovers
+from backpack_rank.files import LAST, UNFINISHED, read_yaml, remove_leftovers
 from backpack_rank.pipelines.run_folder import comparable
 
 try:
@@ -27,6 +27,8 @@ except ImportError:  # Windows
 
 _LOCK = ".lock"
 _ABOUT = "# Results are missing or may be incomplete. resume={} goes on; at the end this file is removed.\n"
+# Open locks. They belong to the process and not to an object: POSIX gives a lock up as soon as the process closes any
+# handle of its file, so a second registry would take locks away from the first.
 _held: dict[Path, IO[str]] = {}
 
 
@@ -55,9 +57,7 @@ class Unfinished:
             options = tuple(map(str, found["options"]))
             return cls(folder, options, bool(found["multirun"]), int(found["process"]), str(found["host"]))
         except FileNotFoundError:
-            # Runs of version 0.1 have no mark, and a checkpoint in place of it.
-            old = (folder / LAST).is_file() and not (folder / RANKER).is_dir()
-            return cls(folder) if old else None
+            return None
         except (ValueError, TypeError, KeyError):
             return cls(folder, None)
 
@@ -186,7 +186,6 @@ def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfin
 def _unfinished(roots: Sequence[Path]) -> list[Unfinished]:
     """The last one first, those with a checkpoint before the others; jobs of a multirun go with their multirun."""
     folders = {path.parent for root in roots for path in root.glob(f"**/{UNFINISHED}")}
-    folders |= {path.parents[1] for root in roots for path in root.glob(f"**/{LAST}")}
     found = [Unfinished.read(folder) for folder in folders if not folders.intersection(folder.parents)]
     return sorted((one for one in found if one is not None), key=_last, reverse=True)
 

@@ -1,4 +1,8 @@
-"""The one table: sections of rows of cells, notes below them, and the lines of its CSV file."""
+"""The one table: sections of rows of cells, notes below them, and the lines of its CSV file.
+
+Whatever shows figures makes a :class:`Table`; :mod:`backpack_rank.reporting.writers` prints it in
+the terminal and writes Markdown, LaTeX and CSV, and the templates of the pages show it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ class Cell:
         text: the figure.
         bold: whether it is printed bold.
         raised: marks behind it: letters of significance, a dagger.
-        interval: its confidence interval, which Markdown has room for.
+        interval: its confidence interval, which Markdown and the page have room for.
     """
 
     text: str = NONE
@@ -51,7 +55,25 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table and everything that is written of it.
+    """Use this for figures that people read, in the terminal, in a file or on a page.
+
+    ::
+
+        >>> from backpack_rank.reporting.writers import to_markdown
+        >>> table = Table(
+        ...     name="rankers",
+        ...     title="Rankers",
+        ...     labels=("system",),
+        ...     groups=[Group("", ("nDCG@10", "MRR@10"))],
+        ...     sections=[Section("", [Row(("BM25",), [Cell("0.3041"), Cell("0.4", bold=True)])])],
+        ... )
+        >>> print(to_markdown(table))
+        ### Rankers
+        <BLANKLINE>
+        | system | nDCG@10 | MRR@10 |
+        | --- | ---: | ---: |
+        | BM25 | 0.3041 | **0.4** |
+        <BLANKLINE>
 
     Attributes:
         name: of its files.
@@ -62,6 +84,10 @@ class Table:
         notes: sentences below the table.
         columns: of the CSV file.
         records: its lines, with all digits.
+        marked: numbers of the rows, from 0 over all sections, that a page marks.
+
+    Raises:
+        ValueError: a row has more or fewer labels or figures than the headings; names the row.
     """
 
     name: str
@@ -72,12 +98,21 @@ class Table:
     notes: Sequence[str] = ()
     columns: Sequence[str] = ()
     records: Sequence[tuple[Any, ...]] = ()
+    marked: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        width = sum(len(group.columns) for group in self.groups)
+        width = len(self.headings)
         for row in self.rows:
-            if (len(row.labels), len(row.cells)) != (len(self.labels), width):
-                raise ValueError(f"{self.name}: row {row.labels} has {len(row.cells)} figures, the table has {width}")
+            if len(row.labels) != len(self.labels) or len(row.cells) != width:
+                raise ValueError(
+                    f"{self.name}: row {row.labels} has {len(row.cells)} figures, "
+                    f"the table has {width}"
+                )
+
+    @property
+    def headings(self) -> list[str]:
+        """Headings of the figures, without the names of their groups."""
+        return [heading for group in self.groups for heading in group.columns]
 
     @property
     def rows(self) -> list[Row]:
@@ -86,25 +121,55 @@ class Table:
 
 
 def number(value: float | None, decimals: int = 4) -> str:
-    """A figure with so many decimals; what is not there or not finite is a dash."""
+    """Use this for a figure in a cell; what is not there or not finite is a dash.
+
+    >>> number(0.25), number(-0.00001, 2), number(None)
+    ('0.2500', '0.00', '-')
+    """
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{round(value, decimals) + 0.0:.{decimals}f}"  # rounded first, so that nothing reads -0.0000
+    # Rounded first, and 0 added, so that nothing reads -0.0000.
+    return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
 def signed(value: float) -> str:
-    """A difference with its sign and 4 decimals."""
+    """Use this for a difference; it has its sign and 4 decimals.
+
+    >>> signed(0.25)
+    '+0.2500'
+    """
     return f"{round(value, 4) + 0.0:+.4f}"
 
 
 def percent(value: float) -> str:
-    """A relative difference with its sign and one decimal."""
+    """Use this for a relative difference; it has its sign and one decimal.
+
+    >>> percent(-0.125), percent(0.0001)
+    ('-12.5%', '0.0%')
+    """
     if math.isnan(value):
         return NONE
-    return "0.0%" if abs(value) < 0.0005 else f"{value:+.1%}"
+    # What rounds to nothing has no sign.
+    if abs(value) < 0.0005:
+        return "0.0%"
+    return f"{value:+.1%}"
 
 
 def extreme(figures: Iterable[float | None], smallest: bool) -> float | None:
-    """The smallest or largest of the figures that are there, rounded to what a table shows; None without any."""
-    there = [round(figure, 4) for figure in figures if figure is not None and figure == figure]
-    return None if not there else min(there) if smallest else max(there)
+    """Use this to find the figure of a column to print bold.
+
+    Args:
+        figures: None and NaN where there is none.
+        smallest: whether the smallest is wanted, else the largest.
+
+    Returns:
+        The figure, rounded to what a table shows, so that figures that look equal are equal. None
+        where there is no figure.
+    """
+    rounded = []
+    for figure in figures:
+        if figure is not None and not math.isnan(figure):
+            rounded.append(round(figure, 4))
+    if not rounded:
+        return None
+    return min(rounded) if smallest else max(rounded)

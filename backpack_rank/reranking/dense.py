@@ -1,4 +1,6 @@
-"""A first stage that compares vectors: the documents whose vectors have the highest dot product with the query's."""
+"""A first stage that compares vectors: the documents whose vectors have the highest dot product
+with the query's.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 
 
 class Dense:
-    """A dual encoder over the whole corpus, exactly: no document is left out by an approximate index.
+    """A dual encoder over the whole corpus, exactly: no document is left out by an approximate
+    index.
 
-    Documents are encoded once and their vectors kept on disk in half precision. Scores are those of the dual encoder
-    up to that rounding. Every document has a score, so every query has ``depth`` candidates, and ties are broken by
-    ascending document id. A :class:`~backpack_rank.data.first_stage.FirstStage`.
+    Documents are encoded once and their vectors kept on disk in half precision. Scores are those of
+    the dual encoder up to that rounding. Every document has a score, so every query has ``depth``
+    candidates, and ties are broken by ascending document id. A
+    :class:`~backpack_rank.data.first_stage.FirstStage`.
     """
 
     def __init__(
@@ -42,7 +46,8 @@ class Dense:
         Args:
             checkpoint: folder of a saved dual encoder, or of the run that trained it.
             depth: candidates per query; a smaller corpus gives fewer.
-            device, dtype, tokens_per_batch: as in :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+            device, dtype, tokens_per_batch: as in
+                :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
             folder: where vectors are kept; None is ``dense/`` in the cache folder.
             name: row label in reports.
 
@@ -63,7 +68,8 @@ class Dense:
         """Search every query; the documents are encoded, or their vectors taken from the folder.
 
         Raises:
-            ValueError: the collection has no documents, the ranker is no dual encoder, or a query is empty or too long.
+            ValueError: the collection has no documents, the ranker is no dual encoder, or a query
+                is empty or too long.
         """
         if len(collection.documents) == 0:
             raise ValueError(f"collection {collection.name!r} has no documents to search")

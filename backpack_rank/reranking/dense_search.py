@@ -1,7 +1,9 @@
-"""Exact search for the highest dot products, in blocks, so that memory does not grow with the collection.
+"""Exact search for the highest dot products, in blocks, so that memory does not grow with the
+collection.
 
-Scores and places of documents are held as one integer each, the score above the place, so that sorting by score with
-ties by place is sorting integers: nothing depends on the order in which a kernel happens to see equal scores.
+Scores and places of documents are held as one integer each, the score above the place, so that
+sorting by score with ties by place is sorting integers: nothing depends on the order in which a
+kernel happens to see equal scores.
 """
 
 from __future__ import annotations
@@ -21,15 +23,20 @@ _EVEN = 64
 
 
 def top_k(
-    queries: Tensor, vectors: np.ndarray, ranks: np.ndarray, k: int, device: torch.device, block: int = BLOCK
+    queries: Tensor,
+    vectors: np.ndarray,
+    ranks: np.ndarray,
+    k: int,
+    device: torch.device,
+    block: int = BLOCK,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k documents with the highest dot product for every query; products in fp32.
 
     Args:
         queries: [Q, d].
         vectors: of the documents, in any number format, such as a memory map. [N, d]
-        ranks: place of each document among all of them, by which ties are broken, lowest first; a permutation of
-            0 .. N - 1. [N]
+        ranks: place of each document among all of them, by which ties are broken, lowest first; a
+            permutation of 0 .. N - 1. [N]
         k: documents per query; a smaller N gives all of them.
         block: documents that are read at a time.
 
@@ -41,7 +48,9 @@ def top_k(
         for start in range(0, len(queries), QUERIES)
     ]
     if not found:
-        return np.empty((0, min(k, len(vectors))), dtype=np.int64), np.empty((0, min(k, len(vectors))), np.float32)
+        return np.empty((0, min(k, len(vectors))), dtype=np.int64), np.empty(
+            (0, min(k, len(vectors))), np.float32
+        )
     best = torch.cat(found)
     return (_LOW - (best & 0xFFFFFFFF)).numpy(), _scores(best).numpy()
 
@@ -51,8 +60,11 @@ def _batch(queries: Tensor, vectors: np.ndarray, ranks: np.ndarray, k: int, bloc
     best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
     for start in range(0, len(vectors), block):
         rows = torch.from_numpy(np.array(vectors[start : start + block])).to(queries.device).float()
-        places = torch.from_numpy(np.asarray(ranks[start : start + block])).to(queries.device).long()
-        # Matrix products treat a last incomplete group of rows differently, in the last bit; equal documents must tie.
+        places = (
+            torch.from_numpy(np.asarray(ranks[start : start + block])).to(queries.device).long()
+        )
+        # Matrix products treat a last incomplete group of rows differently, in the last bit; equal
+        # documents must tie.
         whole = F.pad(rows, (0, 0, 0, -len(rows) % _EVEN))
         found = _candidates((queries @ whole.T)[:, : len(rows)], places, best, k)
         best = torch.cat([best, found], dim=1)
@@ -61,7 +73,9 @@ def _batch(queries: Tensor, vectors: np.ndarray, ranks: np.ndarray, k: int, bloc
 
 
 def _candidates(scores: Tensor, places: Tensor, best: Tensor, k: int) -> Tensor:
-    """Keys of the documents of a block that may be among the k best, in rows filled up with the worst key. [Q, ...]"""
+    """Keys of the documents of a block that may be among the k best, in rows filled up with the
+    worst key. [Q, ...]
+    """
     if best.shape[1] < k:
         return _keys(scores, places)
     # Past the first blocks this leaves few, and keys are made of these alone.
@@ -69,14 +83,18 @@ def _candidates(scores: Tensor, places: Tensor, best: Tensor, k: int) -> Tensor:
     queries, columns = kept.nonzero(as_tuple=True)
     counts = kept.sum(dim=1)
     firsts = counts.cumsum(0) - counts
-    keys = torch.full((len(scores), int(counts.max())), _WORST, dtype=torch.int64, device=scores.device)
+    keys = torch.full(
+        (len(scores), int(counts.max())), _WORST, dtype=torch.int64, device=scores.device
+    )
     numbers = torch.arange(len(queries), device=scores.device) - firsts[queries]
     keys[queries, numbers] = _keys(scores[queries, columns], places[columns])
     return keys
 
 
 def _keys(scores: Tensor, places: Tensor) -> Tensor:
-    """Integers in the order of the scores, among equal scores in the opposite order of the places."""
+    """Integers in the order of the scores, among equal scores in the opposite order of the
+    places.
+    """
     bits = (scores + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
     # The bits of a negative float grow with its size.
     ordered = torch.where(bits < 0, bits ^ _LOW, bits).long()

@@ -1,4 +1,6 @@
-"""The vectors of a collection's documents: encoded once, kept on disk in half precision, read memory-mapped."""
+"""The vectors of a collection's documents: encoded once, kept on disk in half precision, read
+memory-mapped.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,10 @@ class DocumentVectors:
     def of(cls, documents: DocumentStore, encoding: Encoding, folder: Path) -> DocumentVectors:
         """The vectors of these documents, from the folder or encoded now.
 
-        They lie in a subfolder named after weights, tokenizer, settings and documents. It is there when it is
-        complete; an encoding that is stopped goes on where it was, from the last 4,096 documents on. Jobs that need
-        the same vectors at the same time wait for the one that encodes.
+        They lie in a subfolder named after weights, tokenizer, settings and documents. It is there
+        when it is complete; an encoding that is stopped goes on where it was, from the last 4,096
+        documents on. Jobs that need the same vectors at the same time wait for the one that
+        encodes.
 
         Raises:
             ValueError: a vector does not fit into half precision; the document is named.
@@ -73,12 +76,15 @@ class Encoding:
     """A dual encoder that turns texts into vectors."""
 
     def __init__(self, scorer: Scorer) -> None:
-        """Raises ``ValueError`` when the scorer's ranker does not read queries and documents apart."""
+        """Raises ``ValueError`` when the scorer's ranker does not read queries and documents
+        apart.
+        """
         if not isinstance(scorer.ranker, DualEncoderForRanking) or not isinstance(
             scorer.pair_tokenizer, DualPairTokenizer
         ):
             raise ValueError(
-                f"{type(scorer.ranker).__name__} reads query and document together, so documents have no vectors of "
+                f"{type(scorer.ranker).__name__} reads query and document together, so documents "
+                "have no vectors of "
                 "their own; train a dual encoder with model=bert_dot"
             )
         self.ranker = scorer.ranker
@@ -106,7 +112,9 @@ class Encoding:
         return self._vectors(self.pair_tokenizer.documents(texts), queries=False)
 
     def queries(self, queries: Queries) -> np.ndarray:
-        """Vectors of queries. [Q, d] float32. Raises ``ValueError`` for one that is empty or too long."""
+        """Vectors of queries. [Q, d] float32. Raises ``ValueError`` for one that is empty or too
+        long.
+        """
         sequences = []
         for query_id, text in queries.items():
             try:
@@ -121,13 +129,17 @@ class Encoding:
             return out
         encode = self.ranker.encode_queries if queries else self.ranker.encode_documents
         with torch.inference_mode():
-            for rows, batch in pack_by_length(np.arange(len(sequences)), sequences, self._tokens_per_batch):
+            for rows, batch in pack_by_length(
+                np.arange(len(sequences)), sequences, self._tokens_per_batch
+            ):
                 out[rows] = encode(batch.to(self.device)).float().cpu().numpy()
         return out
 
 
 def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:
-    """Fill a folder with the vectors and ids of all documents, from where an earlier attempt stopped."""
+    """Fill a folder with the vectors and ids of all documents, from where an earlier attempt
+    stopped.
+    """
     vectors, done = _started(folder, (len(documents), encoding.size))
     if done:
         log.info("encoding goes on behind the first %d of %d documents", done, len(documents))
@@ -138,7 +150,9 @@ def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:
             doc_ids += [doc_id.encode("utf-8") for doc_id, _ in chunk]
             if start < done:
                 continue
-            vectors[start : start + len(chunk)] = _halved(encoding.documents([text for _, text in chunk]), chunk)
+            vectors[start : start + len(chunk)] = _halved(
+                encoding.documents([text for _, text in chunk]), chunk
+            )
             vectors.flush()
             write_text(folder / _DONE, f"{len(doc_ids)}\n")
             bar.update(len(chunk))
@@ -174,7 +188,8 @@ def _halved(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
     if bad.size:
         largest = float(np.abs(vectors[bad[0]]).max())
         raise ValueError(
-            f"the vector of document {chunk[bad[0]][0]} has a value of {largest:g}, which half precision cannot hold "
+            f"the vector of document {chunk[bad[0]][0]} has a value of {largest:g}, which half "
+            "precision cannot hold "
             "(65504 at most); the weights may have diverged in training"
         )
     return halved

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.models.factory import load_ranker, ranker_folder
 from backpack_rank.models.factory import split_attribute as add_missing_senses
-from backpack_rank.parts import folder_kind, imported
+from backpack_rank.parts import at_load, folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.rerankers import TextReranker
@@ -38,27 +38,32 @@ def load(
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
-    Of rankers trained elsewhere, any classifier of transformers with one label is taken (``CrossEncoder`` models of
-    sentence-transformers), and any HTTP rerank endpoint. No code is loaded, and from the hub no weights but
-    safetensors.
+    Of rankers trained elsewhere, any classifier of transformers with one label is taken
+    (``CrossEncoder`` models of sentence-transformers), and any HTTP rerank endpoint. No code is
+    loaded, and from the hub no weights but safetensors.
 
     Args:
-        name: the folder of a run or of a ranker, an id of the Hugging Face hub, or ``http://...`` of a server.
+        name: the folder of a run or of a ranker, an id of the Hugging Face hub, or ``http://...``
+            of a server.
         attribute: whose words policies are about: a name of ``conf/attribute``, or an
             :class:`~backpack_rank.attributes.attribute.Attribute`.
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
-        dtype: ``float32``, ``bfloat16``, ``float16``, ``int8`` (CPUs), or ``auto``: bfloat16 where the
-            device computes in it.
-        cache: folder for sense vectors of a collection's pairs, which all alphas then share; None keeps none.
+        dtype: ``float32``, ``bfloat16``, ``float16``, ``int8`` (CPUs), or ``auto``: bfloat16 where
+            the device computes in it.
+        cache: folder for sense vectors of a collection's pairs, which all alphas then share; None
+            keeps none.
         revision: of the hub, a branch, tag or commit.
         split_attribute: whether a Backpack that was trained without attribute senses gets them now
-            (:mod:`backpack_rank.models.attribute_senses`, step 2), which changes no score at alpha=1. False: the senses
-            that it was trained with, for the paper's rule on an ordinary Backpack.
+            (:mod:`backpack_rank.models.attribute_senses`, step 2), which changes no score at
+            alpha=1. False: the senses that it was trained with, for the paper's rule on an ordinary
+            Backpack.
 
     Raises:
         FileNotFoundError: there is neither such a folder nor such an id.
         ValueError: the folder holds another model, or its files are damaged.
     """
+    for place in at_load():
+        imported(place)()
     if isinstance(attribute, str):
         attribute = Attribute.named(attribute)
     if is_address(name):
@@ -95,7 +100,11 @@ def local_folder(name: str | Path, option: str, revision: str | None = None) -> 
     if given.exists() or not _HUB_ID.fullmatch(str(name)):
         return ranker_folder(name, option)
     try:
-        return ranker_folder(snapshot_download(str(name), revision=revision, allow_patterns=_FILES), option)
+        return ranker_folder(
+            snapshot_download(str(name), revision=revision, allow_patterns=_FILES), option
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         why = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(f"{name}: neither a folder nor a model that the hub gives ({why})") from error
+        raise FileNotFoundError(
+            f"{name}: neither a folder nor a model that the hub gives ({why})"
+        ) from error

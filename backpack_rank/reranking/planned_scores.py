@@ -1,4 +1,6 @@
-"""Scores of pairs under policies: a :class:`ReadingPlan` says what is read, and a scorer reads it."""
+"""Scores of pairs under policies: a :class:`ReadingPlan` says what is read, and a scorer reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,43 @@ _PICKED_ROWS = 256
 
 
 def scores_of_pairs(
-    policies: Sequence[Sequence[View]], scorer: TextScorer, pairs: Pairs, cache: SenseCache | None = None
+    policies: Sequence[Sequence[View]],
+    scorer: TextScorer,
+    pairs: Pairs,
+    cache: SenseCache | None = None,
 ) -> np.ndarray:
-    """Raw logits of a collection's pairs under the views of A policies; texts are streamed. [A, N] float32"""
+    """Use this for the pairs of a collection: raw logits under the views of A policies.
+
+    >>> views = reranker.with_policy("lowest_senses", 0.5).hook.views  # doctest: +SKIP
+    >>> (scores,) = scores_of_pairs([views], reranker.scorer, pairs)  # doctest: +SKIP
+
+    Args:
+        policies: the views of each.
+        scorer: the ranker.
+        pairs: N pairs, whose texts are streamed.
+        cache: keeps sense vectors of the pairs on disk.
+
+    Returns:
+        float32 [A, N]
+    """
+
+    def score_rows(view: View) -> np.ndarray:
+        return scorer.scores(pairs, view, cache)
 
     def score_new(texts: list[TextPair], view: View) -> np.ndarray:
-        ids = tuple(map(str, range(len(texts))))
-        documents = MemoryStore({row: document for row, (_, document) in zip(ids, texts, strict=True)})
-        queries = {row: query for row, (query, _) in zip(ids, texts, strict=True)}
-        rewritten = Collection(f"{pairs.collection.name} (rewritten)", documents, queries, {})
+        # As a collection, so that rewritten texts are streamed and cached too.
+        documents: dict[str, str] = {}
+        queries: dict[str, str] = {}
+        for number, (query, document) in enumerate(texts):
+            queries[str(number)] = query
+            documents[str(number)] = document
+        name = f"{pairs.collection.name} (rewritten)"
+        rewritten = Collection(name, MemoryStore(documents), queries, {})
+        ids = tuple(queries)
         return scorer.scores(Pairs(rewritten, ids, ids), view, cache)
 
-    plan = _plan_of_cut(policies, len(pairs), pairs.texts, scorer)
-    return _scored_by_column(plan, lambda view: scorer.scores(pairs, view, cache), score_new)
+    plan = _plan_of_cut_texts(policies, len(pairs), pairs.texts, scorer)
+    return _sums_by_column(plan, score_rows, score_new)
 
 
 def scores_of_texts(
@@ -42,85 +68,119 @@ def scores_of_texts(
     pairs: Sequence[TextPair],
     long_documents: str = "cut",
 ) -> np.ndarray:
-    """Raw logits of (query, document) texts under the views of A policies. [A, N] float32
+    """Use this for (query, document) texts: raw logits under the views of A policies.
 
     Args:
         policies: the views of each.
         scorer: the ranker.
-        pairs: the texts.
+        pairs: N texts.
         long_documents: see :meth:`TextScorer.score_texts`.
+
+    Returns:
+        float32 [A, N]
     """
 
-    def score(texts: Sequence[TextPair], view: View) -> np.ndarray:
+    def score_rows(view: View) -> np.ndarray:
+        return scorer.score_texts(pairs, view, long_documents)
+
+    def score_new(texts: list[TextPair], view: View) -> np.ndarray:
         return scorer.score_texts(texts, view, long_documents)
 
     if long_documents == "cut":
-        plan = _plan_of_cut(policies, len(pairs), lambda: pairs, scorer)
+        plan = _plan_of_cut_texts(policies, len(pairs), lambda: pairs, scorer)
     else:
         plan = ReadingPlan(policies, len(pairs), lambda: pairs)
-    return _scored_by_column(plan, lambda view: score(pairs, view), score)
+    return _sums_by_column(plan, score_rows, score_new)
 
 
-def scores_of_tokens(policies: Sequence[Sequence[View]], scorer: Scorer, sequences: Sequence[np.ndarray]) -> np.ndarray:
-    """Raw logits of joined texts under the views of A policies that rewrite nothing, from few passes. [A, N] float32
+def scores_of_tokens(
+    policies: Sequence[Sequence[View]], scorer: Scorer, sequences: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Use this for few texts under many alphas: raw logits under A policies, from few passes.
 
-    All texts are in memory, and so are the sense vectors of a ranker that has them. Equal texts have one score.
+    All texts are in memory, and so are the sense vectors of a ranker that has them. Equal texts
+    have one score.
+
+    Args:
+        policies: the views of each, none of which rewrites texts.
+        scorer: the ranker.
+        sequences: token ids of N joined texts.
+
+    Returns:
+        float32 [A, N]
     """
     plan = ReadingPlan(policies, len(sequences))
     plan.share(sequences)
-    kept = SenseVectors(scorer, sequences)
+    shared_vectors = SenseVectors(scorer, sequences)
     scores = plan.empty_scores()
-    for one in plan.passes():
-        # Tokens that move in what the contextual network reads change its weights too: no other shift has a use for
-        # the sense vectors of such a pass.
-        is_kept = one.shift is None or one.shift.scope == "senses"
-        if scorer.ranker.has_senses and (is_kept or len(one.weights) > 1):
-            vectors = kept if is_kept else SenseVectors(scorer, sequences)
-            score = partial(vectors.scores, one.texts)
+    for reading in plan.passes():
+        # Tokens that move in what the contextual network reads change its weights too: no other
+        # shift has a use for the sense vectors of such a pass, and they are kept for this one
+        # alone.
+        is_shared = reading.shift is None or reading.shift.scope == "senses"
+        score: Callable[[View], np.ndarray]
+        if scorer.ranker.has_senses and (is_shared or len(reading.weights) > 1):
+            vectors = shared_vectors if is_shared else SenseVectors(scorer, sequences)
+            score = partial(vectors.scores, reading.texts)
         else:
-            score = partial(scorer.score_tokens, [sequences[text] for text in one.texts])
-        for column, view in zip(one.columns, one.views(), strict=True):
-            scores[column, one.texts] = score(view)
+            score = partial(scorer.score_tokens, [sequences[text] for text in reading.texts])
+        for column, view in zip(reading.columns, reading.views(), strict=True):
+            scores[column, reading.texts] = score(view)
     return plan.sums(scores)
 
 
 class SenseVectors:
-    """The sense vectors of joined texts, each text read once under each shift that its scores are made of."""
+    """Use this to score joined texts under many weights per sense and shifts of senses.
+
+    It holds the sense vectors of the texts. Each text is read once under each shift that its scores
+    are made of.
+    """
 
     def __init__(self, scorer: Scorer, sequences: Sequence[np.ndarray]) -> None:
-        self._scorer, self._sequences = scorer, sequences
+        self._scorer = scorer
+        self._sequences = sequences
         self._vectors: dict[str | None, np.ndarray] = {}
         self._is_read: dict[str | None, np.ndarray] = {}
 
     def scores(self, texts: np.ndarray, view: View) -> np.ndarray:
         """Raw logits of texts, by number, under a view that rewrites none. [n] float32"""
-        parts = [(factor, self._read(texts, shift)) for factor, shift in linear_components(view.token_shift)]
+        parts = []
+        for factor, shift in linear_components(view.token_shift):
+            parts.append((factor, self._read(texts, shift)))
         scores = np.empty(len(texts), dtype=np.float32)
         for start in range(0, len(texts), _PICKED_ROWS):
             rows = texts[start : start + _PICKED_ROWS]
             picked = [(factor, vectors[rows]) for factor, vectors in parts]
-            scores[start : start + len(rows)] = self._scorer.score_senses(picked, view.sense_weights)
+            scores[start : start + len(rows)] = self._scorer.score_senses(
+                picked, view.sense_weights
+            )
         return scores
 
     def _read(self, texts: np.ndarray, shift: TokenShift | None) -> np.ndarray:
-        """Sense vectors under a shift, of which those of the texts are known. [T, k, d]"""
+        """Sense vectors under a shift; those of the given texts are filled in. [T, k, d]"""
         key = None if shift is None else shift.key
         if key not in self._vectors:
             self._vectors[key] = self._scorer.empty_senses(len(self._sequences))
             self._is_read[key] = np.zeros(len(self._sequences), dtype=bool)
-        new = texts[~self._is_read[key][texts]]
+        vectors, is_read = self._vectors[key], self._is_read[key]
+        new = texts[~is_read[texts]]
         if len(new):
-            self._scorer.fill_token_senses([self._sequences[text] for text in new], self._vectors[key], new, shift)
-            self._is_read[key][new] = True
-        return self._vectors[key]
+            sequences = [self._sequences[text] for text in new]
+            self._scorer.fill_token_senses(sequences, vectors, new, shift)
+            is_read[new] = True
+        return vectors
 
 
-def _plan_of_cut(
-    policies: Sequence[Sequence[View]], rows: int, texts: Callable[[], Iterable[TextPair]], scorer: TextScorer
+def _plan_of_cut_texts(
+    policies: Sequence[Sequence[View]],
+    rows: int,
+    texts: Callable[[], Iterable[TextPair]],
+    scorer: TextScorer,
 ) -> ReadingPlan:
     """A plan of pairs of which the beginnings are read: no more of a text is rewritten.
 
-    Cut texts of two wordings end at different words; those that are read alike are one text all the same.
+    Cut texts of two wordings end at different words. Those of which the ranker reads the same
+    tokens are one text all the same.
     """
 
     def cut_texts() -> Iterator[TextPair]:
@@ -134,19 +194,27 @@ def _plan_of_cut(
     return ReadingPlan(policies, rows, cut_texts, reading)
 
 
-def _scored_by_column(
+def _sums_by_column(
     plan: ReadingPlan,
     score_rows: Callable[[View], np.ndarray],
     score_new: Callable[[list[TextPair], View], np.ndarray],
 ) -> np.ndarray:
-    """The sums of a plan, by a scorer that gives scores under one view at a time. [A, N] float32"""
+    """The sums of a plan, by a scorer that gives scores under one view at a time. [A, N] float32
+
+    Args:
+        plan: which scores are needed.
+        score_rows: the scores of all N pairs under a view.
+        score_new: the scores of new texts under a view.
+    """
     scores = plan.empty_scores()
     for column, needed in enumerate(plan.needed()):
         view = plan.views[column]
-        # Rows are scored all or none: a cache holds whole collections, and errors name a pair by its row.
+        # Rows are scored all or none: a cache holds whole collections, and errors name a pair by
+        # its row.
         if needed[: plan.rows].any():
             scores[column, : plan.rows] = score_rows(view)
         new = np.flatnonzero(needed[plan.rows :])
         if len(new):
-            scores[column, plan.rows + new] = score_new([plan.new_texts[text] for text in new], view)
+            new_texts = [plan.new_texts[text] for text in new]
+            scores[column, plan.rows + new] = score_new(new_texts, view)
     return plan.sums(scores)

@@ -1,4 +1,4 @@
-"""A ranker that scores one document at a time, under a policy and alpha."""
+"""A ranker that scores one document at a time, under a policy at an alpha."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_texts, scores_of_tokens
+from backpack_rank.reranking.planned_scores import (
+    scores_of_pairs,
+    scores_of_texts,
+    scores_of_tokens,
+)
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
-from backpack_rank.senses.attribution import Explanation, attribute, explanation
+from backpack_rank.senses.attribution import Attribution, Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
@@ -24,14 +28,16 @@ from backpack_rank.senses.sensitivity import Sensitivity
 
 
 class PointwiseReranker(TextReranker):
-    """Scores of one ranker; :func:`backpack_rank.load` makes it.
+    """Use this to rank with one ranker at any alpha; :func:`backpack_rank.load` makes it.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
+    [{'corpus_id': 3, 'score': 2.41}, {'corpus_id': 0, 'score': -0.73}]
 
     Attributes:
         scorer: the ranker with its tokenizer.
         hook: policy and alpha.
+        attribute: whose words policies are about.
         cache: sense vectors on disk, shared by all alphas; None: every alpha is a pass of its own.
     """
 
@@ -52,71 +58,73 @@ class PointwiseReranker(TextReranker):
             attribute: whose words policies are about; None: gender.
             cache: see above.
         """
-        self.scorer, self.cache = scorer, cache
+        self.scorer = scorer
+        self.cache = cache
         self.attribute = attribute or Attribute.named("gender")
-        self.hook = hook or InferenceHook(PolicyContext.of(scorer.ranker, scorer.tokenizer, self.attribute))
-        ranker, policy = scorer.ranker, self.hook.policy
-        has_dial = ranker.has_senses or (policy is not None and not policy.needs_senses())
-        self.alpha = self.hook.alpha if has_dial else None
-        self.name = f"alpha={self.hook.alpha:g}" if has_dial else ranker.label
+        ranker = scorer.ranker
+        if hook is None:
+            hook = InferenceHook(PolicyContext.of(ranker, scorer.tokenizer, self.attribute))
+        self.hook = hook
+        has_alpha = ranker.has_senses
+        if hook.policy is not None and not hook.policy.needs_senses():
+            has_alpha = True
+        self.alpha = hook.alpha if has_alpha else None
+        self.name = f"alpha={hook.alpha:g}" if has_alpha else ranker.label
 
-    @property
-    def sensitivity(self) -> Sensitivity | None:
-        """s_l of every sense (Afzali et al., eq. 4); None for a ranker without senses."""
-        return self.hook.context.sensitivity
-
-    @property
-    def local_scorer(self) -> Scorer:
-        """The scorer of a ranker whose weights are here. Raises ``ValueError`` for one behind a server."""
-        if not isinstance(self.scorer, Scorer):
-            raise ValueError(f"{self.scorer.ranker.label} is behind a server: its weights are out of reach")
-        return self.scorer
-
-    def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
-        """The same ranker under a policy at an alpha; weights, sensitivities and the cache are shared.
-
-        >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
-
-        Args:
-            policy: a policy, or the name of one (:data:`backpack_rank.senses.policy_names.POLICIES`).
-            alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do.
-
-        Raises:
-            ValueError: there is no such policy, alpha is not a finite number >= 0, or the policy does not fit.
-        """
-        if isinstance(policy, str):
-            policy = named_policy(policy, self.attribute)
-        if isinstance(policy, DefaultPolicy):
-            policy = policy.of_ranker(self.scorer.ranker)
-        hook = InferenceHook(self.hook.context, policy, alpha)
-        _ = hook.views  # whatever does not fit is said here, not when texts are scored
-        return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
-
-    def at(self, alpha: float | None = None, policy: Policy | str | None = None) -> PointwiseReranker:
-        """The reranker at an alpha: itself where neither is given.
+    def at(
+        self, alpha: float | None = None, policy: Policy | str | None = None
+    ) -> PointwiseReranker:
+        """The reranker at an alpha: itself where neither argument is given.
 
         Args:
             alpha: None keeps that of this reranker, or is 1 where only a policy is given.
-            policy: None takes the one of this reranker, or else ``lowest_senses``, the paper's rule, of a ranker with
-                senses and ``renditions`` of any other.
+            policy: None takes the one of this reranker, or else ``lowest_senses``, the paper's
+                rule, of a ranker with senses and ``renditions`` of any other.
 
         Raises:
             ValueError: as :meth:`with_policy`.
         """
         if alpha is None and policy is None:
             return self
-        policy = policy or self.hook.policy or DefaultPolicy(self.attribute)
-        return self.with_policy(policy, self.hook.alpha if alpha is None else alpha)
+        if alpha is None:
+            alpha = self.hook.alpha
+        return self.with_policy(policy or self.hook.policy or DefaultPolicy(self.attribute), alpha)
+
+    def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
+        """The same ranker under a policy at an alpha; weights, sensitivities, cache are shared.
+
+        >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
+
+        Args:
+            policy: a policy, or the name of one
+                (:data:`backpack_rank.senses.policy_names.POLICIES`).
+            alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do.
+
+        Raises:
+            ValueError: there is no such policy, alpha is not a finite number >= 0, or the policy
+                does not fit.
+        """
+        if isinstance(policy, str):
+            policy = named_policy(policy, self.attribute)
+        if isinstance(policy, DefaultPolicy):
+            policy = policy.of_ranker(self.scorer.ranker)
+        hook = InferenceHook(self.hook.context, policy, alpha)
+        # Views are computed when they are asked for. Asked for here, a policy that does not fit is
+        # refused before any text is scored.
+        _ = hook.views
+        return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
 
     def rerank(self, run: Run, collection: Collection) -> Run:
         """The documents of the run with raw logits in place of its scores.
 
         Raises:
-            ValueError: a query is not in the collection, empty or too long, or a score is not finite.
+            ValueError: a query is not in the collection, empty or too long, or a score is not
+                finite.
             KeyError: documents that the collection does not have.
         """
         pairs = Pairs.from_run(run, collection)
-        return pairs.to_run(self._scores(pairs))
+        (scores,) = scores_of_pairs([self.hook.views], self.scorer, pairs, self.cache)
+        return pairs.to_run(scores)
 
     def predict(
         self,
@@ -129,17 +137,19 @@ class PointwiseReranker(TextReranker):
     ) -> np.ndarray:
         """Raw logits of (query, document) texts, higher is better. [N] float32
 
-        sentence-transformers puts a sigmoid on models with one label; here that is ``activation="sigmoid"``.
+        sentence-transformers puts a sigmoid on models with one label; here that is
+        ``activation="sigmoid"``.
 
-        >>> reranker.predict([("who can rewire a house?", "An electrician can.")], alpha=0.5)  # doctest: +SKIP
+        >>> pairs = [("who can rewire a house?", "An electrician can.")]
+        >>> reranker.predict(pairs, alpha=0.5)  # doctest: +SKIP
         array([2.41], dtype=float32)
 
         Args:
             pairs: the texts.
             alpha, policy: see :meth:`at`.
             activation: None gives raw logits; ``sigmoid`` puts them into [0, 1], in float64.
-            long_documents: ``cut`` reads the beginning of a document that is too long and says how many there were,
-                ``chunks`` reads it in parts and takes the highest score.
+            long_documents: ``cut`` reads the beginning of a document that is too long and says how
+                many there were, ``chunks`` reads it in parts and takes the highest score.
 
         Raises:
             ValueError: a query is empty or too long, a score is not finite, or an option is wrong.
@@ -158,7 +168,7 @@ class PointwiseReranker(TextReranker):
         return_documents: bool = False,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        """Documents from best to worst, in the form of sentence-transformers: ``[{"corpus_id": 3, "score": 2.4}]``.
+        """Documents from best to worst, in the form of sentence-transformers.
 
         >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
         [{'corpus_id': 3, 'score': 2.41}, {'corpus_id': 0, 'score': -0.73}]
@@ -183,7 +193,9 @@ class PointwiseReranker(TextReranker):
     ) -> list[list[dict[str, Any]]]:
         """:meth:`rank` for several queries, scored together.
 
-        >>> reranker.rank_many(["a query", "another"], [["its document"], ["one", "two"]])  # doctest: +SKIP
+        >>> queries = ["who can rewire a house?", "who can cook?"]
+        >>> documents = [["An electrician can."], ["A cook can.", "A guest eats."]]
+        >>> reranker.rank_many(queries, documents)  # doctest: +SKIP
 
         Args:
             queries: their texts.
@@ -194,44 +206,102 @@ class PointwiseReranker(TextReranker):
             ValueError: not one list of documents for each query, or as :meth:`predict`.
         """
         if isinstance(queries, str) or len(queries) != len(documents):
-            raise ValueError(f"{len(documents)} lists of documents for {len(queries)} queries: give one for each")
-        texts = [checked_documents(one) for one in documents]
-        scores = self.predict(
-            [(query, text) for query, own in zip(queries, texts, strict=True) for text in own], **options
-        )
-        ends = np.cumsum([0, *map(len, texts)])
-        return [
-            ranked_rows(scores[start:end], own, top_k, return_documents)
-            for start, end, own in zip(ends[:-1], ends[1:], texts, strict=True)
-        ]
+            raise ValueError(
+                f"{len(documents)} lists of documents for {len(queries)} queries: give one for each"
+            )
+        checked = [checked_documents(texts) for texts in documents]
+        pairs = []
+        for query, texts in zip(queries, checked, strict=True):
+            pairs += [(query, text) for text in texts]
+        scores = self.predict(pairs, **options)
+        rankings = []
+        start = 0
+        for texts in checked:
+            end = start + len(texts)
+            rankings.append(ranked_rows(scores[start:end], texts, top_k, return_documents))
+            start = end
+        return rankings
 
     def sweep(
-        self, query: str, documents: Sequence[str], alphas: Sequence[float], policy: Policy | str | None = None
+        self,
+        query: str,
+        documents: Sequence[str],
+        alphas: Sequence[float],
+        policy: Policy | str | None = None,
     ) -> np.ndarray:
         """Raw logits of the documents at every alpha. [A, m] float32
 
-        The network reads the texts once where the policy weighs senses. Those with a token that moves are read twice
-        where it moves in the senses alone, and once for each alpha where it moves in what the contextual network reads.
+        The network reads the texts once where the policy weighs senses. Texts with a token that
+        moves are read twice where it moves in the senses alone, and once for each alpha where it
+        moves in what the contextual network reads.
 
-        >>> reranker.sweep("who can rewire a house?", documents, alphas=[1, 0.5, 0])  # doctest: +SKIP
+        >>> reranker.sweep("who can rewire a house?", documents, alphas=[1, 0])  # doctest: +SKIP
+        array([[-0.73, 2.41], [-0.70, 2.39]], dtype=float32)
 
         Args:
             query, documents: their texts.
-            alphas: A positions of the dial.
+            alphas: A values of alpha.
             policy: see :meth:`at`.
         """
         texts = checked_documents(documents)
         policies = [self.at(alpha, policy).hook.views for alpha in alphas]
         if not texts or not policies:
             return np.empty((len(policies), len(texts)), dtype=np.float32)
-        # A policy that rewrites texts reads several of each, a portion at a time and without their sense vectors.
+        # A policy that rewrites texts reads several of each: they are read a portion at a time,
+        # and their sense vectors are not kept in memory.
         if rewrites(policies) or not isinstance(self.scorer, Scorer):
             return scores_of_texts(policies, self.scorer, [(query, text) for text in texts])
         return scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
 
+    def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
+        """The contributions of senses and words to a score; under alpha also what it changes.
+
+        >>> explanation = reranker.explain(query, document)  # doctest: +SKIP
+        >>> [(word.text, word.contribution) for word in explanation.words]  # doctest: +SKIP
+
+        Args:
+            query, document: their texts.
+            lexicon: its words are marked with their group; None: those of the attribute.
+
+        Raises:
+            ValueError: the ranker has no senses, the policy reads several texts, or the query is
+                empty or too long.
+        """
+        ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
+        policy = self.hook.policy
+        if self.sensitivity is None:
+            raise ValueError(
+                f"{ranker.label} has no sense vectors, so its score does not split into senses"
+            )
+        if not self.hook.reads_one_text:
+            assert policy is not None
+            raise ValueError(
+                f"policy {policy.name} reads several texts for one score, which does not split "
+                "into words: explain alpha=1, or another policy"
+            )
+        view = self.hook.view
+        title = self.name
+        before: Attribution | None = None
+        contributions = attribute(ranker, tokenizer, query, document)
+        if view.sense_weights is not None or view.token_shift is not None:
+            before = contributions
+            contributions = attribute(ranker, tokenizer, query, document, view)
+            if policy is not None:
+                title += f", {policy.name}"
+        return explanation(
+            contributions,
+            title=title,
+            lexicon=lexicon or self.attribute.lexicon(),
+            sensitivity=self.sensitivity.values,
+            weights=view.sense_weights,
+            before=before,
+        )
+
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that can turn this ranker, of :data:`backpack_rank.senses.policy_names.POLICIES`.
+        """Names of the policies that fit this ranker.
+
+        They are of :data:`backpack_rank.senses.policy_names.POLICIES`.
 
         >>> backpack_rank.load("cross-encoder/ms-marco-MiniLM-L6-v2").policies  # doctest: +SKIP
         ('paired_tokens', 'renditions')
@@ -239,64 +309,61 @@ class PointwiseReranker(TextReranker):
         fitting = []
         for name in POLICIES:
             try:
+                # At alpha = 1 every policy fits.
                 self.with_policy(name, 0.5)
             except (ValueError, FileNotFoundError):
                 continue
             fitting.append(name)
         return tuple(fitting)
 
-    def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
-        """The contributions of senses and words to a score; under alpha also what it changes.
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """s_l of every sense (Afzali et al., eq. 4); None for a ranker without senses."""
+        return self.hook.context.sensitivity
 
-        >>> [(word.text, word.contribution) for word in reranker.explain(query, document).words]  # doctest: +SKIP
+    @property
+    def local_scorer(self) -> Scorer:
+        """The scorer of a ranker whose weights are on this machine.
 
         Raises:
-            ValueError: the ranker has no senses, the policy reads several texts, or the query is empty or too long.
+            ValueError: the ranker is behind a server.
         """
-        ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
-        if self.sensitivity is None:
-            raise ValueError(f"{ranker.label} has no sense vectors, so its score does not split into senses")
-        if not self.hook.reads_one_text:
+        if not isinstance(self.scorer, Scorer):
             raise ValueError(
-                f"policy {self.hook.policy.name} reads several texts for one score, which does not split into words: "  # type: ignore[union-attr]
-                "explain alpha=1, or another policy"
+                f"{self.scorer.ranker.label} is behind a server: its weights are out of reach"
             )
-        plain = attribute(ranker, tokenizer, query, document)
-        view, policy = self.hook.view, self.hook.policy
-        untouched = view.sense_weights is None and view.token_shift is None
-        found = plain if untouched else attribute(ranker, tokenizer, query, document, view)
-        return explanation(
-            found,
-            title=self.name if untouched or policy is None else f"{self.name}, {policy.name}",
-            lexicon=lexicon or self.attribute.lexicon(),
-            sensitivity=self.sensitivity.values,
-            weights=view.sense_weights,
-            before=None if untouched else plain,
-        )
-
-    def _scores(self, pairs: Pairs) -> np.ndarray:
-        """Sum over the policy's views of coefficient times score. [N] float32"""
-        (scores,) = scores_of_pairs([self.hook.views], self.scorer, pairs, self.cache)
-        return scores
+        return self.scorer
 
 
 def ranked_rows(
     scores: np.ndarray, documents: Sequence[str], top_k: int | None, return_documents: bool
 ) -> list[dict[str, Any]]:
-    """Scores [m] as rows from best to worst, equal ones in the order of the documents.
+    """Use this to give scores [m] as rows from best to worst, equal ones in the documents' order.
+
+    >>> ranked_rows(np.array([0.5, 2.0]), ["a", "b"], top_k=1, return_documents=True)
+    [{'corpus_id': 1, 'score': 2.0, 'text': 'b'}]
 
     Raises:
         ValueError: ``top_k`` is not a whole number of at least 1.
     """
     if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
         raise ValueError(f"top_k={top_k!r} must be a whole number of at least 1, or None for all")
-    order = np.argsort(-scores, kind="stable")[:top_k]
-    rows: list[dict[str, Any]] = [{"corpus_id": int(place), "score": float(scores[place])} for place in order]
-    return [{**row, "text": documents[row["corpus_id"]]} for row in rows] if return_documents else rows
+    rows = []
+    for place in np.argsort(-scores, kind="stable")[:top_k]:
+        row: dict[str, Any] = {"corpus_id": int(place), "score": float(scores[place])}
+        if return_documents:
+            row["text"] = documents[place]
+        rows.append(row)
+    return rows
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) in float64, where two large scores are still apart."""
-    from scipy.special import expit  # here: it takes long to import, and rank() needs none of it
+    """1 / (1 + exp(-x)) in float64, in which two large scores still differ.
+
+    >>> sigmoid(np.array([0.0], dtype=np.float32))
+    array([0.5])
+    """
+    # Here, because it takes long to import and rank() does not need it.
+    from scipy.special import expit
 
     return expit(logits.astype(np.float64))

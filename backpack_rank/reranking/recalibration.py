@@ -1,13 +1,15 @@
-r"""Recalibration of any ranker's scores with the changes that a dial makes to a Backpack's (Afzali et al., appendix D).
+r"""Recalibration of any ranker's scores with the changes that a dial makes to a Backpack's (Afzali
+et al., appendix D).
 
-delta(d) = s_alpha(d) - s_1(d) is what a position of the dial does to the score of document d. Another ranker's
-score f(d) becomes
+delta(d) = s_alpha(d) - s_1(d) is what a position of the dial does to the score of document d.
+Another ranker's score f(d) becomes
 
-    z(f(d)) + lambda z(delta(d)),        z(x) = (x - mean) / standard deviation within the list of the query
+    z(f(d)) + lambda z(delta(d)),        z(x) = (x - mean) / standard deviation within the list of
+    the query
 
-so the unit of lambda is one standard deviation of the other ranker's scores. The standard deviation is that of the
-list itself (divided by n, not n - 1). Where all values of a list are equal, which a list of one document always is,
-z is 0 for all of them.
+so the unit of lambda is one standard deviation of the other ranker's scores. The standard deviation
+is that of the list itself (divided by n, not n - 1). Where all values of a list are equal, which a
+list of one document always is, z is 0 for all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def deltas(before: Run, after: Run) -> Run:
         after: scores of the same documents for the same queries under the dial.
 
     Raises:
-        ValueError: a query or a document that only one of the runs has, or a score that is not finite; names them.
+        ValueError: a query or a document that only one of the runs has, or a score that is not
+            finite; names them.
     """
     check_finite(before)
     check_finite(after)
@@ -47,32 +50,45 @@ def recalibrate(run: Run, delta: Run, weight: float) -> Run:
 
     Args:
         run: another ranker's scores f.
-        delta: changes of scores, see :func:`deltas`; documents and queries that the run does not have play no part,
-            neither in the mean nor in the standard deviation.
+        delta: changes of scores, see :func:`deltas`; documents and queries that the run does not
+            have play no part, neither in the mean nor in the standard deviation.
         weight: lambda; 0 keeps the order of the run.
 
     Raises:
-        ValueError: a query or a document of the run without a delta (named), a score that is not finite, or a weight
-            that is no finite number.
+        ValueError: a query or a document of the run without a delta (named), a score that is not
+            finite, or a weight that is no finite number.
     """
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
-        raise ValueError(f"the weight of a recalibration must be a finite number such as 0.5, got {weight!r}")
+    if (
+        isinstance(weight, bool)
+        or not isinstance(weight, (int, float))
+        or not math.isfinite(weight)
+    ):
+        raise ValueError(
+            f"the weight of a recalibration must be a finite number such as 0.5, got {weight!r}"
+        )
     check_finite(run)
     check_finite(delta)
     unknown = [query_id for query_id, scores in run.items() if scores and query_id not in delta]
     if unknown:
-        raise ValueError(f"no changes of scores for {_named(unknown, 'queries')}; score their documents under the dial")
+        raise ValueError(
+            f"no changes of scores for {_named(unknown, 'queries')}; score their documents under "
+            "the dial"
+        )
     return {
-        query_id: _recalibrated(query_id, scores, delta.get(query_id, {}), weight) for query_id, scores in run.items()
+        query_id: _recalibrated(query_id, scores, delta.get(query_id, {}), weight)
+        for query_id, scores in run.items()
     }
 
 
 def standardised(values: np.ndarray) -> np.ndarray:
     """z of the values of one list [m]; all 0 where the values are all equal. float64 [m]"""
     values = np.asarray(values, dtype=np.float64)
-    if not values.size or values.min() == values.max():  # the mean of equal numbers is not always that number
+    if (
+        not values.size or values.min() == values.max()
+    ):  # the mean of equal numbers is not always that number
         return np.zeros(len(values))
-    # Scaled twice and centred twice, so that neither huge or tiny values nor a large common part spoil the squares.
+    # Scaled twice and centred twice, so that neither huge or tiny values nor a large common part
+    # spoil the squares.
     deviations = values / np.abs(values).max()
     deviations -= deviations.mean()
     deviations /= np.abs(deviations).max()
@@ -100,7 +116,8 @@ def _same_ids(before: Sequence[str], after: Sequence[str], what: str) -> None:
         lacking = [identifier for identifier in first if identifier not in others]
         if lacking:
             raise ValueError(
-                f"the run {missing} the change lacks {_named(lacking, what)}; both runs must score the same candidates"
+                f"the run {missing} the change lacks {_named(lacking, what)}; both runs must score "
+                "the same candidates"
             )
 
 

@@ -1,6 +1,8 @@
-"""A ranker behind an HTTP rerank endpoint: Jina's, Cohere's, vLLM's, text-embeddings-inference's, or this project's.
+"""A ranker behind an HTTP rerank endpoint: Jina's, Cohere's, vLLM's, text-embeddings-inference's,
+or this project's.
 
-Its scores can be measured and its texts be swapped; what lies inside it, word vectors and senses, is out of reach.
+Its scores can be measured and its texts be swapped; what lies inside it, word vectors and senses,
+is out of reach.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from backpack_rank.senses.views import View
 
 KEY_VARIABLE = "BACKPACK_RANK_API_KEY"
 DOCUMENTS, TEXTS = 100, 32
-"""Documents of a request; text-embeddings-inference takes 32 unless its server is told otherwise."""
+"""Documents of a request; text-embeddings-inference takes 32 unless its server is told
+otherwise.
+"""
 _TRIES, _TIMEOUT = 5, 120.0
 
 
@@ -61,22 +65,31 @@ class RemoteScorer(TextScorer):
         self._takes_texts = False
 
     def score_texts(
-        self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
+        self,
+        pairs: Sequence[tuple[str, str]],
+        view: View = PLAIN,
+        long_documents: str = LONG_DOCUMENTS[0],
     ) -> np.ndarray:
-        """Scores of (query, document) texts; the server decides what it does with long ones. [N] float32
+        """Scores of (query, document) texts; the server decides what it does with long ones. [N]
+        float32
 
         Raises:
-            ValueError: the server refuses, or answers with something else than a score for each document.
+            ValueError: the server refuses, or answers with something else than a score for each
+                document.
             ConnectionError: there is no answer.
         """
         self._check(view)
         if long_documents != LONG_DOCUMENTS[0]:
-            raise ValueError(f"long_documents={long_documents!r}: {self.ranker.label} cuts its texts itself")
+            raise ValueError(
+                f"long_documents={long_documents!r}: {self.ranker.label} cuts its texts itself"
+            )
         rows: dict[str, list[int]] = {}
         for row, (query, _) in enumerate(pairs):
             rows.setdefault(query, []).append(row)
         scores = np.empty(len(pairs), dtype=np.float32)
-        with Progress(total=len(pairs), desc=f"scoring by {self.ranker.url}", delay=delay(len(pairs))) as bar:
+        with Progress(
+            total=len(pairs), desc=f"scoring by {self.ranker.url}", delay=delay(len(pairs))
+        ) as bar:
             for query, own in rows.items():
                 for start in range(0, len(own), DOCUMENTS):
                     part = own[start : start + DOCUMENTS]
@@ -84,18 +97,28 @@ class RemoteScorer(TextScorer):
                     bar.update(len(part))
         return scores
 
-    def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
+    def scores(
+        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+    ) -> np.ndarray:
         """Scores of all rows; nothing is cached. [N] float32"""
         return self.score_texts(list(pairs.texts()), view)
 
     def _check(self, view: View) -> None:
         if view.sense_weights is not None or view.token_shift is not None:
-            raise ValueError(f"{self.ranker.label} is behind a server: neither its senses nor its words can be turned")
+            raise ValueError(
+                f"{self.ranker.label} is behind a server: neither its senses nor its words can be "
+                "turned"
+            )
 
     def _asked(self, query: str, documents: list[str]) -> np.ndarray:
         """Scores [m] of one query's documents, in the form of answer that the server has."""
         if not self._takes_texts:
-            body = {"query": query, "documents": documents, "raw_scores": True, "return_documents": False}
+            body = {
+                "query": query,
+                "documents": documents,
+                "raw_scores": True,
+                "return_documents": False,
+            }
             answer = self._post(body)
             if answer.status_code not in (400, 422):
                 return self._scores(answer, len(documents))
@@ -105,7 +128,9 @@ class RemoteScorer(TextScorer):
             texts = documents[start : start + TEXTS]
             answer = self._post({"query": query, "texts": texts, "raw_scores": True})
             if not answer.ok and not self._takes_texts:
-                return self._scores(refused, len(documents))  # it reads neither form; the first is the common one
+                return self._scores(
+                    refused, len(documents)
+                )  # it reads neither form; the first is the common one
             self._takes_texts = True
             parts.append(self._scores(answer, len(texts)))
         return np.concatenate(parts)
@@ -115,7 +140,9 @@ class RemoteScorer(TextScorer):
             try:
                 answer = self._session.post(self.endpoint, json=body, timeout=_TIMEOUT)
             except (requests.ConnectionError, requests.Timeout) as error:
-                raise ConnectionError(f"{self.endpoint} does not answer ({error}): is the server running?") from error
+                raise ConnectionError(
+                    f"{self.endpoint} does not answer ({error}): is the server running?"
+                ) from error
             if answer.status_code not in (429, 503) or trial == _TRIES - 1:
                 break
             wait = answer.headers.get("Retry-After", "")
@@ -125,17 +152,26 @@ class RemoteScorer(TextScorer):
     def _scores(self, answer: requests.Response, count: int) -> np.ndarray:
         if not answer.ok:
             key = f" (a key goes into {KEY_VARIABLE})" if answer.status_code in (401, 403) else ""
-            raise ValueError(f"{self.endpoint} answers {answer.status_code}{key}: {answer.text[:300]}")
+            raise ValueError(
+                f"{self.endpoint} answers {answer.status_code}{key}: {answer.text[:300]}"
+            )
         scores = np.full(count, np.nan, dtype=np.float32)
         try:
             content = answer.json()
             results = content["results"] if isinstance(content, dict) else content
             for one in results:
-                scores[int(one["index"])] = one["relevance_score"] if "relevance_score" in one else one["score"]
+                scores[int(one["index"])] = (
+                    one["relevance_score"] if "relevance_score" in one else one["score"]
+                )
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise ValueError(f"{self.endpoint} answers in no form of a reranker: {answer.text[:300]}") from error
+            raise ValueError(
+                f"{self.endpoint} answers in no form of a reranker: {answer.text[:300]}"
+            ) from error
         if not np.isfinite(scores).all():
-            raise ValueError(f"{self.endpoint} gives no score for {int(np.isnan(scores).sum())} of {count} documents")
+            raise ValueError(
+                f"{self.endpoint} gives no score for {int(np.isnan(scores).sum())} of {count} "
+                "documents"
+            )
         return scores
 
 

@@ -19,7 +19,8 @@ class Reranker(ABC):
     Attributes:
         name: row label in tables.
         alpha: position of the dial; None for a reranker without one.
-        compares_texts: whether scores of two texts can be compared, so that swapped wordings can be measured.
+        compares_texts: whether scores of two texts can be compared, so that swapped wordings can be
+            measured.
     """
 
     name: str
@@ -37,7 +38,8 @@ class Reranker(ABC):
 
 
 class TextReranker(Reranker):
-    """A reranker that also ranks texts that are given to it, as :func:`backpack_rank.load` gives one.
+    """A reranker that also ranks texts that are given to it, as :func:`backpack_rank.load` gives
+    one.
 
     Attributes:
         rank: ``rank(query, documents, top_k=None)``, documents from best to worst.
@@ -92,9 +94,13 @@ class SavedRun(Reranker):
 
 
 class RecalibratedRun(Reranker):
-    """Another system's run, moved by what alpha changes about a ranker's scores (Afzali et al., appendix D)."""
+    """Another system's run, moved by what alpha changes about a ranker's scores (Afzali et al.,
+    appendix D).
+    """
 
-    def __init__(self, saved: SavedRun, plain: Reranker, controlled: Reranker, weight: float = 1.0) -> None:
+    def __init__(
+        self, saved: SavedRun, plain: Reranker, controlled: Reranker, weight: float = 1.0
+    ) -> None:
         """
         Args:
             saved: the other system's run.

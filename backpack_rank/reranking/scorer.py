@@ -1,13 +1,15 @@
-"""Pairs of texts in, scores out: batching by length, devices, number formats, and the cache of sense vectors."""
+"""Pairs of texts in, scores out: batching by length, devices, number formats, and the cache of
+sense vectors.
+"""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -33,7 +35,7 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
-from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
@@ -43,11 +45,14 @@ from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
 
 log = logging.getLogger(__name__)
-_MIXED_ROWS = 1024
-SHOWN = 1000
-"""Pairs from which on progress is shown."""
 LONG_DOCUMENTS = ("cut", "chunks")
+"""Of a document that does not fit behind its query, the beginning or all parts are read."""
+SHOWN = 1000
+"""Pairs from which on progress is shown at once."""
 PLAIN = View()
+"""The ranker unchanged."""
+_MIXED_ROWS = 1024
+"""Sense vectors that are scored at a time; those of a cache may be larger than memory."""
 
 
 @checked("scoring")
@@ -57,11 +62,13 @@ class ScoringSettings:
 
     Attributes:
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
-        dtype: number format of weights and activations, one of :data:`~backpack_rank.models.number_formats.FORMATS`;
-            ``auto`` is bfloat16 where the device computes in it, ``int8`` is for CPUs.
+        dtype: number format of weights and activations, one of
+            :data:`~backpack_rank.models.number_formats.FORMATS`; ``auto`` is bfloat16 where the
+            device computes in it, ``int8`` is for CPUs.
         tokens_per_batch: tokens of a packed batch; None chooses by device.
         workers: processes that read and tokenise.
-        cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as float32).
+        cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as
+            float32).
     """
 
     device: Name = "auto"
@@ -72,7 +79,9 @@ class ScoringSettings:
 
 
 class TextScorer(ABC):
-    """Anything that scores pairs of texts, for a :class:`~backpack_rank.reranking.pointwise.PointwiseReranker`.
+    """Subclass this for whatever scores pairs of texts, here or behind a server.
+
+    A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` ranks with it.
 
     Attributes:
         ranker: with ``label`` and ``has_senses``.
@@ -82,36 +91,55 @@ class TextScorer(ABC):
     ranker: Any
     tokenizer: PreTrainedTokenizerBase | None
 
+    @abstractmethod
+    def score_texts(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        view: View = PLAIN,
+        long_documents: str = LONG_DOCUMENTS[0],
+    ) -> np.ndarray:
+        """Raw logits of (query, document) texts; equal texts have equal logits. [N] float32"""
+
+    @abstractmethod
+    def scores(
+        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+    ) -> np.ndarray:
+        """Raw logits of all rows of a collection's pairs. [N] float32"""
+
     @property
     def number_format(self) -> str:
         """In which scores are computed, as far as that is known here."""
         return "a format that is not known here"
 
     def cut(self, text: str) -> str:
-        """A text without what lies behind all that is ever read of it, as far as that is known here."""
+        """The beginning of a text, with at least all that is ever read of it."""
         return text
 
     def reading(self, text: str) -> Hashable:
-        """Equal for two texts that are read alike."""
+        """Equal for two texts of which the ranker reads the same tokens."""
         return text
-
-    @abstractmethod
-    def score_texts(
-        self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
-    ) -> np.ndarray:
-        """Raw logits of (query, document) texts; those of equal texts are equal. [N] float32"""
-
-    @abstractmethod
-    def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
-        """Raw logits of all rows of a collection's pairs. [N] float32"""
 
 
 class Scorer(TextScorer):
-    """A ranker with its tokenizer, ready to score texts."""
+    """Use this to score texts with a ranker and its tokenizer: it makes batches and runs the
+    network.
+
+    >>> scorer = Scorer(*load_ranker("outputs/train/DATE/ranker"))  # doctest: +SKIP
+    >>> scorer.score("who can rewire a house?", ["An electrician can."])  # doctest: +SKIP
+    array([2.41], dtype=float32)
+
+    Scores are raw logits. Texts of similar length are scored together, and the last bits of a score
+    depend on the batch that it is computed in.
+    """
 
     ranker: Ranker
 
-    def __init__(self, ranker: Ranker, pair_tokenizer: PairTokenizer, settings: ScoringSettings | None = None) -> None:
+    def __init__(
+        self,
+        ranker: Ranker,
+        pair_tokenizer: PairTokenizer,
+        settings: ScoringSettings | None = None,
+    ) -> None:
         settings = settings or ScoringSettings()
         self.device = pick_device(settings.device, "scoring.device")
         dtype = resolved_format(settings.dtype, self.device, "scoring.dtype")
@@ -119,7 +147,8 @@ class Scorer(TextScorer):
         convert(ranker, dtype, self.device, "scoring.dtype")
         self.ranker = ranker.eval()
         self._blocked_weights = BlockedWeights(self.ranker)
-        self.pair_tokenizer, self.tokenizer = pair_tokenizer, pair_tokenizer.tokenizer
+        self.pair_tokenizer = pair_tokenizer
+        self.tokenizer = pair_tokenizer.tokenizer
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
 
@@ -142,97 +171,100 @@ class Scorer(TextScorer):
         Raises:
             ValueError: the query is empty or too long, or a score is not finite.
         """
-        return self.score_texts([(query, document) for document in checked_documents(documents)], view)
+        pairs = [(query, document) for document in checked_documents(documents)]
+        return self.score_texts(pairs, view)
 
     def score_texts(
-        self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = LONG_DOCUMENTS[0]
+        self,
+        pairs: Sequence[tuple[str, str]],
+        view: View = PLAIN,
+        long_documents: str = LONG_DOCUMENTS[0],
     ) -> np.ndarray:
-        """Raw logits of (query, document) texts; equal ones are read once and have one score. [N] float32
+        """Raw logits of (query, document) texts; equal texts are read once. [N] float32
 
         Args:
             pairs: the texts.
             view: what the ranker is asked for, of these very texts.
-            long_documents: ``cut`` reads the beginning of a document that does not fit behind its query, and says how
-                many there were; ``chunks`` reads all of it in parts, and takes the highest score.
+            long_documents: ``cut`` reads the beginning of a document that does not fit behind its
+                query, and says how many there were; ``chunks`` reads all of it in parts, and takes
+                the highest score.
 
         Raises:
             ValueError: a query is empty or too long, or a score is not finite; the pair is named.
         """
         if long_documents not in LONG_DOCUMENTS:
-            raise ValueError(f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}")
-        first_rows, places = once(pairs)
-        each = np.empty(len(first_rows), dtype=np.float32)
-        is_cut = np.empty(len(first_rows), dtype=bool)
-        chunks = long_documents == "chunks"
-        with Progress(total=len(each), desc="scoring", unit="pair", delay=delay(len(each))) as bar:
-            for start in range(0, len(each), ROWS):
-                rows = first_rows[start : start + ROWS]
-                names = [f"pair {row}" for row in rows]
-                joined = join_pairs(self.pair_tokenizer, [pairs[row] for row in rows], chunks=chunks, names=names)
-                parts = self.score_tokens(joined.sequences, view, None if chunks else bar)
-                each[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
-                is_cut[start : start + ROWS] = joined.is_cut
-                bar.update(len(joined.starts) if chunks else 0)
-        scores = each[places]
-        self._warn(int(is_cut[places].sum()), len(pairs))
-        if (bad := np.flatnonzero(~np.isfinite(scores))).size:
-            query, document = pairs[int(bad[0])]
             raise ValueError(
-                f"{bad.size} scores are not finite, the first of pair {bad[0]}, {query[:80]!r} and {document[:80]!r}: "
-                f"{scores[bad[0]]}. The weights may have diverged in training, or the type is too narrow (try "
-                "dtype=float32)"
+                f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}"
+            )
+        chunks = long_documents == "chunks"
+        first_rows, places = once(pairs)
+        number = len(first_rows)
+        distinct_scores = np.empty(number, dtype=np.float32)
+        is_cut = np.empty(number, dtype=bool)
+        with Progress(total=number, desc="scoring", unit="pair", delay=delay(number)) as bar:
+            # A portion at a time, because token ids take more memory than texts.
+            for start in range(0, number, ROWS):
+                rows = first_rows[start : start + ROWS]
+                joined = join_pairs(
+                    self.pair_tokenizer,
+                    [pairs[row] for row in rows],
+                    chunks=chunks,
+                    names=[f"pair {row}" for row in rows],
+                )
+                # Parts of documents are no pairs: their progress is counted when all are scored.
+                parts = self.score_tokens(joined.sequences, view, None if chunks else bar)
+                if chunks:
+                    bar.update(len(rows))
+                distinct_scores[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
+                is_cut[start : start + ROWS] = joined.is_cut
+        scores = distinct_scores[places]
+        self._warn_of_cut(int(is_cut[places].sum()), len(pairs))
+        not_finite = np.flatnonzero(~np.isfinite(scores))
+        if len(not_finite):
+            row = int(not_finite[0])
+            query, document = pairs[row]
+            raise ValueError(
+                f"{len(not_finite)} scores are not finite, the first of pair {row}, {query[:80]!r} "
+                f"and {document[:80]!r}: {scores[row]}. The weights may have diverged in training, "
+                "or the type is too narrow (try dtype=float32)"
             )
         return scores
 
     def join(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of one query with each of its documents; says how many documents are cut. [m]"""
+        """Token ids of one query with each document; logs how many documents are cut. [m]"""
         joined = join_pairs(self.pair_tokenizer, [(query, document) for document in documents])
-        self._warn(joined.cut, len(documents))
+        self._warn_of_cut(joined.cut, len(documents))
         return joined.sequences
 
-    def score_tokens(self, sequences: list[np.ndarray], view: View = PLAIN, bar: Progress | None = None) -> np.ndarray:
-        """Raw logits of joined texts; ``bar`` is told how many, batch by batch. [N] float32"""
+    def score_tokens(
+        self, sequences: list[np.ndarray], view: View = PLAIN, bar: Progress | None = None
+    ) -> np.ndarray:
+        """Raw logits of joined texts; ``bar`` moves on with every batch. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
-
-        def score(rows: np.ndarray, batch: PackedBatch) -> None:
-            _put(scores, rows, self._forward(batch, view).scores)
-            if bar is not None:
-                bar.update(len(rows))
-
-        self._run(self._packed(sequences), score)
+        self._fill_scores(self._packed(sequences), view, scores, bar)
         return scores
 
-    def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
+    def scores(
+        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+    ) -> np.ndarray:
         """Raw logits of all rows under a view that rewrites nothing. [N] float32
 
-        With a cache the network runs once for all weights per sense, twice for all alphas of a shift that moves the
-        sense vectors of tokens alone (they are linear in alpha), and once for each alpha of a shift that moves what
-        the contextual network reads. Without one, or when the sense vectors do not fit into it, every view is a pass
-        of its own.
+        With a cache the network runs
+
+        - once for all weights per sense,
+        - twice for all alphas of a shift that moves the sense vectors of tokens alone (they are
+          linear in alpha),
+        - once for each alpha of a shift that moves what the contextual network reads.
+
+        Without one, or when the sense vectors do not fit into it, every view is a pass of its own.
         """
-        unturned = view.sense_weights is None and view.token_shift is None
-        if cache is not None and unturned and not self.ranker.has_senses:
-            kept = cache.get(
-                self._cache_key(pairs, "scores"), (len(pairs),), "float32", partial(self._fill_scores, pairs, view)
-            )
-            if kept is not None:
-                return kept
-        if cache is not None and self.ranker.has_senses:
-            components = linear_components(view.token_shift)
-            parts = [(factor, self._cached_senses(pairs, shift, cache)) for factor, shift in components]
-            if not any(senses is None for _, senses in parts):
-                known = [(factor, senses) for factor, senses in parts if senses is not None]
-                return self.score_senses(known, view.sense_weights)
+        if cache is not None:
+            cached = self._cached_scores(pairs, view, cache)
+            if cached is not None:
+                return cached
         scores = np.empty(len(pairs), dtype=np.float32)
-        self._fill_scores(pairs, view, scores)
+        self._fill_scores(self._batches(pairs), view, scores)
         return scores
-
-    def _fill_scores(self, pairs: Pairs, view: View, out: np.ndarray) -> None:
-        self._run(self._batches(pairs), lambda rows, batch: _put(out, rows, self._forward(batch, view).scores))
-
-    def fill_senses(self, pairs: Pairs, out: np.ndarray, token_shift: TokenShift | None = None) -> None:
-        """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per sense."""
-        self._fill_senses(self._batches(pairs), out, token_shift)
 
     def senses(self, pairs: Pairs) -> np.ndarray:
         """The sense vectors of all rows. float32 [N, k, d]"""
@@ -240,45 +272,46 @@ class Scorer(TextScorer):
         self.fill_senses(pairs, out)
         return out
 
-    def fill_token_senses(
-        self, sequences: list[np.ndarray], out: np.ndarray, rows: np.ndarray, token_shift: TokenShift | None = None
+    def fill_senses(
+        self, pairs: Pairs, out: np.ndarray, token_shift: TokenShift | None = None
     ) -> None:
-        """Write the sense vectors of n joined texts, before any weights per sense, to ``rows`` [n] of ``out``."""
+        """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per
+        sense.
+        """
+        self._fill_senses(self._batches(pairs), token_shift, out)
+
+    def fill_token_senses(
+        self,
+        sequences: list[np.ndarray],
+        out: np.ndarray,
+        rows: np.ndarray,
+        token_shift: TokenShift | None = None,
+    ) -> None:
+        """Write the sense vectors of joined texts, before any weights per sense.
+
+        Args:
+            sequences: the texts. [n]
+            out: where they are written. [N, k, d]
+            rows: of ``out``, one for each text. [n]
+            token_shift: tokens that are moved.
+        """
         batches = ((rows[places], batch) for places, batch in self._packed(sequences))
-        self._fill_senses(batches, out, token_shift)
+        self._fill_senses(batches, token_shift, out)
 
     def empty_senses(self, number: int) -> np.ndarray:
         """Room for the sense vectors of texts. float32 [N, k, d]"""
         config = self._backpack().config
         return np.empty((number, config.total_senses, config.hidden_size), dtype=np.float32)
 
-    def _fill_senses(
-        self, batches: Iterator[tuple[np.ndarray, PackedBatch]], out: np.ndarray, token_shift: TokenShift | None
-    ) -> None:
-        self._backpack()
-        view = View(token_shift=token_shift)
-        self._run(batches, lambda rows, batch: _put(out, rows, self._forward(batch, view, return_senses=True).senses))
-
-    def _packed(self, sequences: list[np.ndarray]) -> Iterator[tuple[np.ndarray, PackedBatch]]:
-        return iter(pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch))
-
-    def _warn(self, cut: int, documents: int) -> None:
-        if cut:
-            log.warning(
-                "%d of %d documents are longer than the %d tokens that the ranker reads, query included, and were cut; "
-                "long_documents='chunks' reads all of them",
-                cut,
-                documents,
-                self.pair_tokenizer.max_length,
-            )
-
-    def score_senses(self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None) -> np.ndarray:
-        """Scores from sense vectors under weights per sense [k] (None: as they are). [N] float32
+    def score_senses(
+        self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None
+    ) -> np.ndarray:
+        """Scores from sense vectors under weights per sense. [N] float32
 
         Args:
-            parts: (factor, sense vectors [N, k, d]); the vectors scored are the sum of factor times vectors. One
-                part with factor 1 is scored as it is.
-            weights: M_s. [k]
+            parts: (factor, sense vectors [N, k, d]); the vectors scored are the sum of factor times
+                vectors. One part with factor 1 is scored unchanged.
+            weights: M_s [k]; None: the senses are mixed unchanged.
         """
         ranker = self._backpack()
         scores = np.empty(len(parts[0][1]), dtype=np.float32)
@@ -286,12 +319,71 @@ class Scorer(TextScorer):
         with self.inference():
             for start in range(0, len(scores), _MIXED_ROWS):
                 rows = slice(start, start + _MIXED_ROWS)
-                mixed = torch.from_numpy(weighted_sum([(factor, senses[rows]) for factor, senses in parts]))
-                scores[rows] = ranker.score_senses(mixed.to(self.device, dtype), weights).float().cpu().numpy()
+                vectors = weighted_sum([(factor, senses[rows]) for factor, senses in parts])
+                mixed = torch.from_numpy(vectors).to(self.device, dtype)
+                scores[rows] = ranker.score_senses(mixed, weights).float().cpu().numpy()
         return scores
 
-    def _forward(self, batch: PackedBatch, view: View, return_senses: bool = False) -> Any:
-        options: dict[str, Any] = {} if self._token_states is None else {"token_states": self._token_states}
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """Use this around the ranker to compute as scores are computed.
+
+        Without gradients, and on a CPU with weights in blocks.
+        """
+        with torch.inference_mode(), self._blocked_weights.in_use():
+            yield
+
+    def _fill_scores(
+        self,
+        batches: Iterable[tuple[np.ndarray, PackedBatch]],
+        view: View,
+        out: np.ndarray,
+        bar: Progress | None = None,
+    ) -> None:
+        """Write the scores of batches (rows, texts) to these rows of ``out`` [N]."""
+        token_states = self._empty_token_states()
+        with self.inference():
+            for rows, batch in batches:
+                output = self._forward(batch.to(self.device), view, token_states)
+                # A data loader makes tensors of the rows.
+                out[np.asarray(rows)] = output.scores.float().cpu().numpy()
+                if bar is not None:
+                    bar.update(len(rows))
+
+    def _fill_senses(
+        self,
+        batches: Iterable[tuple[np.ndarray, PackedBatch]],
+        token_shift: TokenShift | None,
+        out: np.ndarray,
+    ) -> None:
+        """Write the sense vectors of batches (rows, texts) to these rows of ``out`` [N, k, d]."""
+        self._backpack()
+        view = View(token_shift=token_shift)
+        token_states = self._empty_token_states()
+        with self.inference():
+            for rows, batch in batches:
+                batch = batch.to(self.device)
+                output = self._forward(batch, view, token_states, return_senses=True)
+                assert output.senses is not None
+                out[np.asarray(rows)] = output.senses.float().cpu().numpy()
+
+    def _empty_token_states(self) -> TokenStateCache | None:
+        """A new one for each run over batches: states of another one would show in the last
+        bits.
+        """
+        if not isinstance(self.ranker, BackpackForRanking) or self.device.type != "cpu":
+            return None
+        return TokenStateCache(len(self.ranker.backpack.get_input_embeddings().weight))
+
+    def _forward(
+        self,
+        batch: PackedBatch,
+        view: View,
+        token_states: TokenStateCache | None = None,
+        return_senses: bool = False,
+    ) -> RankerOutput:
+        # Only a Backpack has such an argument.
+        options = {} if token_states is None else {"token_states": token_states}
         return self.ranker(
             batch,
             sense_weights=view.sense_weights,
@@ -300,30 +392,16 @@ class Scorer(TextScorer):
             **options,
         )
 
-    _token_states: TokenStateCache | None = None
-
-    @contextmanager
-    def inference(self) -> Iterator[None]:
-        """Within this the ranker computes as for scores: without gradients, and on a CPU with weights in blocks."""
-        with torch.inference_mode(), self._blocked_weights.in_use():
-            yield
-
-    def _run(
-        self, batches: Iterator[tuple[np.ndarray, PackedBatch]], work: Callable[[np.ndarray, PackedBatch], None]
-    ) -> None:
-        if isinstance(self.ranker, BackpackForRanking) and self.device.type == "cpu":
-            self._token_states = TokenStateCache(len(self.ranker.backpack.get_input_embeddings().weight))
-        try:
-            with self.inference():
-                for rows, batch in batches:
-                    work(np.asarray(rows), batch.to(self.device))
-        finally:
-            self._token_states = None
+    def _packed(self, sequences: list[np.ndarray]) -> list[tuple[np.ndarray, PackedBatch]]:
+        return pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
 
     def _batches(self, pairs: Pairs) -> Iterator[tuple[np.ndarray, PackedBatch]]:
+        """The pairs of a collection, read and tokenised in portions; shows progress."""
         chunks = PairChunks(pairs, self.pair_tokenizer, self.tokens_per_batch)
         workers = self.settings.workers
-        loader = DataLoader(chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker)
+        loader = DataLoader(
+            chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker
+        )
         desc = f"scoring {pairs.collection.name}"
         with Progress(total=len(pairs), desc=desc, unit="doc", delay=delay(len(pairs))) as bar:
             for chunk in loader:
@@ -331,29 +409,71 @@ class Scorer(TextScorer):
                     yield rows, batch
                     bar.update(len(batch))
 
-    @cached_property
-    def _weights_key(self) -> str:
-        """Digest of the ranker's weights, taken once: a scorer is made for a ranker that is trained."""
-        return weights_digest(self.ranker)[:16]
+    def _cached_scores(self, pairs: Pairs, view: View, cache: SenseCache) -> np.ndarray | None:
+        """Scores from what the cache holds; None where it is of no use, or has no room."""
+        if not self.ranker.has_senses:
+            # What does not split into senses is of use for the unchanged ranker alone.
+            if view.sense_weights is not None or view.token_shift is not None:
+                return None
 
-    def _cached_senses(self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache) -> np.ndarray | None:
+            def fill(out: np.ndarray) -> None:
+                self._fill_scores(self._batches(pairs), view, out)
+
+            return cache.get(self._cache_key(pairs, "scores"), (len(pairs),), "float32", fill)
+        parts = []
+        has_room = True
+        for factor, shift in linear_components(view.token_shift):
+            senses = self._cached_senses(pairs, shift, cache)
+            if senses is None:
+                has_room = False
+            else:
+                parts.append((factor, senses))
+        return self.score_senses(parts, view.sense_weights) if has_room else None
+
+    def _cached_senses(
+        self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache
+    ) -> np.ndarray | None:
+        """The sense vectors of all rows; None where the cache has no room. [N, k, d]"""
         config = self._backpack().config
-        dtype = self.settings.cache_dtype or ("float16" if self.settings.dtype == "float16" else "float32")
+        dtype: str | None = self.settings.cache_dtype
+        if dtype is None:
+            # numpy has no bfloat16.
+            dtype = "float16" if self.settings.dtype == "float16" else "float32"
         key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
         shape = (len(pairs), config.total_senses, config.hidden_size)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift))
 
     def _cache_key(self, pairs: Pairs, what: str) -> str:
-        # The configuration is part of the key, because it decides what the same weights do (scales, heads).
+        # The configuration is part of the key, because it decides what the same weights do (scales,
+        # heads).
         configuration = self.ranker.config.to_json_string()
         settings = repr((self.pair_tokenizer.fingerprint, configuration))
         texts = digest(chain([settings], with_lengths(pairs.texts())))
         return f"{self._weights_key}-{texts}-{what}"
 
+    @cached_property
+    def _weights_key(self) -> str:
+        """Digest of the ranker's weights, taken once: a scorer is made for a trained ranker."""
+        return weights_digest(self.ranker)[:16]
+
     def _backpack(self) -> BackpackForRanking:
         if not isinstance(self.ranker, BackpackForRanking):
-            raise TypeError(f"{self.ranker.label} has no sense vectors; alpha other than 1 needs a Backpack ranker")
+            raise TypeError(
+                f"{self.ranker.label} has no sense vectors; alpha other than 1 needs a Backpack "
+                "ranker"
+            )
         return self.ranker
+
+    def _warn_of_cut(self, cut: int, documents: int) -> None:
+        if cut:
+            log.warning(
+                "%d of %d documents are longer than the %d tokens that the ranker reads, query "
+                "included, and were cut; "
+                "long_documents='chunks' reads all of them",
+                cut,
+                documents,
+                self.pair_tokenizer.max_length,
+            )
 
 
 def delay(pairs: int) -> float:
@@ -362,10 +482,14 @@ def delay(pairs: int) -> float:
 
 
 def once(items: Iterable[Hashable]) -> tuple[list[int], np.ndarray]:
-    """The first row of each different item, in order, and for every row which of them it has. [n], int64 [N]
+    """Use this to do work once for equal items.
 
     >>> once("abac")
     ([0, 1, 3], array([0, 1, 0, 2]))
+
+    Returns:
+        The first row of each distinct item, in order [n], and for every row which of the distinct
+        items it has, int64 [N].
     """
     numbers: dict[Hashable, int] = {}
     first_rows: list[int] = []
@@ -379,24 +503,30 @@ def once(items: Iterable[Hashable]) -> tuple[list[int], np.ndarray]:
 
 
 def checked_documents(documents: Sequence[str]) -> list[str]:
-    """The documents as a list. Raises ``TypeError`` for one text in their place, whose letters would be scored."""
+    """The documents as a list.
+
+    Raises:
+        TypeError: one text is given in their place, whose letters would be scored.
+    """
     if isinstance(documents, str):
-        raise TypeError(f"documents must be a list of texts, not one text: give [{documents[:40]!r}]")
+        raise TypeError(
+            f"documents must be a list of texts, not one text: give [{documents[:40]!r}]"
+        )
     return list(documents)
 
 
 def weighted_sum(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
-    """Sum of factor times array, as a new array (mapped files are read-only)."""
-    ((factor, first), *others) = parts
-    if not others and factor == 1:
+    """Sum of factor times array, as a new array (mapped files are read-only).
+
+    >>> weighted_sum([(0.5, np.ones(2)), (2.0, np.ones(2))])
+    array([2.5, 2.5], dtype=float32)
+    """
+    ((first_factor, first), *others) = parts
+    if not others and first_factor == 1:
         return np.array(first)
-    # In float32 whatever the cache's format: numpy before 2 would multiply float16 arrays in float16.
-    mixed = factor * first.astype(np.float32)
+    # In float32 whatever the cache's format: numpy before 2 would multiply float16 arrays in
+    # float16.
+    total = first_factor * first.astype(np.float32)
     for factor, senses in others:
-        mixed += factor * senses.astype(np.float32)
-    return mixed
-
-
-def _put(out: np.ndarray, rows: np.ndarray, values: Tensor | None) -> None:
-    assert values is not None
-    out[rows] = values.float().cpu().numpy()
+        total += factor * senses.astype(np.float32)
+    return total

@@ -1,1 +1,3 @@
-"""Control at the representation: which senses carry an attribute, and how much of them is let through."""
+"""Control at the representation: which senses carry an attribute, and how much of them is let
+through.
+"""

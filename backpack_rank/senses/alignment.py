@@ -1,14 +1,23 @@
-"""Tokens of a joined text for a person: what they spell, which part of the text they are in, which word they form."""
+"""Tokens of a joined text for a person: what they spell, which part of the text they are in, which
+word they form.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from backpack_rank.data.tokenisation import PairTokenizer
 
-START, QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = ("start", "query", "separator", "document", "end")
+START, QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = (
+    "start",
+    "query",
+    "separator",
+    "document",
+    "end",
+)
 BLANK = "\N{OPEN BOX}"
 """Shown for a token that is nothing but white space."""
 
@@ -38,7 +47,8 @@ class TokenAlignment:
 
     Attributes:
         ids: token ids: start (of encoders), query, separator, document, end.
-        tokens: the characters each token stands for. Tokens that are parts of one character all show it.
+        tokens: the characters each token stands for. Tokens that are parts of one character all
+            show it.
         segments: part of the text of each token, of :data:`SEGMENTS`.
         words: the words, in order; every token is in one.
         cut: tokens of the document that did not fit.
@@ -51,7 +61,7 @@ class TokenAlignment:
     cut: int
 
     def whole_words(self, segment: str = DOCUMENT) -> np.ndarray:
-        """True at tokens of a segment that are a word of their own, not a part of one. bool [n]"""
+        """True at tokens of a segment that are a whole word, not a part of one. bool [n]"""
         whole = np.zeros(len(self.ids), dtype=bool)
         for word in self.words:
             whole[word.start] = word.segment == segment and word.end == word.start + 1
@@ -62,45 +72,61 @@ class TokenAlignment:
 
 
 def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> TokenAlignment:
-    """The text that a ranker sees, piece by piece; ids are those of ``pair_tokenizer.pairs(query, [document])``.
+    """Use this to show a person the text that a ranker sees, piece by piece.
+
+    >>> align_tokens(pair_tokenizer, "soup", "She cooks.").tokens  # doctest: +SKIP
+    ('soup', '<|separator|>', 'She', 'cooks', '.', '<|endoftext|>')
+
+    The ids are those of ``pair_tokenizer.pairs(query, [document])``.
 
     Raises:
         ValueError: the query is empty or leaves no room for a document.
     """
     (ids,) = pair_tokenizer.pairs(query, [document])
-    parts = (_read(pair_tokenizer, query), _read(pair_tokenizer, document))
-    room = len(ids) - len(pair_tokenizer.start) - len(parts[0]) - 2
-    cut = len(parts[1]) - room
-    start, separator, end = (
-        [_special(pair_tokenizer, number) for number in numbers]
-        for numbers in (pair_tokenizer.start.tolist(), [pair_tokenizer.separator_id], [pair_tokenizer.end_id])
+    query_tokens = _read(pair_tokenizer, query)
+    document_tokens = _read(pair_tokenizer, document)
+    # The separator and the end are one token each.
+    room = len(ids) - len(pair_tokenizer.start) - len(query_tokens) - 2
+    start_tokens = [_special(pair_tokenizer, number) for number in pair_tokenizer.start.tolist()]
+    tokens_of_segments = (
+        (START, start_tokens),
+        (QUERY, query_tokens),
+        (SEPARATOR, [_special(pair_tokenizer, pair_tokenizer.separator_id)]),
+        (DOCUMENT, document_tokens[:room]),
+        (END, [_special(pair_tokenizer, pair_tokenizer.end_id)]),
     )
     tokens: list[str] = []
     segments: list[str] = []
     words: list[Word] = []
-    for segment, part in (
-        (START, start),
-        (QUERY, parts[0]),
-        (SEPARATOR, separator),
-        (DOCUMENT, parts[1][:room]),
-        (END, end),
-    ):
-        words += _words(part, segment, len(tokens))
-        tokens += [token.text for token in part]
-        segments += [segment] * len(part)
-    return TokenAlignment(tuple(ids.tolist()), tuple(tokens), tuple(segments), tuple(words), cut)
+    for segment, tokens_of_segment in tokens_of_segments:
+        words += _words(tokens_of_segment, segment, len(tokens))
+        tokens += [token.text for token in tokens_of_segment]
+        segments += [segment] * len(tokens_of_segment)
+    return TokenAlignment(
+        ids=tuple(ids.tolist()),
+        tokens=tuple(tokens),
+        segments=tuple(segments),
+        words=tuple(words),
+        cut=len(document_tokens) - room,
+    )
 
 
 def whole_word_ids(pair_tokenizer: PairTokenizer, text: str) -> np.ndarray:
-    """Ids of the tokens of one text that are a word of their own. int32 [m]"""
+    """Ids of the tokens of one text that are a whole word, not a part of one. int32 [m]"""
     (ids,) = pair_tokenizer.encode([text])
     words = _words(_read(pair_tokenizer, text), DOCUMENT, 0)
     return ids[[word.start for word in words if word.end == word.start + 1]]
 
 
-@dataclass(frozen=True)
-class _Token:
-    """Characters of a token, all characters its word has up to here, and whether it starts a word after a space."""
+class _Token(NamedTuple):
+    """A token, and the word that it belongs to as far as it goes.
+
+    Attributes:
+        text: characters of the token.
+        so_far: all characters that its word has up to here.
+        starts: whether a word starts with it.
+        space: whether white space stands before its word.
+    """
 
     text: str
     so_far: str
@@ -110,28 +136,44 @@ class _Token:
 
 def _special(pair_tokenizer: PairTokenizer, number: int) -> _Token:
     name = str(pair_tokenizer.tokenizer.convert_ids_to_tokens(number))
-    return _Token(name, name, True, True)
+    return _Token(text=name, so_far=name, starts=True, space=True)
 
 
 def _read(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
     """Tokens of one text, with the word boundaries of the tokenizer and of white space."""
-    if not (stripped := text.strip()):
+    stripped = text.strip()
+    if not stripped:
         return []
     prepared = f" {stripped}"  # as PairTokenizer.encode does
     encoded = pair_tokenizer.tokenizer(
-        prepared, add_special_tokens=False, split_special_tokens=True, verbose=False, return_offsets_mapping=True
+        prepared,
+        add_special_tokens=False,
+        split_special_tokens=True,
+        verbose=False,
+        return_offsets_mapping=True,
     )
     tokens: list[_Token] = []
     first = last = 0  # characters of the word so far
-    previous = None
-    for (start, end), number in zip(encoded["offset_mapping"], encoded.word_ids(), strict=True):
+    previous_word = None
+    for (start, end), word in zip(encoded["offset_mapping"], encoded.word_ids(), strict=True):
         # Tokenizers that do not split at white space first give one number to a whole sentence.
-        after_space = start >= last and _space_at(prepared, start) and not prepared[first:last].isspace()
-        starts = not tokens or number != previous or after_space
-        first, last = (start, end) if starts else (first, max(last, end))
-        shown, so_far = (prepared[begin:stop].strip() or BLANK for begin, stop in ((start, end), (first, last)))
-        tokens.append(_Token(shown, so_far, starts, _space_at(prepared, first)))
-        previous = number
+        only_space = prepared[first:last].isspace()
+        after_space = start >= last and _space_at(prepared, start) and not only_space
+        starts = not tokens or word != previous_word or after_space
+        if starts:
+            first, last = start, end
+        else:
+            # Tokens that are parts of one character all span that character.
+            last = max(last, end)
+        tokens.append(
+            _Token(
+                text=prepared[start:end].strip() or BLANK,
+                so_far=prepared[first:last].strip() or BLANK,
+                starts=starts,
+                space=_space_at(prepared, first),
+            )
+        )
+        previous_word = word
     return tokens
 
 
@@ -141,9 +183,17 @@ def _space_at(text: str, position: int) -> bool:
 
 
 def _words(tokens: list[_Token], segment: str, offset: int) -> list[Word]:
+    """The words of a segment whose first token stands at ``offset``."""
     starts = [index for index, token in enumerate(tokens) if token.starts]
-    ends = [*starts[1:], len(tokens)] if starts else []
-    return [
-        Word(tokens[end - 1].so_far, segment, tokens[start].space, offset + start, offset + end)
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    words = []
+    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=False):
+        words.append(
+            Word(
+                text=tokens[end - 1].so_far,
+                segment=segment,
+                space=tokens[start].space,
+                start=offset + start,
+                end=offset + end,
+            )
+        )
+    return words

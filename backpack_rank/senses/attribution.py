@@ -1,25 +1,28 @@
 r"""How much every sense of every token contributes to a score.
 
-The head of a Backpack ranker reads a mix that is a sum over senses l and tokens j (Afzali et al., eqs. 1 and 5):
+The head of a Backpack ranker reads a mix that is a sum over senses l and tokens j (Afzali et al.,
+eqs. 1 and 5):
 
     o = sum_l M_l sum_j a[l,j] C(x_j)_l          score = head(o)
 
-Against the empty mix 0, the contribution of sense l of token j is its part of the integrated gradients along the
-straight path from 0 to o (Sundararajan et al. 2017):
+Against the empty mix 0, the contribution of sense l of token j is its part of the integrated
+gradients along the straight path from 0 to o (Sundararajan et al. 2017):
 
     c[l,j] = M_l a[l,j] < C(x_j)_l, g >          g = \int_0^1 grad head(t o) dt
 
-The contributions sum to head(o) - head(0), because the path integral of a gradient is the difference of its ends. For
-a linear head g is the head's weight vector and a contribution is exactly what the score loses without that part.
+The contributions sum to head(o) - head(0), because the path integral of a gradient is the
+difference of its ends. For a linear head g is the head's weight vector and a contribution is
+exactly what the score loses without that part.
 
-Contextual weights a count as given: a contribution says what a token hands to the mix, not how it moves the weights
-of other tokens.
+Contextual weights a count as given: a contribution says what a token hands to the mix, not how it
+moves the weights of other tokens.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,12 +35,18 @@ from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import word_tokens
-from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankingHead, check_sense_weights
+from backpack_rank.models.rankers import (
+    BackpackForRanking,
+    Ranker,
+    RankingHead,
+    check_sense_weights,
+)
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
 from backpack_rank.senses.views import View
 
 _SMALL = 1e-5
+"""Below this a slope is computed in place of a quotient."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,15 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class ExplainedSense:
-    """One sense: its part of the score difference, its sensitivity s_l (None: not known) and its weight.
+    """One sense.
 
-    ``name`` is its number, or what an attribute sense sets apart, such as ``gender: female``.
+    Attributes:
+        index: its number, from 0.
+        contribution: its part of the score difference.
+        sensitivity: s_l, None where it is not known.
+        weight: factor of the sense in the mix.
+        change: change of the contribution by a control, None where there is none to compare with.
+        name: the number, or what an attribute sense sets apart, such as ``gender: female``.
     """
 
     index: int
@@ -85,7 +100,7 @@ class Explanation:
     """A score and where it comes from.
 
     Attributes:
-        title: what is explained, such as the document's id and the position of the dial.
+        title: what is explained, such as the document's id and the value of alpha.
         words: query, separator, document and end, in order.
         senses: all senses, by index.
         score: of the document.
@@ -112,10 +127,11 @@ class Attribution:
     Attributes:
         alignment: the text that was scored: tokens, their segments, words.
         contributions: of sense l of token j, float64 on the CPU [k, n].
-        score: the ranker's score, computed in float64 from the ranker's own sense vectors and weights.
+        score: the ranker's score, computed in float64 from the ranker's sense vectors and weights.
         empty_score: score of the empty mix.
         residual: score - empty_score - sum of the contributions: rounding.
-        sense_names: of the senses, see :attr:`~backpack_rank.models.configuration.BackpackConfig.sense_names`.
+        sense_names: of the senses, see
+            :attr:`~backpack_rank.models.configuration.BackpackConfig.sense_names`.
     """
 
     alignment: TokenAlignment
@@ -174,16 +190,25 @@ class BatchAttribution:
 
 
 def attribute(
-    ranker: Ranker, pair_tokenizer: PairTokenizer, query: str, document: str, view: View | None = None
+    ranker: Ranker,
+    pair_tokenizer: PairTokenizer,
+    query: str,
+    document: str,
+    view: View | None = None,
 ) -> Attribution:
-    """Contributions of all senses and tokens to the score of a document.
+    """Use this to see which senses and tokens a document's score comes from.
+
+    >>> attribution = attribute(ranker, pair_tokenizer, query, document)  # doctest: +SKIP
+    >>> attribution.per_word.sum() + attribution.empty_score  # doctest: +SKIP
+    tensor(2.4100, dtype=torch.float64)
 
     Args:
         ranker: a ranker with senses.
         pair_tokenizer: joins the texts, as for scoring.
         query: text of the query.
         document: text of the document; what does not fit is cut and counted in ``alignment.cut``.
-        view: weights per sense and token shift under which the document is scored; None: the ranker unchanged.
+        view: weights per sense and token shift under which the document is scored; None: the ranker
+            unchanged.
 
     Raises:
         TypeError: the ranker has no senses.
@@ -191,65 +216,91 @@ def attribute(
     """
     names = _check_has_senses(ranker).config.sense_names
     alignment = align_tokens(pair_tokenizer, query, document)
-    found = attribute_batch(ranker, PackedBatch.from_sequences([np.array(alignment.ids)]), view)
+    batch = PackedBatch.from_sequences([np.array(alignment.ids)])
+    attribution = attribute_batch(ranker, batch, view)
     return Attribution(
-        alignment, found.contributions[0].cpu(), found.scores.item(), found.empty_score, found.residuals.item(), names
+        alignment=alignment,
+        contributions=attribution.contributions[0].cpu(),
+        score=attribution.scores.item(),
+        empty_score=attribution.empty_score,
+        residual=attribution.residuals.item(),
+        sense_names=names,
     )
 
 
 @torch.no_grad()
-def attribute_batch(ranker: Ranker, batch: PackedBatch, view: View | None = None) -> BatchAttribution:
-    """:func:`attribute` for the texts of a packed batch, tensors on the ranker's device.
+def attribute_batch(
+    ranker: Ranker, batch: PackedBatch, view: View | None = None
+) -> BatchAttribution:
+    """Use this for many texts: :func:`attribute` for those of a packed batch.
 
-    Everything behind the sense vectors C(x) and the weights a is float64, whatever the ranker's number format: in the
-    ranker's own, sums over hundreds of tokens would miss the score difference by their rounding.
+    Tensors are on the ranker's device. Everything behind the sense vectors C(x) and the weights a
+    is float64, whatever the ranker's number format: in the ranker's format, sums over hundreds of
+    tokens would miss the score difference by their rounding.
 
     Raises:
         TypeError: the ranker has no senses.
         ValueError: the weights are not k finite numbers >= 0.
     """
     ranker = _check_has_senses(ranker)
-    weights = None if view is None else view.sense_weights
-    shift = None if view is None else view.token_shift
+    view = view or View()
+    shift = view.token_shift
     batch = batch.to(ranker.device)
     if shift is not None:
         batch = shift.merge_ids(batch)
-    backpack, head = ranker.backpack, copy.deepcopy(ranker.head).double().eval()
-    own = backpack.attribute_senses
-    read, kept = (batch, None) if own is None else own.read_and_kept(batch)
+    backpack = ranker.backpack
+    head = copy.deepcopy(ranker.head).double().eval()
+    attribute_senses = backpack.attribute_senses
+    # With attribute senses, the pieces of a word are read as one token: n' tokens of n.
+    read, kept = batch, None
+    if attribute_senses is not None:
+        read, kept = attribute_senses.read_and_kept(batch)
     with eval_mode(ranker):
         weights_of_tokens = backpack.pooled_weights(read, shift)
         ids, whole, inverse = backpack.distinct_tokens(read, shift)
-        found = backpack.distinct_hidden(ids, whole, shift)
-        vectors = backpack.sense_network.expand(found.shared).double().transpose(0, 1)  # C [k, U, d]
+        hidden = backpack.distinct_hidden(ids, whole, shift)
+        vectors = backpack.sense_network.expand(hidden.shared).double().transpose(0, 1)  # C [k,U,d]
         shares = weights_of_tokens.double()  # a [B, k, n]
+        # The weights of equal tokens are added first: U distinct tokens have far fewer vectors than
+        # n places, and o^(l) = sum over U of (sum of a) C.
         columns = read.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
         per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
         senses = torch.einsum("bku,kud->bkd", per_id, vectors)  # o^(l)
-        if own is not None:
-            parts = backpack.group_parts(weights_of_tokens, read, inverse, found, torch.float64)
-            group_parts = senses.new_zeros((len(read.input_ids), own.groups, senses.shape[-1]))  # [T, G, d]
+        if attribute_senses is not None:
+            parts = backpack.group_parts(weights_of_tokens, read, inverse, hidden, torch.float64)
+            groups, size = attribute_senses.groups, senses.shape[-1]
+            group_parts = senses.new_zeros((len(read.input_ids), groups, size))  # [T, G, d]
             group_parts[parts.places, parts.groups] = parts.vectors
-            of_groups = senses.new_zeros((len(read), *group_parts.shape[1:])).index_add(0, read.text_ids, group_parts)
-            senses = torch.cat([senses, of_groups], dim=1)
-    factors = torch.ones(senses.shape[1]) if weights is None else weights
+            group_senses = senses.new_zeros((len(read), groups, size))  # [B, G, d]
+            group_senses = group_senses.index_add(0, read.text_ids, group_parts)
+            senses = torch.cat([senses, group_senses], dim=1)
+    factors = view.sense_weights
+    if factors is None:
+        factors = torch.ones(senses.shape[1])
     check_sense_weights(factors, ranker.config.total_senses)
     factors = factors.to(senses)
     mixed = (senses * factors[:, None]).sum(dim=1)  # sum_l M_l o^(l), [B, d]
     gradient = path_gradient(head, mixed)  # g, [B, d]
+    # c[l,j] / M_l = a[l,j] <C(x_j)_l, g>, with the product of each distinct token put to its
+    # places.
     products = torch.einsum("kud,bd->bku", vectors, gradient)
     contributions = shares * products.gather(2, columns)  # [B, k, n]
-    if own is not None:
+    if attribute_senses is not None:
         of_groups = torch.einsum("tgd,td->tg", group_parts, gradient[read.text_ids])
-        contributions = torch.cat([contributions, read.pad(of_groups).transpose(1, 2)], dim=1)
+        of_groups = read.pad(of_groups).transpose(1, 2)
+        contributions = torch.cat([contributions, of_groups], dim=1)
         contributions = _in_all_places(contributions, read, batch, kept)
     contributions = contributions * factors[:, None]
-    scores, empty = head(mixed), head(torch.zeros_like(mixed[0])).item()
-    return BatchAttribution(contributions, scores, empty, scores - empty - contributions.sum(dim=(1, 2)))
+    scores = head(mixed)
+    empty_score = head(torch.zeros_like(mixed[0])).item()
+    residuals = scores - empty_score - contributions.sum(dim=(1, 2))
+    return BatchAttribution(contributions, scores, empty_score, residuals)
 
 
-def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: Tensor | None) -> Tensor:
-    """Values of the tokens that were read [B, K, n'], at their places in the batch as it was given. [B, K, n]
+def _in_all_places(
+    values: Tensor, read: PackedBatch, batch: PackedBatch, kept: Tensor | None
+) -> Tensor:
+    """Values of the tokens that were read [B, K, n'], at their places in the batch. [B, K, n]
 
     The first piece of a word has all of it, its further pieces 0.
     """
@@ -262,20 +313,27 @@ def _in_all_places(values: Tensor, read: PackedBatch, batch: PackedBatch, kept: 
 
 @torch.no_grad()
 def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:
-    """int_0^1 grad f(t o) dt of mixes o [N, d] (Sundararajan et al. 2017, baseline 0), without dropout. [N, d] float64
+    """int_0^1 grad f(t o) dt of mixes o [N, d], without dropout. [N, d] float64
 
-    In closed form: a hidden unit is gelu(t a + b) with a = <w, o>, and the mean of its slope over t is
-    (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0.
+    These are integrated gradients with baseline 0 (Sundararajan et al. 2017).
+
+    In closed form: a hidden unit is gelu(t a + b) with a = <w, o>, and the mean of its slope over t
+    is (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0.
     """
-    weight, bias, out = (p.detach().double() for p in (head.dense.weight, head.dense.bias, head.out.weight))
+    weight = head.dense.weight.detach().double()
+    bias = head.dense.bias.detach().double()
+    out = head.out.weight.detach().double()
     steps = mixes.double() @ weight.T
-    small = steps.abs() < _SMALL
-    quotient = (F.gelu(steps + bias) - F.gelu(bias)) / torch.where(small, torch.ones_like(steps), steps)
-    slopes = torch.where(small, _gelu_slope(bias + steps / 2), quotient)
+    # The quotient of two numbers next to 0 is mostly rounding; the slope half way is closer.
+    is_small = steps.abs() < _SMALL
+    divisors = torch.where(is_small, torch.ones_like(steps), steps)
+    quotients = (F.gelu(steps + bias) - F.gelu(bias)) / divisors
+    slopes = torch.where(is_small, _gelu_slope(bias + steps / 2), quotients)
     return (slopes * out[0]) @ weight
 
 
 def _gelu_slope(x: Tensor) -> Tensor:
+    """Phi(x) + x phi(x), with the normal distribution and its density."""
     return torch.special.ndtr(x) + x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
@@ -288,11 +346,11 @@ def explanation(
     weights: Tensor | None = None,
     before: Attribution | None = None,
 ) -> Explanation:
-    """An attribution as plain rows for tables, JSON and the report.
+    """Use this to show an attribution: as plain rows for tables, JSON and the report.
 
     Args:
         found: the attribution to show.
-        title: shown above it, such as the document's id and the position of the dial.
+        title: shown above it, such as the document's id and the value of alpha.
         lexicon: its words are marked with their group.
         sensitivity: s_l of each sense [k].
         weights: the control's factor of each sense [k]; 1 where it is None.
@@ -301,43 +359,67 @@ def explanation(
     Raises:
         ValueError: ``before`` is about another text or ranker.
     """
-    if before is not None and (
-        before.alignment.ids != found.alignment.ids or len(before.per_sense) != len(found.per_sense)
-    ):
-        raise ValueError("the two attributions are about different texts or rankers; attribute the same pair twice")
-    groups = {word: group for group, words in lexicon.groups.items() for word in words} if lexicon else {}
-    words = tuple(
-        ExplainedWord(
-            word.text,
-            word.segment,
-            found.per_word[index].item(),
-            word.space,
-            next((groups[part] for part in word_tokens(word.text) if part in groups), ""),
-            None if before is None else (found.per_word[index] - before.per_word[index]).item(),
+    if before is not None:
+        same_text = before.alignment.ids == found.alignment.ids
+        if not same_text or len(before.per_sense) != len(found.per_sense):
+            raise ValueError(
+                "the two attributions are about different texts or rankers; attribute the same "
+                "pair twice"
+            )
+    group_of_word: dict[str, str] = {}
+    if lexicon is not None:
+        for group, group_words in lexicon.groups.items():
+            group_of_word.update(dict.fromkeys(group_words, group))
+    words = []
+    for index, word in enumerate(found.words):
+        contribution = found.per_word[index]
+        words.append(
+            ExplainedWord(
+                text=word.text,
+                segment=word.segment,
+                contribution=contribution.item(),
+                space=word.space,
+                group=_group_of(word.text, group_of_word),
+                change=None if before is None else (contribution - before.per_word[index]).item(),
+            )
         )
-        for index, word in enumerate(found.words)
-    )
-    senses = tuple(
-        ExplainedSense(
-            sense,
-            found.per_sense[sense].item(),
-            None if sensitivity is None else float(sensitivity[sense]),
-            1.0 if weights is None else float(weights[sense]),
-            None if before is None else (found.per_sense[sense] - before.per_sense[sense]).item(),
-            found.sense_names[sense],
+    senses = []
+    for index, contribution in enumerate(found.per_sense):
+        senses.append(
+            ExplainedSense(
+                index=index,
+                contribution=contribution.item(),
+                sensitivity=None if sensitivity is None else float(sensitivity[index]),
+                weight=1.0 if weights is None else float(weights[index]),
+                change=None if before is None else (contribution - before.per_sense[index]).item(),
+                name=found.sense_names[index],
+            )
         )
-        for sense in range(len(found.per_sense))
-    )
-    score_before = None if before is None else before.score
     return Explanation(
-        title, words, senses, found.score, found.empty_score, found.residual, score_before, found.alignment.cut
+        title=title,
+        words=tuple(words),
+        senses=tuple(senses),
+        score=found.score,
+        empty_score=found.empty_score,
+        residual=found.residual,
+        score_before=None if before is None else before.score,
+        cut=found.alignment.cut,
     )
+
+
+def _group_of(text: str, group_of_word: Mapping[str, str]) -> str:
+    """The group of the first lexicon word in a text, such as of "she's"; "" where there is none."""
+    for part in word_tokens(text):
+        if part in group_of_word:
+            return group_of_word[part]
+    return ""
 
 
 def _check_has_senses(ranker: Ranker) -> BackpackForRanking:
     if not isinstance(ranker, BackpackForRanking):
         raise TypeError(
-            f"{type(ranker).__name__} has no sense vectors, so its score does not split into senses and tokens; "
+            f"{type(ranker).__name__} has no sense vectors, so its score does not split into "
+            "senses and tokens; "
             "use a Backpack ranker"
         )
     return ranker

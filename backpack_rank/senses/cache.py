@@ -1,4 +1,6 @@
-"""Sense vectors on disk: computed once per model and set of texts, shared by all alphas and parallel jobs."""
+"""Sense vectors on disk: computed once per model and set of texts, shared by all alphas and
+parallel jobs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,90 +23,109 @@ log = logging.getLogger(__name__)
 GB = 1024**3
 
 
-class _FillError(Exception):
-    """What fills an array had an error of its own."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-@dataclass(frozen=True)
 class SenseCache:
-    """A folder of ``.npy`` files, one per key: sense vectors [N, k, d], or scores [N] of rankers without senses.
+    """Use this where a ranker is scored at several alphas: its network then reads each text once.
 
-    The number format is the caller's: fp32 keeps scores as they are, fp16 halves the space.
+    A folder of ``.npy`` files, one per key: sense vectors [N, k, d], or scores [N] of rankers
+    without senses. The caller chooses the number format: fp32 changes no score, fp16 halves the
+    space.
+
+    >>> cache = SenseCache(Path("cache"), max_gb=5)  # doctest: +SKIP
+    >>> cache.get("key", (10, 16, 768), "float32", fill).shape  # doctest: +SKIP
+    (10, 16, 768)
 
     Attributes:
         folder: where the files lie.
         max_gb: bound of the folder; the entries used longest ago make room for a new one.
     """
 
-    folder: Path
-    max_gb: float = 20.0
+    def __init__(self, folder: Path, max_gb: float = 20.0) -> None:
+        self.folder = folder
+        self.max_gb = max_gb
 
     def get(
         self, key: str, shape: tuple[int, ...], dtype: str, fill: Callable[[np.ndarray], None]
     ) -> np.ndarray | None:
-        """The array of that key, read-only and mapped from disk; ``fill`` writes it when it is not there yet.
+        """The array of that key, read-only and mapped from disk.
 
-        Jobs that ask for the same key at the same time wait for the first. A job that dies while filling
-        leaves nothing behind. A file that was damaged afterwards is filled again.
+        Jobs that ask for the same key at the same time wait for the first. A job that dies while
+        filling leaves nothing behind. A file that was damaged afterwards is filled again.
+
+        Args:
+            key: names the file.
+            shape, dtype: of the array.
+            fill: writes the array when it is not there yet.
 
         Returns:
-            None when the array alone is larger than ``max_gb``, or cannot be written; a warning says so.
+            None when the array alone is larger than ``max_gb``, or cannot be written; a warning
+            says so.
         """
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if size > self.max_gb * GB:
             log.warning(
-                "%.1f GB of sense vectors do not fit into cache.max_gb=%g: every alpha is a pass of its own",
+                "%.1f GB of sense vectors do not fit into cache.max_gb=%g: every alpha is a pass "
+                "of its own",
                 size / GB,
                 self.max_gb,
             )
             return None
+
+        def fill_marked(array: np.ndarray) -> None:
+            try:
+                fill(array)
+            except OSError as error:
+                raise _FillError(error) from error
+
         try:
-            return self._known_or_filled(key, shape, dtype, fill)
+            return self._read_or_write(key, shape, dtype, fill_marked)
         except _FillError as failed:
+            # Only errors of the cache's files are no reason to stop.
             raise failed.error from None
         except OSError as error:
             log.warning(
-                "the cache of sense vectors is left out, every alpha is a pass of its own: %s. cache.folder=FOLDER "
+                "the cache of sense vectors is left out, every alpha is a pass of its own: %s. "
+                "cache.folder=FOLDER "
                 "keeps it elsewhere",
                 error,
             )
             return None
 
-    def _known_or_filled(
+    def _read_or_write(
         self, key: str, shape: tuple[int, ...], dtype: str, fill: Callable[[np.ndarray], None]
     ) -> np.ndarray:
+        """The array of a file, which is written when it is missing or damaged."""
         path = self.folder / f"{key}.npy"
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self._lock(key)):
-            if intact(path) and (known := _open(path)) is not None:
-                return known
-            # One at a time: two jobs that make room at once would stumble over what the other removes.
+            if intact(path):
+                array = _open(path)
+                if array is not None:
+                    return array
+            # One job at a time: two that make room at once would fail on what the other removes.
             with FileLock(self.folder / "room.lock"):
                 self._remove_leftovers(key)
                 self._make_room(int(np.prod(shape)) * np.dtype(dtype).itemsize)
             with atomic_path(path, sealed=True) as temporary:
                 array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
                 reserve_space(temporary)
-                try:
-                    fill(array)
-                except OSError as error:  # not the cache's
-                    raise _FillError(error) from error
+                fill(array)
                 array.flush()
-                # Opened before it has its name: from then on another job may remove it to make room.
+                # Opened before it has its name: from then on another job may remove it to make
+                # room.
                 return np.load(temporary, mmap_mode="r")
 
     def _lock(self, key: str) -> Path:
         return self.folder / f"{key}.lock"
 
-    def _remove_leftovers(self, held: str) -> None:
-        """Remove what killed jobs left of their arrays: those whose lock nobody holds (``held`` is our own)."""
+    def _remove_leftovers(self, locked_key: str) -> None:
+        """Remove what killed jobs left of their arrays: those whose lock no other job holds.
+
+        Args:
+            locked_key: its lock is held by this job.
+        """
         for leftover in self.folder.glob(".*.npy.*"):
             key = leftover.name[1:].partition(".npy.")[0]
-            if key == held:
+            if key == locked_key:
                 shutil.rmtree(leftover, ignore_errors=True)
                 continue
             try:
@@ -115,22 +135,34 @@ class SenseCache:
                 log.debug("%s is being filled by another job", key)
 
     def _make_room(self, size: int) -> None:
-        # A mapped file that is removed stays readable for the job that has it open.
-        entries = sorted(self.folder.glob("*.npy"), key=lambda path: path.stat().st_mtime)
-        total = sum(path.stat().st_size for path in entries)
-        for path in entries:
+        """Remove the files used longest ago until there is room for another one of ``size``
+        bytes.
+        """
+        paths = sorted(self.folder.glob("*.npy"), key=lambda path: path.stat().st_mtime)
+        total = sum(path.stat().st_size for path in paths)
+        for path in paths:
             if total + size <= self.max_gb * GB:
                 return
             total -= path.stat().st_size
+            # A mapped file that is removed stays readable for the job that has it open.
             remove_sealed(path)
             log.info("removed %s from the cache of sense vectors to make room", path.name)
+
+
+class _FillError(Exception):
+    """An error of the function that fills an array, not of the cache's files."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def _open(path: Path) -> np.ndarray | None:
     """The array of a file, marked as used now; None when there is no such file (any more)."""
     try:
         array = np.load(path, mmap_mode="r")
-        with suppress(PermissionError):  # somebody else's
+        # The file of another user can be read, but not marked.
+        with suppress(PermissionError):
             os.utime(path)
     except FileNotFoundError:
         return None
@@ -138,7 +170,7 @@ def _open(path: Path) -> np.ndarray | None:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Digest of every parameter's name, type and bytes."""
+    """Use this to tell whether two models have the same weights: names, types and bytes of all."""
     return digest(_weights(model))
 
 

@@ -1,7 +1,7 @@
-"""The inference hook: turns a ranker's dial, alpha, without touching a weight of the model.
+"""The inference hook: a ranker under a policy at one alpha, without changing any of its weights.
 
-Sensitivity of the senses from paired words -> policy -> alpha -> weights per sense and token shifts, which the ranker's
-forward pass takes as arguments.
+Paired words give the sensitivity of the senses, from which the policy computes weights per sense;
+or the policy moves tokens. The ranker's forward pass takes either as arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backpack_rank.senses.views import IDENTITY, View
 
 
 class InferenceHook:
-    """A policy at one alpha, for one ranker.
+    """Use this to score with a ranker of your own code under a policy at one alpha.
 
     In a ``with`` block, the ranker gives the scores under the policy::
 
@@ -27,18 +27,22 @@ class InferenceHook:
         with InferenceHook(context, LowestSenses(), alpha=0.5):
             scores = ranker(batch).scores
 
-    A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` passes the same :attr:`views` to the forward pass.
+    A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` passes the same :attr:`views` to
+    the forward pass.
 
     Attributes:
         context: the ranker.
-        policy: None leaves it unchanged.
-        alpha: 1 leaves it unchanged, 0 is all that the policy can do; more than 1 amplifies.
+        policy: None leaves the ranker unchanged.
+        alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do; more than 1
+            amplifies.
 
     Raises:
         ValueError: alpha is not a finite number >= 0.
     """
 
-    def __init__(self, context: PolicyContext, policy: Policy | None = None, alpha: float = 1.0) -> None:
+    def __init__(
+        self, context: PolicyContext, policy: Policy | None = None, alpha: float = 1.0
+    ) -> None:
         self.context = context
         self.policy = policy
         self.alpha = check_alpha(alpha)
@@ -46,7 +50,7 @@ class InferenceHook:
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """What the ranker is asked for; the ranker unchanged without a policy and at alpha = 1.
+        """What the ranker is asked for; it is unchanged without a policy and at alpha = 1.
 
         Raises:
             ValueError: the policy does not fit the ranker, for example because it has no senses.
@@ -60,29 +64,43 @@ class InferenceHook:
 
     @property
     def reads_one_text(self) -> bool:
-        """Whether a score is that of the pair's own text under one view."""
-        return len(self.views) == 1 and self.views[0].rewrite is None and self.views[0].coefficient == 1
+        """Whether a score is that of the pair's original text under one view."""
+        if len(self.views) != 1:
+            return False
+        view = self.views[0]
+        return view.rewrite is None and view.coefficient == 1
 
     @property
     def view(self) -> View:
-        """The one view of a policy that rewrites no text. Raises ``ValueError`` for other policies."""
+        """The one view of a policy that rewrites no text.
+
+        Raises:
+            ValueError: the policy has several views, or rewrites texts.
+        """
         if not self.reads_one_text:
             name = None if self.policy is None else self.policy.name
-            raise ValueError(f"policy {name} reads several texts for one score: use a reranker, which adds them up")
+            raise ValueError(
+                f"policy {name} reads several texts for one score: use a reranker, which adds them "
+                "up"
+            )
         return self.views[0]
 
     def __enter__(self) -> InferenceHook:
         view = self.view
-        arguments: dict[str, Any] = {}
+        # What the view does not set stays as the ranker's caller gave it.
+        view_arguments: dict[str, Any] = {}
         if view.sense_weights is not None:
-            arguments["sense_weights"] = view.sense_weights
+            view_arguments["sense_weights"] = view.sense_weights
         if view.token_shift is not None:
-            arguments["token_shift"] = view.token_shift
+            view_arguments["token_shift"] = view.token_shift
 
-        def turn(_module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-            return args, {**kwargs, **arguments}
+        def add_view(
+            _module: nn.Module, args: tuple, kwargs: dict[str, Any]
+        ) -> tuple[tuple, dict[str, Any]]:
+            return args, {**kwargs, **view_arguments}
 
-        self._handle = self.context.ranker.register_forward_pre_hook(turn, with_kwargs=True)
+        ranker = self.context.ranker
+        self._handle = ranker.register_forward_pre_hook(add_view, with_kwargs=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,11 +109,20 @@ class InferenceHook:
 
 
 def linear_components(shift: TokenShift | None) -> list[tuple[float, TokenShift | None]]:
-    """(factor, shift to compute under): the sense vectors under a shift are this sum of others.
+    """Use this to get sense vectors under many alphas from few passes of the network.
 
-    Weights per sense come after the sense vectors and change none of them. Tokens moved in their senses alone give
-    vectors linear in alpha: alpha o(1) + (1 - alpha) o(0), because contextual weights do not depend on alpha.
+    The sense vectors under a shift are the sum of factor times the sense vectors under the
+    component. Tokens that move in their senses alone give vectors linear in alpha,
+
+        o(alpha) = alpha o(1) + (1 - alpha) o(0),
+
+    because contextual weights do not depend on alpha. Weights per sense come after the sense
+    vectors and change none of them.
+
+    Returns:
+        (factor, shift to compute under) of each component; a shift of None moves nothing.
     """
     if shift is None or shift.scope != "senses":
         return [(1.0, shift)]
+    # o(1) moves nothing, so every shift of senses shares it.
     return [(shift.alpha, None), (1 - shift.alpha, replace(shift, alpha=0.0))]

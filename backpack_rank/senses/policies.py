@@ -1,7 +1,10 @@
-"""Policies: from the senses' sensitivities and alpha to what a ranker does differently (Afzali et al., eq. 5).
+"""Policies: what a ranker does differently at an alpha other than 1 (Afzali et al., eq. 5).
 
-A policy is asked for views of a (query, document) pair. The score of the pair is the sum over the views of coefficient
-times score, so weights per sense and shifted tokens are one view with coefficient 1, and an average over rewritten
+A policy is asked for views of a (query, document) pair. The score of the pair is a sum over them:
+
+    score = sum over views of coefficient * score of the pair under the view
+
+Weights per sense and shifted tokens are one view with coefficient 1. An average over rewritten
 texts is several views. At alpha = 1 no policy is asked: the ranker is unchanged.
 """
 
@@ -28,17 +31,25 @@ from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
 from backpack_rank.senses.views import View
 
 LARGEST_ALPHA = 1000
+"""Far above every use; what is larger is a slip of the keyboard, and overflows in half
+precision.
+"""
 Weight = Annotated[float, Range(least=0, most=1000)]
-"""Of a sense, where 1 leaves it as it is."""
-"""Far above every use; what is larger is a slip of the keyboard, and overflows in half precision."""
+"""Of a sense; 1 leaves its part of the score unchanged."""
 
 
 @dataclass(frozen=True, eq=False)
 class PolicyContext:
-    """A ranker and what policies need to know of it; one for all alphas, so that it is computed once.
+    """Make one for a ranker and ask it for what policies need to know: it computes each answer
+    once.
+
+    >>> context = PolicyContext(ranker, tokenizer, [("she", "he")])  # doctest: +SKIP
+    >>> context.sensitivity.values  # doctest: +SKIP
+    tensor([0.91, 0.13, 0.87, ...])
 
     Attributes:
-        ranker: any ranker; one without senses takes only policies that move tokens where it reads them.
+        ranker: any ranker; one without senses takes only policies that move tokens where it reads
+            them, or that rewrite texts.
         tokenizer: the ranker's; None for one behind a server.
         pairs: words that differ in the attribute alone, such as (she, he).
         attribute: its name, such as ``gender``; "" where only pairs are given.
@@ -48,43 +59,26 @@ class PolicyContext:
     tokenizer: PreTrainedTokenizerBase | None
     pairs: Sequence[tuple[str, str]] = ()
     attribute: str = ""
-    _token_classes: dict[WordClasses, TokenClasses] = field(default_factory=dict, init=False, repr=False)
-    _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(default_factory=dict, init=False, repr=False)
+    _token_classes: dict[WordClasses, TokenClasses] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _token_shifts: dict[tuple[WordClasses, str], TokenShift] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
-    def of(cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute) -> PolicyContext:
-        """For an attribute.
-
-        Its pairs are those of its two sides. A further group that the ranker has a sense of, such as the third of
-        religion, would have s_l = 1 by these: then pairs with its words are among them.
-        """
+    def of(
+        cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute
+    ) -> PolicyContext:
+        """For an attribute, whose pairs are those of its two sides."""
         groups = ranker.config.groups if isinstance(ranker, BackpackForRanking) else ()
-        further = any(name == attribute.name and group not in attribute.sides for name, group in groups)
-        pairs = attribute.all_pairs() if further else attribute.pairs().pairs
+        has_further_group = any(
+            name == attribute.name and group not in attribute.sides for name, group in groups
+        )
+        # A sense of a third group, such as of religion, would have s_l = 1 by the pairs of the two
+        # sides: words of its group have to be among them.
+        pairs = attribute.all_pairs() if has_further_group else attribute.pairs().pairs
         return cls(ranker, tokenizer, pairs, attribute.name)
-
-    def token_classes(self, words: WordClasses) -> TokenClasses:
-        """The classes in the ranker's tokens; looking a vocabulary through takes a second, so it is done once.
-
-        Raises:
-            TypeError: the ranker's tokens cannot be reached.
-            ValueError: see :meth:`TokenClasses.of`.
-        """
-        if self.tokenizer is None:
-            raise TypeError(f"{self.ranker.label}: its word vectors are out of reach, so no token can be moved")
-        if words not in self._token_classes:
-            self._token_classes[words] = TokenClasses.of(self.tokenizer, words)
-        return self._token_classes[words]
-
-    def token_shift(self, words: WordClasses, scope: str, alpha: float) -> TokenShift:
-        """The classes' tokens moved; the class means are the same for every alpha, so they are taken once.
-
-        Raises:
-            TypeError, ValueError: see :meth:`token_classes` and :func:`backpack_rank.models.token_shift.token_shift`.
-        """
-        if (words, scope) not in self._token_shifts:
-            self._token_shifts[words, scope] = token_shift(self.ranker, self.token_classes(words), scope, alpha)
-        return replace(self._token_shifts[words, scope], alpha=alpha)
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
@@ -94,17 +88,54 @@ class PolicyContext:
         return sensitivity(self.ranker.backpack, self.tokenizer, self.pairs)
 
     def needed_sensitivity(self, policy: str) -> Tensor:
-        """s_l [k]. Raises ``TypeError`` for a ranker without senses."""
+        """s_l of the senses [k], for the policy of that name.
+
+        Raises:
+            TypeError: the ranker has no senses.
+        """
         if self.sensitivity is None:
-            raise TypeError(f"{self.ranker.label} has no sense vectors, and this policy, {policy}, needs them")
+            raise TypeError(
+                f"{self.ranker.label} has no sense vectors, and this policy, {policy}, needs them"
+            )
         return self.sensitivity.values
+
+    def token_classes(self, words: WordClasses) -> TokenClasses:
+        """The classes in the ranker's tokens.
+
+        Raises:
+            TypeError: the ranker's tokens cannot be reached.
+            ValueError: see :meth:`TokenClasses.of`.
+        """
+        if self.tokenizer is None:
+            raise TypeError(
+                f"{self.ranker.label}: its word vectors are out of reach, so no token can be moved"
+            )
+        # Looking through a vocabulary takes a second.
+        if words not in self._token_classes:
+            self._token_classes[words] = TokenClasses.of(self.tokenizer, words)
+        return self._token_classes[words]
+
+    def token_shift(self, words: WordClasses, scope: str, alpha: float) -> TokenShift:
+        """The shift of the classes' tokens at an alpha.
+
+        Raises:
+            TypeError, ValueError: see :meth:`token_classes` and
+                :func:`backpack_rank.models.token_shift.token_shift`.
+        """
+        key = words, scope
+        if key not in self._token_shifts:
+            classes = self.token_classes(words)
+            self._token_shifts[key] = token_shift(self.ranker, classes, scope, alpha)
+        # The means of the classes are the same for every alpha, so they are computed for the first.
+        return replace(self._token_shifts[key], alpha=alpha)
 
 
 class Policy(ABC):
-    """From alpha to views."""
+    """Subclass this to control a ranker in a new way: alpha in, views out."""
 
     is_control: bool = False
-    """Whether it moves no sense for its sensitivity: every claim about another policy needs one beside it."""
+    """Whether it chooses no sense by its sensitivity: every claim about another policy needs such a
+    control beside it."""
 
     @property
     @abstractmethod
@@ -113,7 +144,7 @@ class Policy(ABC):
 
     @abstractmethod
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        """What is done to the ranker at an alpha other than 1.
+        """The views whose weighted scores add up to a pair's score, at an alpha other than 1.
 
         Raises:
             TypeError: the policy needs senses, and the ranker has none.
@@ -121,27 +152,30 @@ class Policy(ABC):
         """
 
     def needs_senses(self) -> bool:
-        """Whether alpha does nothing to rankers without senses under this policy."""
+        """Whether this policy changes no score of rankers without senses."""
         return True
 
 
 class SensePolicy(Policy):
-    """M_s: sense -> weight. Every policy gives weights of 1 at alpha = 1."""
+    """Subclass this for a policy that weighs senses (M_s of eq. 5), with weights of 1 at alpha =
+    1.
+    """
 
     @abstractmethod
     def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
-        """Weights [k], >= 0, from sensitivities s_l [k] and the dial.
+        """Weights [k], >= 0, from sensitivities s_l [k] and alpha.
 
         Raises:
             ValueError: the policy does not fit the senses.
         """
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        return (View(sense_weights=self.weights(context.needed_sensitivity(self.name), alpha)),)
+        sensitivity = context.needed_sensitivity(self.name)
+        return (View(sense_weights=self.weights(sensitivity, alpha)),)
 
 
 class ScaledSenses(SensePolicy):
-    """Some senses times alpha, the others times 1."""
+    """Subclass this for a policy that multiplies some senses by alpha, and the others by 1."""
 
     @abstractmethod
     def chosen(self, sensitivity: Tensor) -> Tensor:
@@ -156,13 +190,17 @@ class ScaledSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class LowestSenses(ScaledSenses):
-    """The paper's rule: the ``count`` senses with the lowest s_l, the most sensitive ones, times alpha.
+    """Use this for the paper's rule: the ``count`` most sensitive senses, those of lowest s_l.
 
-    Of a ranker with attribute senses (:mod:`backpack_rank.models.attribute_senses`) these are the senses of the
-    attribute's groups, whose s_l is 0.
+    >>> LowestSenses(2).weights(torch.tensor([0.9, 0.1, 0.8, 0.2]), alpha=0.5)
+    tensor([1.0000, 0.5000, 1.0000, 0.5000])
+
+    Of a ranker with attribute senses (:mod:`backpack_rank.models.attribute_senses`) these are the
+    senses of the attribute's groups, whose s_l is 0.
 
     Attributes:
-        count: how many; None: two as in the paper, or as many as the ranker has senses of the attribute.
+        count: how many senses; None: two as in the paper, or as many as the ranker has senses of
+            the attribute.
     """
 
     count: Count | None = None
@@ -173,8 +211,10 @@ class LowestSenses(ScaledSenses):
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         sensitivity = context.needed_sensitivity(self.name)
-        groups = [name for name, _ in context.ranker.config.groups].count(context.attribute)
-        rule = self if self.count is not None else LowestSenses(groups or 2)
+        rule = self
+        if self.count is None:
+            attributes = [attribute for attribute, _ in context.ranker.config.groups]
+            rule = LowestSenses(attributes.count(context.attribute) or 2)
         return (View(sense_weights=rule.weights(sensitivity, alpha)),)
 
     def chosen(self, sensitivity: Tensor) -> Tensor:
@@ -191,12 +231,15 @@ class LowestSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class ThresholdSenses(ScaledSenses):
-    """Every sense whose s_l lies below a value, times alpha.
+    """Use this to scale every sense whose s_l lies below a value, however many they are.
+
+    >>> ThresholdSenses(threshold=0.5).weights(torch.tensor([0.9, 0.1, 0.8, 0.2]), alpha=0.0)
+    tensor([1., 0., 1., 0.])
 
     Attributes:
         threshold: the value itself, or None.
-        quantile: the value as a quantile of the senses' s_l, above 0 and up to 1 (linear interpolation), or None.
-            One of the two is given.
+        quantile: the value as a quantile of the senses' s_l, above 0 and up to 1 (linear
+            interpolation), or None. One of the two is given.
     """
 
     threshold: float | None = None
@@ -204,7 +247,10 @@ class ThresholdSenses(ScaledSenses):
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.quantile is None):
-            raise ValueError("give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and not both")
+            raise ValueError(
+                "give either policy.threshold (a value of s_l) or policy.quantile (0 to 1), and "
+                "not both"
+            )
 
     @property
     def name(self) -> str:
@@ -226,8 +272,8 @@ class ThresholdSenses(ScaledSenses):
         if len(chosen) == 0:
             low, high = float(sensitivity.min()), float(sensitivity.max())
             raise ValueError(
-                f"policy {self.name} selects no sense: s_l of the {len(sensitivity)} senses lies between {low:.4f} "
-                f"and {high:.4f}, and none is below {threshold:.4f}"
+                f"policy {self.name} selects no sense: s_l of the {len(sensitivity)} senses lies "
+                f"between {low:.4f} and {high:.4f}, and none is below {threshold:.4f}"
             )
         return chosen
 
@@ -235,7 +281,9 @@ class ThresholdSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class RandomSenses(ScaledSenses):
-    """Control: ``count`` senses drawn with ``seed``, whatever their s_l, times alpha."""
+    """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l, times
+    alpha.
+    """
 
     count: Count = 2
     seed: Annotated[int, Range(least=0, most=2**63 - 1)] = 0
@@ -258,9 +306,10 @@ class RandomSenses(ScaledSenses):
 
 @dataclass(frozen=True)
 class UniformSenses(SensePolicy):
-    """Control: every sense times alpha.
+    """Use this as a control: every sense times alpha.
 
-    It moves no sense against another, so what it does to a measure is what a mere change of the scores' scale does.
+    It moves no sense against another, so it does to a measure what a mere change of the scores'
+    scale does.
     """
 
     is_control = True
@@ -276,11 +325,20 @@ class UniformSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class SoftSenses(SensePolicy):
-    """Weights that rise with s_l: alpha + (1 - alpha) g(s_l), so between alpha (sensitive) and 1 (not sensitive).
+    """Use this where no number of senses is the right one: the weight of a sense rises with its
+    s_l.
 
-    g(s_l) = 1 / (1 + exp(-z_l / temperature)), with z_l = (s_l - mean) / standard deviation over the senses, rises with
-    s_l; a sense of mean sensitivity gets g = 1/2. A temperature near 0 is a step at the mean, a high one is
-    :class:`UniformSenses` at (1 + alpha) / 2.
+    The weight is alpha + (1 - alpha) g(s_l), so it lies between alpha (sensitive) and 1 (not
+    sensitive), with
+
+        g(s_l) = 1 / (1 + exp(-z_l / temperature)),
+        z_l = (s_l - mean) / standard deviation over the senses.
+
+    A sense of mean sensitivity gets g = 1/2. A temperature near 0 is a step at the mean, a high
+    one is :class:`UniformSenses` at (1 + alpha) / 2.
+
+    >>> SoftSenses().weights(torch.tensor([0.1, 0.5, 0.9]), alpha=0.0)
+    tensor([0.0074, 0.5000, 0.9926])
 
     Attributes:
         temperature: above 0.
@@ -295,20 +353,24 @@ class SoftSenses(SensePolicy):
     def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
         """Weights [k]. Raises ``ValueError`` where all senses have the same s_l."""
         values = sensitivity.double()
+        # Compared before the standard deviation is computed: that of equal numbers need not be 0.
         if values.min() == values.max():
             raise ValueError(
-                f"s_l is {float(values[0]):.4f} for each of the {len(values)} senses: policy {self.name} cannot tell "
-                "them apart; policy=uniform scales all of them"
+                f"s_l is {float(values[0]):.4f} for each of the {len(values)} senses: policy "
+                f"{self.name} cannot tell them apart; policy=uniform scales all of them"
             )
         standardised = (values - values.mean()) / values.std(correction=0)
-        kept = torch.sigmoid(standardised / self.temperature)
-        return (alpha + (1 - alpha) * kept).to(sensitivity)
+        kept_share = torch.sigmoid(standardised / self.temperature)
+        return (alpha + (1 - alpha) * kept_share).to(sensitivity)
 
 
 @checked("policy")
 @dataclass(frozen=True)
 class ExplicitWeights(SensePolicy):
-    """Weights w_l given by hand: 1 + (1 - alpha) (w_l - 1), 0 where that is negative (alpha above 1).
+    """Use this for weights w_l of your own: 1 + (1 - alpha) (w_l - 1).
+
+    >>> ExplicitWeights([1, 0, 3]).weights(torch.zeros(3), alpha=0.5)
+    tensor([1.0000, 0.5000, 2.0000])
 
     Attributes:
         values: w_l, the weights at alpha = 0, one number >= 0 per sense.
@@ -327,22 +389,33 @@ class ExplicitWeights(SensePolicy):
         """Weights [k]. Raises ``ValueError`` where there is not one value per sense."""
         if len(self.values) != len(sensitivity):
             raise ValueError(
-                f"policy.values has {len(self.values)} weights, but the model has {len(sensitivity)} senses"
+                f"policy.values has {len(self.values)} weights, but the model has "
+                f"{len(sensitivity)} senses"
             )
-        return _towards(torch.tensor(self.values, dtype=torch.float64), alpha).to(sensitivity)
+        at_zero = torch.tensor(self.values, dtype=torch.float64)
+        weights = 1 + (1 - alpha) * (at_zero - 1)
+        # Above alpha = 1 the line falls below 0 where w_l < 1, and a sense would change its sign.
+        return weights.clamp(min=0).to(sensitivity)
 
 
 @checked("policy")
 @dataclass(frozen=True)
 class PairedTokens(Policy):
-    """Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar); see :mod:`backpack_rank.models.token_shift`.
+    """Use this to move words of a class, such as he and she, towards each other or apart.
+
+    Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar), with v_bar the mean of the
+    class; see :mod:`backpack_rank.models.token_shift`.
+
+    >>> PairedTokens.of(Attribute.named("gender"), scope="senses", wide=True).name
+    'paired_tokens_senses_wide'
 
     Attributes:
         classes: files of word classes, names in ``lexicons/`` or paths.
         wide_classes: further files (titles, occupations, kinship), used when ``wide`` is set.
-        names: a lexicon of first names, which become one class when ``with_names`` is set: names are identity.
-        scope: where tokens are moved: ``senses``, ``weights`` or ``both``; None: both, or ``weights`` for a ranker
-            without senses.
+        names: a lexicon of first names, which become one class when ``with_names`` is set: names
+            are identity.
+        scope: where tokens are moved: ``senses``, ``weights`` or ``both``; None: both, or
+            ``weights`` for a ranker without senses.
     """
 
     classes: Sequence[FilePath]
@@ -354,9 +427,33 @@ class PairedTokens(Policy):
 
     def __post_init__(self) -> None:
         if not self.classes:
-            raise ValueError("policy.classes is empty: name at least one file of word classes, such as gender_classes")
+            raise ValueError(
+                "policy.classes is empty: name at least one file of word classes, such as "
+                "gender_classes"
+            )
         if self.with_names and self.names is None:
-            raise ValueError("policy.with_names=true needs policy.names, a lexicon of first names such as gender_names")
+            raise ValueError(
+                "policy.with_names=true needs policy.names, a lexicon of first names such as "
+                "gender_names"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        attribute: Attribute,
+        scope: str | None = None,
+        wide: bool = False,
+        names: bool = False,
+    ) -> PairedTokens:
+        """For an attribute's classes; with ``names`` its first names become one class."""
+        return cls(
+            classes=tuple(map(str, attribute.class_files)),
+            wide_classes=tuple(map(str, attribute.wide_class_files)),
+            names=None if attribute.names_file is None else str(attribute.names_file),
+            scope=scope,
+            wide=wide,
+            with_names=names,
+        )
 
     @property
     def name(self) -> str:
@@ -369,50 +466,50 @@ class PairedTokens(Policy):
             parts.append("names")
         return "_".join(parts)
 
-    @classmethod
-    def of(
-        cls, attribute: Attribute, scope: str | None = None, wide: bool = False, names: bool = False
-    ) -> PairedTokens:
-        """With the word classes of an attribute; ``scope``, ``wide`` and ``names`` as above."""
-        names_file = None if attribute.names_file is None else str(attribute.names_file)
-        files = [tuple(map(str, files)) for files in (attribute.class_files, attribute.wide_class_files)]
-        return cls(files[0], files[1], names_file, scope, wide, names)
-
     def needs_senses(self) -> bool:
         return self.scope in ("senses", "both")
 
     def scope_for(self, ranker: Ranker) -> str:
         """Where the tokens of a ranker are moved."""
-        return self.scope or ("both" if ranker.has_senses else "weights")
+        if self.scope is not None:
+            return self.scope
+        return "both" if ranker.has_senses else "weights"
 
     def words(self) -> WordClasses:
         """The word classes of all files in use."""
+        files = list(self.classes)
+        if self.wide:
+            files += self.wide_classes
         with located("policy.classes"):
-            words = load_all_classes([*self.classes, *(self.wide_classes if self.wide else ())])
+            words = load_all_classes(files)
         if not self.with_names or self.names is None:
             return words
         with located("policy.names"):
             return words.merged(class_of_names(load_lexicon(self.names)))
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        return (View(token_shift=context.token_shift(self.words(), self.scope_for(context.ranker), alpha)),)
+        scope = self.scope_for(context.ranker)
+        return (View(token_shift=context.token_shift(self.words(), scope, alpha)),)
 
 
 def check_alpha(alpha: float | str) -> float:
-    """Alpha as a float. Raises ``ValueError`` when it is not a number from 0 to :data:`LARGEST_ALPHA`."""
+    """Call this where a value for alpha comes in: it gives the value as a float.
+
+    >>> check_alpha(1)
+    1.0
+
+    Raises:
+        ValueError: alpha is not a number from 0 to :data:`LARGEST_ALPHA`.
+    """
+    # True is an int in Python, and alpha=true a slip.
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
         raise ValueError(f"alpha={alpha!r} is not a number; give one >= 0, such as alpha=0.5")
     if not 0 <= alpha <= LARGEST_ALPHA:
         raise ValueError(
-            f"alpha={alpha} must be a finite number >= 0 and at most {LARGEST_ALPHA}: 0 removes, 1 leaves as it is, "
-            "more amplifies"
+            f"alpha={alpha} must be a finite number >= 0 and at most {LARGEST_ALPHA}: 0 removes, "
+            "1 leaves as it is, more amplifies"
         )
     return float(alpha)
-
-
-def _towards(at_zero: Tensor, alpha: float) -> Tensor:
-    """1 at alpha = 1, ``at_zero`` at alpha = 0, on a line between and beyond, but not below 0."""
-    return (1 + (1 - alpha) * (at_zero - 1)).clamp(min=0)
 
 
 def _check_enough(count: int, sensitivity: Tensor) -> None:

@@ -1,4 +1,7 @@
-"""Policies by name, as ``policy=NAME`` and ``policy="NAME"`` take them; options as in ``conf/policy/``."""
+"""Policies by name, as ``policy=NAME`` and ``policy="NAME"`` take them.
+
+Options of each are those of ``conf/policy/``.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,31 @@ DEFAULTS = ("lowest_senses", "renditions")
 """Where no policy is named: of a ranker with senses, and of any other."""
 
 
+def named_policy(name: str, attribute: Attribute) -> Policy:
+    """Use this to make a policy from its name, with the options of ``conf/policy/``.
+
+    >>> named_policy("lowest_senses", Attribute.named("gender"))
+    LowestSenses(count=None)
+
+    Raises:
+        ValueError: there is no such policy; lists those that there are.
+    """
+    one_of("policy", name, POLICIES, ", or a Policy of your own")
+    return POLICIES[name](attribute)
+
+
+def default_name(ranker: Ranker) -> str:
+    """The name of the policy that a ranker has where none is named."""
+    with_senses, without_senses = DEFAULTS
+    return with_senses if ranker.has_senses else without_senses
+
+
 @dataclass(frozen=True)
 class DefaultPolicy(Policy):
-    """What alpha turns where no policy is named: the paper's rule of a ranker with senses, renditions of any other.
+    """Use this where nobody named a policy: it chooses one that fits the ranker.
 
-    A reranker asks :meth:`of_ranker` and goes by the policy that it gets.
+    Of a ranker with senses it is the paper's rule, of any other it is renditions. A reranker asks
+    :meth:`of_ranker` and uses the policy that it gets.
 
     Attributes:
         attribute: whose words the policy is about.
@@ -52,7 +75,9 @@ class DefaultPolicy(Policy):
     @classmethod
     def of(cls, attribute: Attribute | Mapping[str, Any]) -> DefaultPolicy:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        return cls(attribute if isinstance(attribute, Attribute) else made(Attribute, attribute, "policy.attribute"))
+        if not isinstance(attribute, Attribute):
+            attribute = made(Attribute, attribute, "policy.attribute")
+        return cls(attribute)
 
     @property
     def name(self) -> str:
@@ -67,15 +92,3 @@ class DefaultPolicy(Policy):
 
     def needs_senses(self) -> bool:
         return False
-
-
-def default_name(ranker: Ranker) -> str:
-    """The name of the policy that a ranker has where none is named."""
-    with_senses, without = DEFAULTS
-    return with_senses if ranker.has_senses else without
-
-
-def named_policy(name: str, attribute: Attribute) -> Policy:
-    """The policy of that name. Raises ``ValueError`` where there is none; lists those that there are."""
-    one_of("policy", name, POLICIES, ", or a Policy of your own")
-    return POLICIES[name](attribute)

@@ -1,9 +1,11 @@
-"""What a sense is about: the words that are near in it, typical of it, and what it contributes to which documents.
+"""What a sense is about: the words that are near in it, typical of it, and what it contributes to
+which documents.
 
-Hewitt et al. 2023 read senses in the vocabulary, by the words that a sense vector predicts. A ranker's senses are no
-predictions any more, so three other views: the neighbours of a word in one sense (:func:`nearest_words`), the words
-that differ from the average word in this sense more than in the others (:func:`typical_words`), and the words and
-documents whose scores a sense moves (:func:`sense_profiles`).
+Hewitt et al. 2023 read senses in the vocabulary, by the words that a sense vector predicts. A
+ranker's senses are no predictions any more, so three other views: the neighbours of a word in one
+sense (:func:`nearest_words`), the words that differ from the average word in this sense more than
+in the others (:func:`typical_words`), and the words and documents whose scores a sense moves
+(:func:`sense_profiles`).
 """
 
 from __future__ import annotations
@@ -40,12 +42,16 @@ KEPT = 2**28
 """Bytes of sense vectors up to which those of all words are computed once and held."""
 
 _Measure: TypeAlias = Callable[[Tensor, int], Tensor]
-"""(sense vectors [c, k, d] of some words, row of the first) -> a value per sense, probe and word [k, p, c]"""
+"""(sense vectors [c, k, d] of some words, row of the first) -> a value per sense, probe and word
+[k, p, c]
+"""
 
 
 @dataclass(frozen=True)
 class RelatedWord:
-    """A word and how strongly it belongs to a sense; the list it stands in says what the value is."""
+    """A word and how strongly it belongs to a sense; the list it stands in says what the value
+    is.
+    """
 
     word: str
     value: float
@@ -59,9 +65,12 @@ class SenseProfile:
         index: number of the sense, from 0.
         name: the number, or what an attribute sense sets apart, such as ``gender: female``.
         sensitivity: s_l, None where it is not known.
-        typical_words: words with the largest share of their difference from the average word in this sense.
-        neighbours: for each probe word, the words whose vectors of this sense have the largest cosine to its own.
-        raising: words of documents that raise scores most through this sense, mean contribution per occurrence.
+        typical_words: words with the largest share of their difference from the average word in
+            this sense.
+        neighbours: for each probe word, the words whose vectors of this sense have the largest
+            cosine to its own.
+        raising: words of documents that raise scores most through this sense, mean contribution per
+            occurrence.
         lowering: words of documents that lower scores most through it.
         mean_contribution: mean contribution to the score of documents of each group.
         word_contribution: mean contribution per occurrence of the lexicon's words of each group.
@@ -107,7 +116,9 @@ class SenseProfiles:
     documents: Mapping[str, int]
 
 
-def one_token_words(pair_tokenizer: PairTokenizer, texts: Iterable[str] | None = None) -> Vocabulary:
+def one_token_words(
+    pair_tokenizer: PairTokenizer, texts: Iterable[str] | None = None
+) -> Vocabulary:
     """Words of letters that are one token.
 
     Args:
@@ -120,15 +131,24 @@ def one_token_words(pair_tokenizer: PairTokenizer, texts: Iterable[str] | None =
     tokenizer = pair_tokenizer.tokenizer
     wanted: Iterable[int] = range(len(tokenizer))
     if texts is not None:
-        wanted = sorted({int(index) for text in texts for index in whole_word_ids(pair_tokenizer, text)})
+        wanted = sorted(
+            {int(index) for text in texts for index in whole_word_ids(pair_tokenizer, text)}
+        )
     spelled = {index: str(tokenizer.decode([index])).strip() for index in wanted}
     candidates = [index for index, word in spelled.items() if _is_word(word)]
     encoded = pair_tokenizer.encode([spelled[index] for index in candidates])
-    single = {index for index, ids in zip(candidates, encoded, strict=True) if ids.tolist() == [index]}
+    single = {
+        index for index, ids in zip(candidates, encoded, strict=True) if ids.tolist() == [index]
+    }
     # Lower case last, so that it takes the place of other cases.
-    by_word = {spelled[i].lower(): i for i in sorted(single, key=lambda i: (spelled[i].islower(), i))}
+    by_word = {
+        spelled[i].lower(): i for i in sorted(single, key=lambda i: (spelled[i].islower(), i))
+    }
     if not by_word:
-        raise ValueError("no word of the texts is one token of the tokenizer; give more texts or a larger vocabulary")
+        raise ValueError(
+            "no word of the texts is one token of the tokenizer; give more texts or a larger "
+            "vocabulary"
+        )
     ids = sorted(by_word.values())
     return Vocabulary(tuple(spelled[index] for index in ids), torch.tensor(ids))
 
@@ -142,17 +162,22 @@ def nearest_words(
     count: int = 8,
     senses: WordSenses | None = None,
 ) -> list[dict[str, tuple[RelatedWord, ...]]]:
-    """Per sense and probe word x, the words y with the largest cos(C(x)_l, C(y)_l), the probe itself left out.
+    """Per sense and probe word x, the words y with the largest cos(C(x)_l, C(y)_l), the probe
+    itself left out.
 
-    A probe of several tokens stands for the mean of their vectors, as in the sensitivities; one that the tokenizer
-    does not know is left out with a warning. ``senses`` are those of the vocabulary where they are known already. In
-    the k senses, the words of a class that a ranker has attribute senses for are their mean; an attribute sense has
-    words of its group alone.
+    A probe of several tokens stands for the mean of their vectors, as in the sensitivities; one
+    that the tokenizer does not know is left out with a warning. ``senses`` are those of the
+    vocabulary where they are known already. In the k senses, the words of a class that a ranker has
+    attribute senses for are their mean; an attribute sense has words of its group alone.
 
     Returns:
         k + G dictionaries ``{probe: words, nearest first}``.
     """
-    known = {probe: ids for probe in dict.fromkeys(probes) if len(ids := _known_ids(pair_tokenizer, probe))}
+    known = {
+        probe: ids
+        for probe in dict.fromkeys(probes)
+        if len(ids := _known_ids(pair_tokenizer, probe))
+    }
     count_of_senses = backpack.config.total_senses
     if not known:
         return [{} for _ in range(count_of_senses)]
@@ -167,24 +192,34 @@ def nearest_words(
     def cosines(senses: Tensor, start: int) -> Tensor:
         found = torch.einsum("pkd,ckd->kpc", targets, F.normalize(senses, dim=-1))
         found = torch.cat([found, word_senses.cosines_apart(apart, start, len(senses))])
-        return found.masked_fill(own[None, :, start : start + len(senses)].to(device), float("-inf"))
+        return found.masked_fill(
+            own[None, :, start : start + len(senses)].to(device), float("-inf")
+        )
 
     values, rows = _best(word_senses, cosines, count)  # [k + G, p, count]
     return [
-        {probe: _related(vocabulary, values[sense, p], rows[sense, p]) for p, probe in enumerate(known)}
+        {
+            probe: _related(vocabulary, values[sense, p], rows[sense, p])
+            for p, probe in enumerate(known)
+        }
         for sense in range(count_of_senses)
     ]
 
 
 @torch.no_grad()
 def typical_words(
-    backpack: BackpackModel, vocabulary: Vocabulary, count: int = 8, senses: WordSenses | None = None
+    backpack: BackpackModel,
+    vocabulary: Vocabulary,
+    count: int = 8,
+    senses: WordSenses | None = None,
 ) -> list[tuple[RelatedWord, ...]]:
-    """Per sense the words that it tells from others more than the other senses do, with their shares in [0, 1].
+    """Per sense the words that it tells from others more than the other senses do, with their
+    shares in [0, 1].
 
-    The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean over the
-    vocabulary: what all words have in common in a sense says nothing about a word. In an attribute sense, where most
-    words have nothing, m_l is 0. ``senses`` as in :func:`nearest_words`.
+    The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean
+    over the vocabulary: what all words have in common in a sense says nothing about a word. In an
+    attribute sense, where most words have nothing, m_l is 0. ``senses`` as in
+    :func:`nearest_words`.
     """
     known = senses or WordSenses(backpack, vocabulary)
     sums = [chunk.double().sum(dim=0) for _, chunk in known]
@@ -217,8 +252,8 @@ def sense_profiles(
 ) -> SenseProfiles:
     """What every sense is about, seen over a sample of (query, document) texts.
 
-    A document belongs to the group of the lexicon that most of its lexicon words are of, to ``neutral`` when it has
-    none, and to ``mixed`` when no group leads.
+    A document belongs to the group of the lexicon that most of its lexicon words are of, to
+    ``neutral`` when it has none, and to ``mixed`` when no group leads.
 
     Args:
         ranker: a ranker with senses.
@@ -226,7 +261,8 @@ def sense_profiles(
         pairs: (query, document) texts; contributions are averaged over them.
         lexicon: groups of words.
         sensitivity: s_l [k], passed on to the profiles.
-        view: weights per sense and token shift, as in :func:`backpack_rank.senses.attribution.attribute`.
+        view: weights per sense and token shift, as in
+            :func:`backpack_rank.senses.attribution.attribute`.
         probes: words whose neighbours are shown.
         vocabulary: words to choose from; by default those of the sample's documents.
         tokenizer: how documents are split to count lexicon words.
@@ -244,7 +280,9 @@ def sense_profiles(
     documents = [document for _, document in pairs]
     vocabulary = vocabulary or one_token_words(pair_tokenizer, dict.fromkeys(documents))
     groups = _groups(count_groups(documents, lexicon, tokenizer), lexicon)
-    lexicon_ids = {name: _variant_ids(pair_tokenizer, words) for name, words in lexicon.groups.items()}
+    lexicon_ids = {
+        name: _variant_ids(pair_tokenizer, words) for name, words in lexicon.groups.items()
+    }
     senses = WordSenses(ranker.backpack, vocabulary)
     near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, probes, count, senses)
     typical = typical_words(ranker.backpack, vocabulary, count, senses)
@@ -259,7 +297,11 @@ def sense_profiles(
             _extreme(vocabulary, moved[:, sense], count),
             _extreme(vocabulary, moved[:, sense], count, lowest=True),
             {name: float(table.per_text[rows, sense].mean()) for name, rows in groups.items()},
-            {name: mean for name, ids in lexicon_ids.items() if (mean := table.mean_of(ids, sense)) is not None},
+            {
+                name: mean
+                for name, ids in lexicon_ids.items()
+                if (mean := table.mean_of(ids, sense)) is not None
+            },
         )
         for sense in range(ranker.config.total_senses)
     )
@@ -268,7 +310,9 @@ def sense_profiles(
 
 @dataclass(frozen=True, eq=False)
 class _Contributions:
-    """Contributions of each text [N, k], and of each token id where it is a word of a document [vocabulary, k]."""
+    """Contributions of each text [N, k], and of each token id where it is a word of a document
+    [vocabulary, k].
+    """
 
     per_text: np.ndarray
     sums: np.ndarray
@@ -285,7 +329,10 @@ class _Contributions:
 
 
 def _contributions(
-    ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Sequence[tuple[str, str]], view: View | None
+    ranker: Ranker,
+    pair_tokenizer: PairTokenizer,
+    pairs: Sequence[tuple[str, str]],
+    view: View | None,
 ) -> _Contributions:
     pieces = [align_tokens(pair_tokenizer, query, document) for query, document in pairs]
     sequences = [np.array(piece.ids) for piece in pieces]
@@ -307,10 +354,15 @@ def _contributions(
 
 
 def _groups(counts: np.ndarray, lexicon: Lexicon) -> dict[str, np.ndarray]:
-    """Rows of the documents of each group, groups in the order of the lexicon, then mixed and neutral."""
+    """Rows of the documents of each group, groups in the order of the lexicon, then mixed and
+    neutral.
+    """
     most = counts.max(axis=1)
     leads = (counts == most[:, None]).sum(axis=1) == 1
-    named = {name: (most > 0) & leads & (counts.argmax(axis=1) == i) for i, name in enumerate(lexicon.groups)}
+    named = {
+        name: (most > 0) & leads & (counts.argmax(axis=1) == i)
+        for i, name in enumerate(lexicon.groups)
+    }
     masks = {**named, MIXED: (most > 0) & ~leads, NEUTRAL: most == 0}
     return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
 
@@ -319,7 +371,11 @@ def _variant_ids(pair_tokenizer: PairTokenizer, words: Iterable[str]) -> list[in
     """One-token variants of words in running text: lower case, Capitalised, UPPER."""
     variants = [case(word) for word in words for case in (str.lower, str.capitalize, str.upper)]
     return sorted(
-        {int(ids[0]) for ids in pair_tokenizer.encode(variants) if len(ids) == 1 and ids[0] != _unknown(pair_tokenizer)}
+        {
+            int(ids[0])
+            for ids in pair_tokenizer.encode(variants)
+            if len(ids) == 1 and ids[0] != _unknown(pair_tokenizer)
+        }
     )
 
 
@@ -341,10 +397,12 @@ def _is_word(text: str) -> bool:
 
 
 class WordSenses:
-    """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words of a vocabulary at a time.
+    """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words of a vocabulary
+    at a time.
 
-    Where all of them take :data:`KEPT` bytes at most, they are computed once, however often they are gone through. Of
-    words that attribute senses set apart, these are the means of their classes.
+    Where all of them take :data:`KEPT` bytes at most, they are computed once, however often they
+    are gone through. Of words that attribute senses set apart, these are the means of their
+    classes.
 
     Attributes:
         norms_apart: length of each word in each attribute sense. [V, G]
@@ -355,18 +413,26 @@ class WordSenses:
         config = backpack.config
         self._small = 4 * len(vocabulary) * config.num_senses * config.hidden_size <= KEPT
         self._known: dict[int, Tensor] = {}
-        self.norms_apart = torch.zeros((len(vocabulary), len(config.groups)), device=backpack.device)
+        self.norms_apart = torch.zeros(
+            (len(vocabulary), len(config.groups)), device=backpack.device
+        )
         self._forms = self._groups = torch.zeros(0, dtype=torch.long)
         if backpack.attribute_senses is not None:
             self._set_apart(backpack.attribute_senses)
 
     @torch.no_grad()
     def _set_apart(self, own: AttributeSenses) -> None:
-        """The words with a vector in an attribute sense: their rows, groups, class means and stacks of W_l d."""
-        number_of = {row.pieces[0]: number for number, row in enumerate(own.rows()) if len(row.pieces) == 1}
+        """The words with a vector in an attribute sense: their rows, groups, class means and stacks
+        of W_l d.
+        """
+        number_of = {
+            row.pieces[0]: number for number, row in enumerate(own.rows()) if len(row.pieces) == 1
+        }
         rows = [row for row, token in enumerate(self._ids.tolist()) if token in number_of]
         forms = torch.tensor(
-            [number_of[int(self._ids[row])] for row in rows], dtype=torch.long, device=own.pieces.device
+            [number_of[int(self._ids[row])] for row in rows],
+            dtype=torch.long,
+            device=own.pieces.device,
         )
         network = self._backpack.sense_network
         with eval_mode(self._backpack):
@@ -378,7 +444,8 @@ class WordSenses:
         self.norms_apart[self._forms, self._groups] = self._apart.norm(dim=-1)
 
     def cosines_apart(self, probes: Tensor, start: int, count: int) -> Tensor:
-        """Cosines of probes [p, G, k d] of length 1 or 0 and the words from ``start`` on. [G, p, count]
+        """Cosines of probes [p, G, k d] of length 1 or 0 and the words from ``start`` on. [G, p,
+        count]
 
         -inf where a word or the probe has no vector in the sense.
         """
@@ -397,7 +464,9 @@ class WordSenses:
             senses = self._known.get(start)
             if senses is None:
                 with torch.no_grad(), eval_mode(self._backpack):
-                    senses = self._backpack.senses(self._ids[start : start + CHUNK].to(self._backpack.device)).float()
+                    senses = self._backpack.senses(
+                        self._ids[start : start + CHUNK].to(self._backpack.device)
+                    ).float()
                 inside = (self._forms >= start) & (self._forms < start + len(senses))
                 if bool(inside.any()):
                     senses[self._forms[inside] - start] = self._means[inside]
@@ -407,7 +476,9 @@ class WordSenses:
 
 
 def _best(word_senses: WordSenses, measure: _Measure, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` largest values of ``measure`` and the rows of their words, each [k, p, count]."""
+    """The ``count`` largest values of ``measure`` and the rows of their words, each [k, p,
+    count].
+    """
     values, rows = torch.zeros(0), torch.zeros(0)
     for start, senses in word_senses:
         found = measure(senses, start)
@@ -421,11 +492,19 @@ def _best(word_senses: WordSenses, measure: _Measure, count: int) -> tuple[Tenso
 
 def _related(vocabulary: Vocabulary, values: Tensor, rows: Tensor) -> tuple[RelatedWord, ...]:
     found = zip(rows.tolist(), values.tolist(), strict=True)
-    return tuple(RelatedWord(vocabulary.words[row], value) for row, value in found if value != float("-inf"))
+    return tuple(
+        RelatedWord(vocabulary.words[row], value) for row, value in found if value != float("-inf")
+    )
 
 
-def _extreme(vocabulary: Vocabulary, values: np.ndarray, count: int, lowest: bool = False) -> tuple[RelatedWord, ...]:
-    """Words with the largest values above 0, or with ``lowest`` the smallest below 0. Values [V], NaN left out."""
+def _extreme(
+    vocabulary: Vocabulary, values: np.ndarray, count: int, lowest: bool = False
+) -> tuple[RelatedWord, ...]:
+    """Words with the largest values above 0, or with ``lowest`` the smallest below 0. Values [V],
+    NaN left out.
+    """
     signed = np.nan_to_num(-values if lowest else values, nan=0.0)
     order = np.argsort(-signed, kind="stable")[:count]
-    return tuple(RelatedWord(vocabulary.words[row], float(values[row])) for row in order if signed[row] > 0)
+    return tuple(
+        RelatedWord(vocabulary.words[row], float(values[row])) for row in order if signed[row] > 0
+    )

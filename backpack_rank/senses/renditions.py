@@ -1,15 +1,17 @@
-"""The mean over renditions: a score that listed words have no influence on, for every ranker and every tokenizer.
+"""The mean over renditions: a score that listed words have no influence on.
 
-    s_alpha(q, d) = s_0(q, d) + alpha (s(q, d) - s_0(q, d)),    s_0(q, d) = mean over groups r of s(r(q), r(d))
+    s_alpha(q, d) = s_0(q, d) + alpha (s(q, d) - s_0(q, d)),
+    s_0(q, d) = mean over groups r of s(r(q), r(d))
 
-with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.renditions`), which depends on the text's
-canonical form alone. At alpha = 0 two texts with one canonical form have one score, whatever their tokens and lengths.
-This project's own; a mean over the orbit of a swap is a Reynolds operator.
+with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.renditions`), which
+depends on the text's canonical form alone. At alpha = 0 two texts with one canonical form have one
+score, whatever their tokens and lengths, for every ranker and every tokenizer. This is new here; a
+mean over the orbit of a swap is a Reynolds operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -22,19 +24,28 @@ from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
 QUERIES = ("neutral_only", "all")
-"""``neutral_only``: a query with class words is scored as it is. ``all``: it takes the rendition of its documents."""
+"""``neutral_only``: a query with class words is scored unchanged. ``all``: it takes the rendition
+of its documents."""
 
 
 @checked("policy")
 @dataclass(frozen=True)
 class MeanOfRenditions(Policy):
-    """s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions.
+    """Use this where scores must not depend on an attribute's words, whatever the ranker.
+
+    s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions.
+
+    >>> policy = MeanOfRenditions.of(Attribute.named("gender"))
+    >>> [view.coefficient for view in policy.views(None, alpha=0.5)]
+    [0.5, 0.25, 0.25]
 
     Attributes:
         attribute: whose words have no influence at alpha = 0.
-        relations: ``keep``: words of one group stay of one group; ``merge``: all words become of one group.
+        relations: ``keep``: words of one group stay of one group; ``merge``: all words become of
+            one group.
         queries: one of :data:`QUERIES`.
-        only: a control: the rendition for this group alone in place of the mean, as invariant and cheaper.
+        only: a control: the rendition for this group alone in place of the mean, as invariant and
+            cheaper.
         wide: also join words by the attribute's wide classes (boy, guy, lad).
     """
 
@@ -58,8 +69,9 @@ class MeanOfRenditions(Policy):
         wide: bool = False,
     ) -> MeanOfRenditions:
         """For an attribute, or what ``conf/attribute/`` says of one."""
-        known = attribute if isinstance(attribute, Attribute) else made(Attribute, attribute, "policy.attribute")
-        return cls(known, relations, queries, only, wide)
+        if not isinstance(attribute, Attribute):
+            attribute = made(Attribute, attribute, "policy.attribute")
+        return cls(attribute, relations, queries, only, wide)
 
     @property
     def name(self) -> str:
@@ -75,6 +87,22 @@ class MeanOfRenditions(Policy):
     def needs_senses(self) -> bool:
         return False
 
+    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        # alpha s + sum over r of (1 - alpha) / R s(r): s_alpha with its terms in another order.
+        rewritings = self.rewritings
+        views = [View(coefficient=alpha)]
+        for rewriting in rewritings:
+            views.append(View(rewrite=rewriting, coefficient=(1 - alpha) / len(rewritings)))
+        return tuple(views)
+
+    @property
+    def rewritings(self) -> list[Rendition]:
+        """The renditions that are averaged."""
+        groups = self.renditions.groups
+        if self.only is not None:
+            return [Rendition(self, groups.index(self.only))]
+        return [Rendition(self, group) for group in range(len(groups))]
+
     @cached_property
     def renditions(self) -> Renditions:
         """How texts are written. Raises as :meth:`Attribute.renditions`."""
@@ -83,17 +111,6 @@ class MeanOfRenditions(Policy):
     def covers(self, query: str) -> bool:
         """Whether pairs of this query are averaged."""
         return self.queries == "all" or not self.renditions.canonical(query).moved
-
-    @property
-    def rewritings(self) -> list[Rendition]:
-        """The renditions that are averaged."""
-        groups = self.renditions.groups
-        chosen: Sequence[int] = range(len(groups)) if self.only is None else [groups.index(self.only)]
-        return [Rendition(self, group) for group in chosen]
-
-    def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        read = self.rewritings
-        return View(coefficient=alpha), *(View(rewrite=one, coefficient=(1 - alpha) / len(read)) for one in read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +130,7 @@ class Rendition:
         """Differs when a text may be written differently."""
         return f"{self.policy.renditions.key}-{self.policy.queries}-{self.group}"
 
+    # Equal renditions of two policies, such as of a sweep, are one text to read.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rendition) and other.key == self.key
 

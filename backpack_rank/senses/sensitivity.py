@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +22,11 @@ class Sensitivity:
     """s_l per sense and what it was computed from.
 
     Attributes:
-        values: mean cosine of the pairs' l-th sense vectors [k]; low = the sense tells the words apart.
+        values: mean cosine of the pairs' l-th sense vectors [k]; low = the sense tells the words
+            apart.
         pairs: how many pairs of token variants went in.
-        in_parts: words without a one-token variant, for which the mean of their tokens' senses was used.
+        in_parts: words without a one-token variant, for which the mean of their tokens' senses was
+            used.
         unknown: word pairs left out because the tokenizer has no token for one of the words.
     """
 
@@ -38,70 +40,99 @@ class Sensitivity:
 def sensitivity(
     backpack: BackpackModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
 ) -> Sensitivity:
-    """s_l = mean over pairs of cos(C(a)_l, C(b)_l) (eq. 4).
+    """Use this to see which senses of a Backpack tell the words of pairs apart.
 
-    A word has up to four one-token variants (with and without a leading space, lower case and capitalised);
-    each variant that is one token for both words is a pair of its own. Where there is none, the words' lower-case
-    variants with a space are compared by the mean of their tokens' senses.
+    s_l = mean over pairs of cos(C(a)_l, C(b)_l)    (eq. 4)
 
-    Of a Backpack with attribute senses, pairs of words of one class count alone, where there are any: of other words
-    nothing is split, so they would say that its senses tell words apart and that those of the groups do not.
+    >>> sensitivity(ranker.backpack, tokenizer, [("she", "he")]).values  # doctest: +SKIP
+    tensor([0.91, 0.13, 0.87, 0.90])
+
+    A word has up to four one-token variants (with and without a leading space, lower case and
+    capitalised); each variant that is one token for both words is a pair. Where there is none, the
+    words' lower-case variants with a space are compared by the mean of their tokens' senses.
+
+    Of a Backpack with attribute senses, pairs of words of one class count alone, where there are
+    any. The vectors of other words are not split: by them its senses would tell words apart, and
+    those of the groups would not.
 
     Raises:
-        ValueError: no pair is left that the tokenizer knows.
+        ValueError: the tokenizer knows none of the pairs.
     """
-    cosines, of_one_class, in_parts, unknown = [], [], [], []
+    cosines: list[Tensor] = []
+    cosines_of_one_class: list[Tensor] = []
+    in_parts: list[str] = []
+    unknown: list[tuple[str, str]] = []
     for first, second in pairs:
-        variants = list(_token_pairs(tokenizer, first, second))
+        variants = _variants(tokenizer, first, second)
         if not variants:
             unknown.append((first, second))
             continue
-        if max(map(len, variants[0])) > 1:
-            in_parts += [word for word, ids in zip((first, second), variants[0], strict=True) if len(ids) > 1]
+        for word, ids in zip((first, second), variants[0], strict=True):
+            if len(ids) > 1:
+                in_parts.append(word)
         with eval_mode(backpack):
-            cosines += [_cosines(backpack, *variant) for variant in variants]
-        of_one_class += [_are_of_one_class(backpack, *variant) for variant in variants]
+            for first_ids, second_ids in variants:
+                cosine = _cosines(backpack, first_ids, second_ids)
+                cosines.append(cosine)
+                if _are_of_one_class(backpack, first_ids, second_ids):
+                    cosines_of_one_class.append(cosine)
     if unknown:
         log.warning("the tokenizer does not know %s; these pairs are left out", unknown)
     if not cosines:
-        raise ValueError(f"the tokenizer knows none of the {len(unknown)} word pairs, for example {unknown[:3]}")
-    values = [value for value, counts in zip(cosines, of_one_class, strict=True) if counts] or cosines
-    return Sensitivity(torch.stack(values).mean(dim=0), len(values), tuple(in_parts), tuple(unknown))
+        raise ValueError(
+            f"the tokenizer knows none of the {len(unknown)} word pairs, for example {unknown[:3]}"
+        )
+    used = cosines_of_one_class or cosines
+    values = torch.stack(used).mean(dim=0)
+    return Sensitivity(values, len(used), tuple(in_parts), tuple(unknown))
 
 
-def _token_pairs(tokenizer: PreTrainedTokenizerBase, first: str, second: str) -> Iterator[tuple[list[int], list[int]]]:
-    variants = [
-        (_ids(tokenizer, space + case(first)), _ids(tokenizer, space + case(second)))
-        for space in (" ", "")
-        for case in (str.lower, str.capitalize)
-    ]
-    known = [pair for pair in dict.fromkeys((tuple(a), tuple(b)) for a, b in variants) if all(pair)]
-    single = [pair for pair in known if len(pair[0]) == len(pair[1]) == 1]
-    for a, b in single or known[:1]:
-        yield list(a), list(b)
+def _variants(
+    tokenizer: PreTrainedTokenizerBase, first: str, second: str
+) -> list[tuple[list[int], list[int]]]:
+    """Token ids of two words: of all variants that are one token for both, or else of the first."""
+    known: list[tuple[list[int], list[int]]] = []
+    for space in (" ", ""):
+        for case in (str.lower, str.capitalize):
+            first_ids = _token_ids(tokenizer, space + case(first))
+            second_ids = _token_ids(tokenizer, space + case(second))
+            # A tokenizer without case gives the same ids twice: that is one pair.
+            if first_ids and second_ids and (first_ids, second_ids) not in known:
+                known.append((first_ids, second_ids))
+    of_one_token = [ids for ids in known if len(ids[0]) == len(ids[1]) == 1]
+    return of_one_token or known[:1]
 
 
-def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def _token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids, or none when the tokenizer does not know a part of the text."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     unknown = tokenizer.unk_token_id
-    # Byte-level vocabularies know every text; GPT-2 still declares its end of text as the unknown token.
-    return [] if unknown is not None and unknown in ids else list(ids)
+    # Byte-level vocabularies know every text. GPT-2 still declares its end of text as the unknown
+    # token, so that there is an unknown token says nothing yet.
+    if unknown is not None and unknown in ids:
+        return []
+    return list(ids)
 
 
 def _are_of_one_class(backpack: BackpackModel, first: list[int], second: list[int]) -> bool:
     """Whether a Backpack's attribute senses set these two words apart."""
-    own = backpack.attribute_senses
-    if own is None:
+    senses = backpack.attribute_senses
+    if senses is None:
         return False
-    forms = own.form_of(first), own.form_of(second)
-    return None not in forms and bool(own.class_of[forms[0]] == own.class_of[forms[1]])
+    forms = senses.form_of(first), senses.form_of(second)
+    if None in forms:
+        return False
+    return bool(senses.class_of[forms[0]] == senses.class_of[forms[1]])
 
 
 def _cosines(backpack: BackpackModel, first: list[int], second: list[int]) -> Tensor:
-    """Cosines of two words by sense; the vector of an attribute sense is the stack of W_1 d ... W_k d. [k + G]"""
+    """Cosines of two words by sense, of the k senses and the G attribute senses. [k + G]
+
+    The vector of an attribute sense is the stack of W_1 d ... W_k d.
+    """
     cosines = []
-    for a, b in zip(backpack.word_senses(first), backpack.word_senses(second), strict=True):
+    first_senses, second_senses = backpack.word_senses(first), backpack.word_senses(second)
+    for a, b in zip(first_senses, second_senses, strict=True):
         cosine = F.cosine_similarity(a, b, dim=-1)  # 0 where one of the vectors is 0
         # Two vectors of 0 are equal: the sense does not tell these words apart.
         both_zero = ~(a.any(dim=-1) | b.any(dim=-1))

@@ -12,11 +12,16 @@ from backpack_rank.models.token_shift import TokenShift
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One way of reading a pair; the score of a pair is the sum over its views of coefficient times score.
+    """Use this to say how a ranker reads a pair; a policy gives one or several.
+
+    The score of the pair is the sum over its views of coefficient times score under the view.
+    Without arguments it is the ranker unchanged, bit for bit.
+
+    >>> View(sense_weights=torch.tensor([1.0, 0.5, 1.0, 1.0]))  # doctest: +SKIP
 
     Attributes:
-        sense_weights: M_s, one factor >= 0 per sense [k] (eq. 5), or None.
-        token_shift: tokens that are read closer to the mean of their class, or None.
+        sense_weights: M_s, one factor >= 0 per sense [k] (Afzali et al., eq. 5), or None.
+        token_shift: tokens that are moved towards the mean of their class, or None.
         rewrite: (query, document) to the texts that are read in their place, or None.
         coefficient: of this view's score in the sum.
     """
@@ -27,5 +32,5 @@ class View:
     coefficient: float = 1.0
 
 
-IDENTITY = (View(),)
+IDENTITY: tuple[View, ...] = (View(),)
 """The ranker unchanged, bit for bit."""

@@ -1,4 +1,6 @@
-"""Which requests are let in: not before rankers are loaded, not too many at a time, and not too many bytes of them."""
+"""Which requests are let in: not before rankers are loaded, not too many at a time, and not too
+many bytes of them.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,11 @@ class Admission:
             self._active -= 1
 
     async def take(self, number: int, deadline: float) -> None:
-        """Wait until a long body has its turn; it is not read before, so that the client's side waits too.
+        """Wait until a long body has its turn; it is not read before, so that the client's side
+        waits too.
 
-        Turns are in the order of asking. :meth:`give_back` the same number once the request is answered.
+        Turns are in the order of asking. :meth:`give_back` the same number once the request is
+        answered.
 
         Raises:
             RequestError: 429 where the deadline passes before.
@@ -69,7 +73,9 @@ class Admission:
                 self._waiting.remove((number, turn))
                 self._call_next()
             if isinstance(error, asyncio.TimeoutError):
-                raise RequestError(429, "too many long requests at a time", Retry_After="1") from None
+                raise RequestError(
+                    429, "too many long requests at a time", Retry_After="1"
+                ) from None
             raise
 
     def give_back(self, number: int) -> None:

@@ -37,17 +37,22 @@ _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _GONE = 499
 
 
-def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSettings | None = None) -> FastAPI:
+def create_app(
+    loaders: Mapping[str, Callable[[], Served]], settings: ServerSettings | None = None
+) -> FastAPI:
     """The application; it starts to load the rankers when a server starts it.
 
     Args:
-        loaders: give the rankers, by the names that requests ask for; called in the thread of the model.
+        loaders: give the rankers, by the names that requests ask for; called in the thread of the
+            model.
         settings: limits and access.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
     batcher = Batcher(loaders, settings.max_queue_tokens, metrics)
-    admission = Admission(batcher, settings.max_requests, max(settings.max_bytes, settings.max_body))
+    admission = Admission(
+        batcher, settings.max_requests, max(settings.max_bytes, settings.max_body)
+    )
     service = _Service(settings, batcher, admission, metrics)
 
     @asynccontextmanager
@@ -64,15 +69,23 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
     )
     app.state.batcher, app.state.settings = batcher, settings
     guarded = [Depends(_key_check(settings.api_key))]
-    schema = {"content": {"application/json": {"schema": RerankBody.model_json_schema()}}, "required": True}
+    schema = {
+        "content": {"application/json": {"schema": RerankBody.model_json_schema()}},
+        "required": True,
+    }
     for path in _PATHS:
-        app.post(path, dependencies=guarded, summary="Rerank documents", openapi_extra={"requestBody": schema})(
-            service.rerank
-        )
+        app.post(
+            path,
+            dependencies=guarded,
+            summary="Rerank documents",
+            openapi_extra={"requestBody": schema},
+        )(service.rerank)
     app.get("/health", summary="200 once rankers are loaded and warmed up")(service.health)
     app.get("/ready", summary="200 while requests are accepted")(service.ready)
     app.get("/metrics", dependencies=guarded, summary="For Prometheus")(service.metrics_text)
-    app.get("/v1/models", dependencies=guarded, summary="Rankers and their policies")(service.models)
+    app.get("/v1/models", dependencies=guarded, summary="Rankers and their policies")(
+        service.models
+    )
     add_demo(app, batcher, settings, admission, guarded, service._read)
     app.add_exception_handler(RequestError, _error_response)
     app.add_exception_handler(HTTPException, _http_error_response)
@@ -91,9 +104,16 @@ def create_app(loaders: Mapping[str, Callable[[], Served]], settings: ServerSett
 class _Service:
     """What the routes do."""
 
-    def __init__(self, settings: ServerSettings, batcher: Batcher, admission: Admission, metrics: Metrics) -> None:
-        self._settings, self._batcher, self._admission, self._metrics = settings, batcher, admission, metrics
-        self._readers = ThreadPoolExecutor(settings.tokenizer_threads, thread_name_prefix="tokenizer")
+    def __init__(
+        self, settings: ServerSettings, batcher: Batcher, admission: Admission, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._batcher = batcher
+        self._admission = admission
+        self._metrics = metrics
+        self._readers = ThreadPoolExecutor(
+            settings.tokenizer_threads, thread_name_prefix="tokenizer"
+        )
         # Long bodies have a thread of their own, so that others never stand behind them.
         self._long_readers = ThreadPoolExecutor(1, thread_name_prefix="long tokenizer")
 
@@ -116,23 +136,24 @@ class _Service:
 
     async def models(self) -> Response:
         """The served rankers in the form of OpenAI's list of models, with their policies."""
-        rows = [
-            {
+        rows = []
+        for ranker in self._batcher.rankers.values():
+            row = {
                 "id": ranker.name,
                 "object": "model",
                 "owned_by": "backpack_rank",
                 "policies": list(ranker.policies),
                 "max_length": ranker.max_length,
             }
-            for ranker in self._batcher.rankers.values()
-        ]
+            rows.append(row)
         return JSONResponse({"object": "list", "data": rows})
 
     async def rerank(self, request: Request) -> Response:
         """Documents from best to worst.
 
-        Errors: 400 what cannot be done, 401 wrong key, 404 unknown model, 413 too large, 415 not JSON, 422 wrong types,
-        429 queue full (with Retry-After), 503 not ready, 504 deadline.
+        Errors: 400 what cannot be done, 401 wrong key, 404 unknown model, 413 too large,
+        415 not JSON, 422 wrong types, 429 queue full (with Retry-After), 503 not ready,
+        504 deadline.
         """
         started = time.monotonic()
         try:
@@ -149,10 +170,14 @@ class _Service:
         as_list = False
         try:
             loop = asyncio.get_running_loop()
-            body, job = await _before(loop.run_in_executor(readers, self._admit, raw, deadline), gone, deadline)
+            body, job = await _before(
+                loop.run_in_executor(readers, self._admit, raw, deadline), gone, deadline
+            )
             del raw
             as_list = body.as_list
-            job.deadline = deadline if body.timeout is None else min(deadline, started + body.timeout)
+            job.deadline = (
+                deadline if body.timeout is None else min(deadline, started + body.timeout)
+            )
             notes = request.scope["state"]["notes"]
             notes |= {"model": job.served.name, "policy": body.policy, "alpha": body.alpha}
             notes |= {"documents": len(job.documents), "tokens": job.tokens}
@@ -182,23 +207,37 @@ class _Service:
                 )
             )
 
-        # Megabytes of JSON are written beside the event loop, too.
-        return await loop.run_in_executor(readers, response) if readers is self._long_readers else response()
+        if readers is self._long_readers:
+            # Megabytes of JSON are written beside the event loop, too.
+            return await loop.run_in_executor(readers, response)
+        return response()
 
     def _admit(self, raw: bytes, deadline: float) -> tuple[RerankBody, Job]:
-        """Everything that can be wrong with a request is found here, before it waits in the queue."""
+        """Find everything that can be wrong with a request, before it waits in the queue."""
         body = read_body(raw, self._settings)
         rankers = self._batcher.rankers
         try:
             name = next(iter(rankers)) if body.model is None else body.model
             if name not in rankers:
-                raise RequestError(404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}")
+                raise RequestError(
+                    404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}"
+                )
             alphas = [1.0 if body.alpha is None else body.alpha, *(body.alphas or ())]
-            dial = [field for field in ("alpha", "alphas", "policy") if getattr(body, field) is not None]
-            if dial and not rankers[name].policies:
-                raise RequestError(400, f"model {name} has no dial: leave out {' and '.join(dial)}")
-            passages, most = body.passages, body.max_tokens_per_doc
-            job = rankers[name].job(body.query, passages, alphas, body.policy, most, deadline)
+            given = [
+                field for field in ("alpha", "alphas", "policy") if getattr(body, field) is not None
+            ]
+            if given and not rankers[name].policies:
+                raise RequestError(
+                    400, f"model {name} has no dial: leave out {' and '.join(given)}"
+                )
+            job = rankers[name].job(
+                body.query,
+                body.passages,
+                alphas,
+                body.policy,
+                max_tokens=body.max_tokens_per_doc,
+                deadline=deadline,
+            )
             self._batcher.check_size(job)
         except RequestError as error:
             error.as_text = body.as_list
@@ -206,28 +245,38 @@ class _Service:
         return body, job
 
     async def _read(self, request: Request) -> bytes:
-        """The body. Raises :class:`RequestError` where it is too long, too slow or not JSON by its own account."""
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        """The body. Raises :class:`RequestError` where it is too long, too slow or not JSON by its
+        own account.
+        """
+        if (
+            request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            != "application/json"
+        ):
             raise RequestError(415, "send JSON with Content-Type: application/json")
         most = self._settings.max_body
         too_long = RequestError(413, f"the body is longer than {most:,} bytes", Connection="close")
-        length = request.headers.get("content-length", "0")
-        if length.isdigit() and int(length) > most:
+        header = request.headers.get("content-length", "")
+        announced = int(header) if header.isdigit() else None  # None: a body in chunks
+        if announced is not None and announced > most:
             raise too_long
-        told = int(length) if length.isdigit() and "content-length" in request.headers else None
         deadline = time.monotonic() + self._settings.timeout
-        if told is not None and told > SMALL:
-            await self._take(request, told, deadline)
+        if announced is not None and announced > SMALL:
+            await self._take(request, announced, deadline)
 
         async def read() -> bytes:
-            found = bytearray()
+            body = bytearray()
             async for chunk in request.stream():
-                found += chunk
-                if len(found) > most:
+                body += chunk
+                if len(body) > most:
                     raise too_long
-                if told is None and len(found) > SMALL and "bytes" not in request.scope["state"]:
-                    await self._take(request, most, deadline)  # it does not say how long it will be
-            return bytes(found)
+                if (
+                    announced is None
+                    and len(body) > SMALL
+                    and "bytes" not in request.scope["state"]
+                ):
+                    # Its length is not known, so it counts as the longest that is accepted.
+                    await self._take(request, most, deadline)
+            return bytes(body)
 
         try:
             return await asyncio.wait_for(read(), max(0.0, deadline - time.monotonic()))
@@ -240,11 +289,15 @@ class _Service:
 
 
 async def _before(awaitable: Awaitable[T], gone: asyncio.Task[None], deadline: float) -> T:
-    """The result, unless the client goes away or the deadline passes, which cancels what is awaited."""
+    """The result, unless the client goes away or the deadline passes, which cancels what is
+    awaited.
+    """
     wanted = asyncio.ensure_future(awaitable)
     try:
         await asyncio.wait(
-            {wanted, gone}, timeout=max(0.0, deadline - time.monotonic()), return_when=asyncio.FIRST_COMPLETED
+            {wanted, gone},
+            timeout=max(0.0, deadline - time.monotonic()),
+            return_when=asyncio.FIRST_COMPLETED,
         )
         if wanted.done():
             return wanted.result()
@@ -269,22 +322,35 @@ def _key_check(key: str | None) -> Callable[[Request], Awaitable[None]]:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         right = secrets.compare_digest(given.strip().encode(), key.encode())
         if kind.lower() != "bearer" or not right:
-            raise RequestError(401, "send the key as Authorization: Bearer KEY", WWW_Authenticate="Bearer")
+            raise RequestError(
+                401, "send the key as Authorization: Bearer KEY", WWW_Authenticate="Bearer"
+            )
 
     return check
 
 
 class _Envelope:
-    """Around every request: its id, the Host check, a log line, metrics, and an answer when something breaks."""
+    """Around every request: its id, the Host check, a log line, metrics, and an answer when
+    something breaks.
+    """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, admission: Admission) -> None:
-        self._app, self._settings, self._metrics, self._admission = app, settings, metrics, admission
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, admission: Admission
+    ) -> None:
+        self._app, self._settings, self._metrics, self._admission = (
+            app,
+            settings,
+            metrics,
+            admission,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         notes: dict[str, Any] = {}
@@ -296,32 +362,46 @@ class _Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
+                message = {
+                    **message,
+                    "headers": [*message["headers"], (b"x-request-id", request_id.encode())],
+                }
             await send(message)
 
         try:
             if {"content-length", "transfer-encoding"} <= headers.keys():
-                # Programs in front of a server may take the one and the server the other: two requests for one.
-                error = RequestError(400, "send Content-Length or Transfer-Encoding, not both", Connection="close")
+                # Programs in front of a server may take the one and the server the other: two
+                # requests for one.
+                error = RequestError(
+                    400, "send Content-Length or Transfer-Encoding, not both", Connection="close"
+                )
                 await _response(error)(scope, receive, tracked)
             elif self._settings.answers_host(headers.get("host", "")):
                 await self._app(scope, receive, tracked)
             else:
                 name = headers.get("host", "")[:80]
-                error = RequestError(400, f"this server does not answer as {name!r}; see --allowed-host")
+                error = RequestError(
+                    400, f"this server does not answer as {name!r}; see --allowed-host"
+                )
                 await _response(error)(scope, receive, tracked)
         except Exception as error:
             # Only where it happened: a message may have a client's text in it.
-            log.error("%s:\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+            log.error(
+                "%s:\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+            )
             if status is None:
                 with suppress(Exception):
-                    await _response(RequestError(500, "the server has made a mistake"))(scope, receive, tracked)
+                    await _response(RequestError(500, "the server has made a mistake"))(
+                        scope, receive, tracked
+                    )
         finally:
             if "bytes" in scope["state"]:
                 self._admission.give_back(scope["state"]["bytes"])
             self._report(scope, request_id, status or 500, time.monotonic() - started, notes)
 
-    def _report(self, scope: Scope, request_id: str, status: int, seconds: float, notes: dict[str, Any]) -> None:
+    def _report(
+        self, scope: Scope, request_id: str, status: int, seconds: float, notes: dict[str, Any]
+    ) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
@@ -344,4 +424,6 @@ async def _error_response(_request: Request, error: Exception) -> Response:
 
 async def _http_error_response(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _response(RequestError(error.status_code, str(error.detail), False, **dict(error.headers or {})))
+    return _response(
+        RequestError(error.status_code, str(error.detail), False, **dict(error.headers or {}))
+    )

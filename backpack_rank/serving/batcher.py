@@ -16,16 +16,17 @@ from backpack_rank.serving.jobs import Job, Served, Slice
 from backpack_rank.serving.metrics import Metrics
 
 log = logging.getLogger(__name__)
-_TURN = 8
+_BATCHES_PER_TURN = 8
 """Batches after which a long request lets others go first."""
 
 
 class Batcher:
     """Scores requests in packed batches.
 
-    The first request of the queue says which ranker and shift a batch is of; slices of other requests that fit fill it
-    up. Requests that were cancelled leave the queue at once, those past their deadline before they are scored. When a
-    batch fails, its requests are scored one by one, so that only the bad one fails.
+    The first request of the queue says which ranker and shift a batch is of; slices of other
+    requests that fit fill it up. Requests that were cancelled leave the queue at once, those past
+    their deadline before they are scored. When a batch fails, its requests are scored one by one,
+    so that only the bad one fails.
 
     Attributes:
         rankers: by name, once they are loaded.
@@ -33,17 +34,24 @@ class Batcher:
     """
 
     def __init__(
-        self, loaders: Mapping[str, Callable[[], Served]], max_queue_tokens: int, metrics: Metrics | None = None
+        self,
+        loaders: Mapping[str, Callable[[], Served]],
+        max_queue_tokens: int,
+        metrics: Metrics | None = None,
     ) -> None:
         """``loaders`` are called in the thread of the model, as :meth:`start` begins."""
         self.rankers: dict[str, Served] = {}
         self.failure: Exception | None = None
-        self._loaders, self._max_tokens, self._metrics = loaders, max_queue_tokens, metrics or Metrics()
+        self._loaders = loaders
+        self._max_tokens = max_queue_tokens
+        self._metrics = metrics or Metrics()
         self._metrics.watch(lambda: self._tokens, lambda: len(self._held))
-        self._queue: deque[Job] = deque()
-        self._held: set[Job] = set()
-        self._tokens = 0
-        self._rate = 1000.0
+        self._queue: deque[Job] = deque()  # jobs with slices that wait
+        self._held: set[Job] = set()  # these, and jobs whose last slices are in a batch now
+        self._tokens = 0  # of the jobs that are held
+        self._tokens_per_second = 1000.0  # a guess until the first batch
+        # Guards the four above: requests come from the event loop, and the model has a thread of
+        # its own.
         self._changed = threading.Condition()
         self._stopped = False
         self._ready = threading.Event()
@@ -84,7 +92,9 @@ class Batcher:
         """Raise :class:`RequestError` 413 for a request that no queue would take."""
         if job.tokens > self._max_tokens:
             raise RequestError(
-                413, f"{job.tokens:,} tokens in all: this server takes {self._max_tokens:,}; send fewer documents"
+                413,
+                f"{job.tokens:,} tokens in all: this server takes {self._max_tokens:,}; "
+                "send fewer documents",
             )
 
     def submit(self, job: Job) -> None:
@@ -94,20 +104,26 @@ class Batcher:
             RequestError: 413 or 429, with the seconds after which there may be room, or 503.
         """
         self.check_size(job)
+        if not job.slices:  # a policy all of whose coefficients are 0 reads no text
+            job.finish()
+            return
         with self._changed:
             if self._stopped:
                 raise RequestError(503, "the server is shutting down")
             if self._tokens + job.tokens > self._max_tokens:
-                seconds = math.ceil(min(600.0, max(1.0, self._tokens / self._rate)))
-                raise RequestError(429, f"the queue is full; try again in {seconds} s", Retry_After=str(seconds))
+                seconds = math.ceil(min(600.0, max(1.0, self._tokens / self._tokens_per_second)))
+                raise RequestError(
+                    429, f"the queue is full; try again in {seconds} s", Retry_After=str(seconds)
+                )
             job.queued = time.monotonic()
             self._tokens += job.tokens
             self._held.add(job)
             self._queue.append(job)
             self._changed.notify()
-        # A future keeps its callbacks: through a weak reference, so that a request's memory is freed as it is answered.
-        own = weakref.ref(job)
-        job.future.add_done_callback(lambda _: self._leave(own()))
+        # A future keeps its callbacks: through a weak reference, so that a request's memory is
+        # freed as it is answered.
+        reference = weakref.ref(job)
+        job.future.add_done_callback(lambda _: self._leave(reference()))
 
     def _leave(self, job: Job | None) -> None:
         """Scored, failed or cancelled: its tokens are free."""
@@ -152,42 +168,56 @@ class Batcher:
                 job.fail(RequestError(504, "the deadline passed before the request was scored"))
 
     def _fill(self) -> list[Slice]:
+        """The first slice of the queue, and first slices of other jobs that fit into its batch."""
         head = self._queue[0]
-        chosen = [head.slices.popleft()]
-        room = head.served.tokens_per_batch - chosen[0].tokens
-        if chosen[0].key is not None:
+        first = head.slices.popleft()
+        batch = [first]
+        room = head.served.tokens_per_batch - first.tokens
+        if first.key is not None:
             for job in list(self._queue)[1:]:
-                if job.slices and job.slices[0].key == chosen[0].key and job.slices[0].tokens <= room:
-                    chosen.append(job.slices.popleft())
-                    room -= chosen[-1].tokens
+                candidate = job.slices[0]
+                if candidate.key == first.key and candidate.tokens <= room:
+                    batch.append(job.slices.popleft())
+                    room -= candidate.tokens
+
         now = time.monotonic()
-        for one in chosen:
-            if one.job.started is None:
-                one.job.started = now
-                self._metrics.queue_seconds.observe(now - one.job.queued)
-            if not one.job.slices:
-                self._queue.remove(one.job)
+        for chosen in batch:
+            job = chosen.job
+            if job.started is None:
+                job.started = now
+                self._metrics.queue_seconds.observe(now - job.queued)
+            if not job.slices:
+                self._queue.remove(job)
+
+        # A long request goes to the end of the queue after some batches. Its states are freed while
+        # it waits there: they are megabytes, and the queue may be long.
         head.turns += 1
-        if head.slices and head.turns % _TURN == 0:
+        if head.slices and head.turns % _BATCHES_PER_TURN == 0:
             self._queue.rotate(-1)
             head.states = None
-        return chosen
+        return batch
 
     def _work(self) -> bool:
         """Score a batch, as soon as there is one; False when the server stops."""
-        if not (slices := self._next()):
+        batch = self._next()
+        if not batch:
             return False
-        started, tokens = time.monotonic(), sum(one.tokens for one in slices)
-        self._score(slices)
+        tokens = sum(part.tokens for part in batch)
+        started = time.monotonic()
+        self._score(batch)
         seconds = time.monotonic() - started
-        self._rate += 0.1 * (tokens / max(seconds, 1e-6) - self._rate)
+
+        # A moving average, which tells clients of a full queue when to come back.
+        tokens_per_second = tokens / max(seconds, 1e-6)
+        self._tokens_per_second += 0.1 * (tokens_per_second - self._tokens_per_second)
         self._metrics.batch_seconds.observe(seconds)
         self._metrics.batch_tokens.observe(tokens)
-        self._metrics.batch_requests.observe(len(slices))
-        for one in slices:
-            one.job.pending -= 1
-            if one.job.pending == 0 and not one.job.future.done():
-                one.job.finish()
+        self._metrics.batch_requests.observe(len(batch))
+        for part in batch:
+            job = part.job
+            job.pending -= 1
+            if job.pending == 0 and not job.future.done():
+                job.finish()
         return True
 
     def _score(self, slices: Sequence[Slice]) -> None:
@@ -195,8 +225,9 @@ class Batcher:
             slices[0].job.served.score(slices)
         except Exception as error:
             if len(slices) > 1:
-                for one in slices:
-                    self._score([one])
+                # One by one, so that only the request that broke the batch fails.
+                for part in slices:
+                    self._score([part])
                 return
             # Only where it happened: a message may have a client's text in it.
             where = "".join(traceback.format_tb(error.__traceback__))

@@ -1,6 +1,8 @@
-"""Bodies of requests, answers and errors, in the forms of Jina, Cohere, vLLM and text-embeddings-inference (TEI).
+"""Bodies of requests, answers and errors, in the forms of Jina, Cohere, vLLM and
+text-embeddings-inference (TEI).
 
-A body with ``documents`` is answered with an object, one with ``texts`` with a list, as TEI does it.
+A body with ``documents`` is answered with an object, one with ``texts`` with a list, as TEI does
+it.
 """
 
 from __future__ import annotations
@@ -53,18 +55,34 @@ class RerankBody(BaseModel):
     model_config = ConfigDict(strict=True)
 
     query: str
-    documents: list[str | dict[str, Any]] | None = Field(None, description="texts, or objects with a `text`")
-    texts: list[str] | None = Field(None, description="in place of documents; the answer is then a list")
-    model: str | None = Field(None, description="name of a served ranker; the first one if left out")
-    alpha: float | None = Field(None, description="the dial: 1 leaves the ranker as it is, 0 removes what it can")
-    alphas: list[float] | None = Field(None, description="also give raw scores at these alphas, as `curves`")
+    documents: list[str | dict[str, Any]] | None = Field(
+        None, description="texts, or objects with a `text`"
+    )
+    texts: list[str] | None = Field(
+        None, description="in place of documents; the answer is then a list"
+    )
+    model: str | None = Field(
+        None, description="name of a served ranker; the first one if left out"
+    )
+    alpha: float | None = Field(
+        None, description="the dial: 1 leaves the ranker as it is, 0 removes what it can"
+    )
+    alphas: list[float] | None = Field(
+        None, description="also give raw scores at these alphas, as `curves`"
+    )
     policy: str | None = Field(None, description="what alpha acts by")
     top_n: int | None = Field(None, ge=0, description="as many results at most; 0: all")
-    return_documents: bool | None = Field(None, description="with texts in the results; default: except on /v2/rerank")
+    return_documents: bool | None = Field(
+        None, description="with texts in the results; default: except on /v2/rerank"
+    )
     return_text: bool = Field(False, description="the same for `texts`")
     raw_scores: bool = Field(False, description="logits in place of their sigmoid")
-    max_tokens_per_doc: int | None = Field(None, ge=1, description="cut documents to as many tokens")
-    timeout: float | None = Field(None, gt=0, description="seconds after which the request is given up")
+    max_tokens_per_doc: int | None = Field(
+        None, ge=1, description="cut documents to as many tokens"
+    )
+    timeout: float | None = Field(
+        None, gt=0, description="seconds after which the request is given up"
+    )
 
     @property
     def as_list(self) -> bool:
@@ -74,8 +92,10 @@ class RerankBody(BaseModel):
     @property
     def passages(self) -> list[str]:
         """Texts of the documents."""
-        given: list[Any] = self.texts if self.texts is not None else self.documents or []
-        return [one if isinstance(one, str) else one["text"] for one in given]
+        documents: list[Any] = self.texts if self.texts is not None else self.documents or []
+        return [
+            document if isinstance(document, str) else document["text"] for document in documents
+        ]
 
 
 def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
@@ -87,8 +107,12 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
     try:
         content = json.loads(raw, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        twice = f": {error}" if "stands twice" in str(error) else ""
-        raise RequestError(400, f"the body is not JSON{twice}") from None
+        message = "the body is not JSON"
+        if "stands twice" in str(
+            error
+        ):  # a key; other sentences of the parser may hold a client's text
+            message += f": {error}"
+        raise RequestError(400, message) from None
     as_text = isinstance(content, dict) and "texts" in content
     try:
         if not isinstance(content, dict):
@@ -98,7 +122,11 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
             body = RerankBody.model_validate(content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "dict[")))
+            # pydantic names the branch of a union that it tried, which is no field of the request.
+            fields = [str(part) for part in first["loc"]]
+            where = ".".join(
+                field for field in fields if not field.startswith(("function-", "dict["))
+            )
             raise RequestError(422, f"{where}: {first['msg']}") from None
         _check(body, settings)
     except RequestError as error:
@@ -108,14 +136,17 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
 
 
 def _check_count(content: dict[str, Any], settings: ServerSettings) -> None:
-    for name, most in (
-        ("documents", settings.max_documents),
-        ("texts", settings.max_documents),
-        ("alphas", MAX_ALPHAS),
-    ):
+    limits = {
+        "documents": settings.max_documents,
+        "texts": settings.max_documents,
+        "alphas": MAX_ALPHAS,
+    }
+    for name, most in limits.items():
         given = content.get(name)
         if isinstance(given, list) and len(given) > most:
-            raise RequestError(413, f"{len(given):,} {name}: this server takes {most:,} in a request")
+            raise RequestError(
+                413, f"{len(given):,} {name}: this server takes {most:,} in a request"
+            )
 
 
 def _check(body: RerankBody, settings: ServerSettings) -> None:
@@ -133,7 +164,10 @@ def _check(body: RerankBody, settings: ServerSettings) -> None:
             text.encode("utf-8")
     except UnicodeEncodeError:
         raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
-    for alpha in (*(() if body.alpha is None else (body.alpha,)), *(body.alphas or ())):
+    alphas = list(body.alphas or ())
+    if body.alpha is not None:
+        alphas.insert(0, body.alpha)
+    for alpha in alphas:
         if not math.isfinite(alpha) or alpha < 0:
             raise RequestError(400, f"alpha={alpha} must be a finite number >= 0")
         if alpha > 1 and not settings.allow_amplification:
@@ -143,7 +177,14 @@ def _check(body: RerankBody, settings: ServerSettings) -> None:
 
 
 def answer(
-    body: RerankBody, scores: np.ndarray, *, path: str, model: str, request_id: str, tokens: int, truncated: int
+    body: RerankBody,
+    scores: np.ndarray,
+    *,
+    path: str,
+    model: str,
+    request_id: str,
+    tokens: int,
+    truncated: int,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Documents from best to worst, in the form that the request's family reads.
 
@@ -157,20 +198,31 @@ def answer(
         truncated: documents that were cut.
     """
     logits = scores[0].astype(np.float64)
-    order = np.argsort(-logits, kind="stable")[: body.top_n or None].tolist()
+    # Stable: equal scores stay in the order of the request.
+    order = np.argsort(-logits, kind="stable").tolist()
+    if body.top_n:
+        order = order[: body.top_n]
     shown = logits if body.raw_scores else expit(logits)
     passages = body.passages
+    results: list[dict[str, Any]] = []
+
     if body.as_list:
-        texts = [{"text": passages[place]} if body.return_text else {} for place in order]
-        return [
-            {"index": place, "score": float(shown[place]), **text} for place, text in zip(order, texts, strict=True)
-        ]
-    with_documents = not path.startswith("/v2") if body.return_documents is None else body.return_documents
-    results: list[dict[str, Any]] = [{"index": place, "relevance_score": float(shown[place])} for place in order]
-    if with_documents:
-        for row in results:
-            row["document"] = {"text": passages[row["index"]]}
-    found: dict[str, Any] = {
+        for place in order:
+            row = {"index": place, "score": float(shown[place])}
+            if body.return_text:
+                row["text"] = passages[place]
+            results.append(row)
+        return results
+
+    with_documents = body.return_documents
+    if with_documents is None:
+        with_documents = not path.startswith("/v2")
+    for place in order:
+        row = {"index": place, "relevance_score": float(shown[place])}
+        if with_documents:
+            row["document"] = {"text": passages[place]}
+        results.append(row)
+    content: dict[str, Any] = {
         "object": "rerank",
         "id": request_id,
         "model": model,
@@ -179,13 +231,19 @@ def answer(
         "truncated": truncated,
     }
     if body.alphas is not None:
-        curves = [[float(str(score)) for score in column] for column in scores[1:].T]  # the digits of a float32
-        found["curves"] = {"alphas": body.alphas, "scores": curves}
-    return found
+        curves = []
+        for scores_of_document in scores[1:].T:
+            # Through text: the digits of a float32, and not the seventeen of the float64 that
+            # stands for it.
+            curves.append([float(str(score)) for score in scores_of_document])
+        content["curves"] = {"alphas": body.alphas, "scores": curves}
+    return content
 
 
 def error_body(error: RequestError) -> dict[str, Any]:
-    """An error as Cohere (message), Haystack (detail), OpenAI and vLLM (error.message) and TEI (error) read it."""
+    """An error as Cohere (message), Haystack (detail), OpenAI and vLLM (error.message) and TEI
+    (error) read it.
+    """
     kind = _TYPES.get(error.status, "server_error")
     body: dict[str, Any] = {"message": error.message, "detail": error.message}
     if error.as_text:

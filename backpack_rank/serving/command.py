@@ -36,14 +36,20 @@ class JsonLines(logging.Formatter):
     """A JSON object per line; ``extra={"fields": ...}`` of a record are keys of it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": round(record.created, 3), "level": record.levelname.lower(), "event": record.getMessage()}
+        line = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps({**line, **getattr(record, "fields", {})})
 
 
 class Unread:
-    """A stream that goes on when nobody reads it any more, as behind ``| head -1``: the rest goes nowhere."""
+    """A stream that stays usable when its reader has gone, as behind ``| head -1``: the rest goes
+    nowhere.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -53,7 +59,7 @@ class Unread:
         try:
             return int(self._stream.write(text))
         except BrokenPipeError:
-            self._leave()
+            self._write_nowhere()
             return len(text)
 
     def flush(self) -> None:
@@ -61,12 +67,12 @@ class Unread:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            self._leave()
+            self._write_nowhere()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _leave(self) -> None:
+    def _write_nowhere(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
@@ -96,7 +102,9 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and SIGHUP let requests on their way end; under nohup a SIGHUP stays ignored."""
+        """Ctrl-C, SIGTERM and SIGHUP let requests on their way end; under nohup a SIGHUP stays
+        ignored.
+        """
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
@@ -144,10 +152,16 @@ def _run(options: Namespace) -> None:
         raise UsageError(f"backpack-rank serve: {error}") from error
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listening = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listening = socket.create_server(
+            (settings.host, settings.port), family=family, backlog=2048
+        )
     except (OSError, OverflowError) as error:
-        raise UsageError(f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}") from error
-    logging.info("http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1])
+        raise UsageError(
+            f"backpack-rank serve: cannot listen at {settings.host}:{settings.port}: {error}"
+        ) from error
+    logging.info(
+        "http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1]
+    )
     server = Server(app)
     server.run([listening])
     if (failure := app.state.batcher.failure) is not None:
@@ -179,8 +193,8 @@ def settings_of(options: Namespace) -> ServerSettings:
     )
     if not settings.is_local and settings.api_key is None and not options.no_key:
         raise ValueError(
-            f"--host {settings.host} is reached from other machines: set {KEY_VARIABLE} or --api-key-file, or say "
-            "--no-key"
+            f"--host {settings.host} is reached from other machines: set {KEY_VARIABLE} or "
+            "--api-key-file, or say --no-key"
         )
     return settings
 
@@ -189,7 +203,10 @@ def _examples(run: str | None, folder: str | None) -> tuple[Example, ...]:
     if run is None and folder is None:
         return ()
     if run is None or folder is None:
-        raise ValueError("--examples-run and --examples-data go together: a TREC run, and the collection it ranks")
+        raise ValueError(
+            "--examples-run and --examples-data go together: "
+            "a TREC run, and the collection it ranks"
+        )
     return examples_of_run(run, folder)
 
 
@@ -203,8 +220,7 @@ def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
     sources: dict[str, str] = {}
     if options.ranker is not None or not options.model:
         source = options.ranker or str(find_ranker(None, "outputs"))
-        folder = Path(source).expanduser().resolve()
-        sources[(folder.parent.name if folder.name == RANKER else folder.name) if folder.is_dir() else source] = source
+        sources[_name_of(source)] = source
     for text in options.model:
         name, equals, source = text.partition("=")
         if not (name and equals and source):
@@ -215,5 +231,17 @@ def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
     return {name: partial(_load, name, source, options) for name, source in sources.items()}
 
 
+def _name_of(source: str) -> str:
+    """The folder's name, that of its run for a folder ``ranker``, or the hub id."""
+    folder = Path(source).expanduser().resolve()
+    if not folder.is_dir():
+        return source
+    if folder.name == RANKER:
+        return folder.parent.name
+    return folder.name
+
+
 def _load(name: str, source: str, options: Namespace) -> Served:
-    return served(name, load(source, attribute=options.attribute, device=options.device, dtype=options.dtype))
+    return served(
+        name, load(source, attribute=options.attribute, device=options.device, dtype=options.dtype)
+    )

@@ -1,4 +1,4 @@
-"""The demo page at ``/``: what the dial does to one ranking. Its scores come from ``/v1/rerank``."""
+"""The demo page at ``/``: what the dial does to one ranking; scores come from ``/v1/rerank``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -37,11 +37,13 @@ from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
 from backpack_rank.serving.settings import Example, ServerSettings
 
 FINE, COARSE = 21, 11
-"""Positions of the slider: where one reading of the texts serves every alpha, and where each alpha is a pass."""
+"""Positions of the slider: where one reading of the texts serves every alpha, and where each alpha
+is a pass.
+"""
 EXAMPLES, RUN_EXAMPLES, EXAMPLE_DOCUMENTS = 8, 50, 20
-_LONGEST = 100_000
+_MAX_EXPLAINED = 100_000
 """Characters of a document that is explained."""
-_TOGETHER = 1_000_000
+_MAX_MARKED = 1_000_000
 """Characters of the documents whose words are marked."""
 
 
@@ -65,18 +67,17 @@ def add_demo(
     """
     demo = _Demo(batcher, settings, admission, read)
     app.get("/", include_in_schema=False)(demo.page)
-    for path, method, act in (
-        ("/demo/examples", "GET", demo.examples),
-        ("/demo/words", "POST", demo.words),
-        ("/demo/explain", "POST", demo.explain),
-    ):
-        app.add_api_route(path, act, methods=[method], dependencies=guarded, include_in_schema=False)
+    app.get("/demo/examples", dependencies=guarded, include_in_schema=False)(demo.examples)
+    app.post("/demo/words", dependencies=guarded, include_in_schema=False)(demo.words)
+    app.post("/demo/explain", dependencies=guarded, include_in_schema=False)(demo.explain)
 
 
 @cache
 def page() -> str:
     """The page: one file that asks for nothing but this server, and runs no script but its own."""
-    text = resources.files("backpack_rank.serving").joinpath("demo.html").read_text(encoding="utf-8")
+    text = (
+        resources.files("backpack_rank.serving").joinpath("demo.html").read_text(encoding="utf-8")
+    )
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     of_script = base64.b64encode(bytes.fromhex(digest(script, algorithm="sha256"))).decode()
     return text.replace("SCRIPT-DIGEST", of_script)
@@ -84,46 +85,61 @@ def page() -> str:
 
 @cache
 def synthetic_examples() -> tuple[Example, ...]:
-    """Queries of the synthetic test split with BM25's first documents: those with the most even mix of wordings."""
+    """Queries of the synthetic test split with BM25's first documents: those with the most even mix
+    of wordings.
+    """
     collection = load_synthetic("test")
     candidates = Bm25(depth=EXAMPLE_DOCUMENTS, cache=False).candidates(collection)
     groups = collection.groups or {}
 
-    def fewest(query_id: str) -> int:
-        found = [groups[doc_id] for doc_id in candidates[query_id]]
-        return min(map(found.count, GENDERS))
+    def order(query_id: str) -> tuple[int, str]:
+        genders = [groups[doc_id] for doc_id in candidates[query_id]]
+        rarest = min(genders.count(gender) for gender in GENDERS)
+        return -rarest, query_id
 
-    chosen = sorted(candidates, key=lambda query_id: (-fewest(query_id), query_id))[:EXAMPLES]
-    return tuple(_example(collection, query_id, candidates[query_id]) for query_id in chosen)
+    most_even = sorted(candidates, key=order)[:EXAMPLES]
+    return tuple(_example(collection, query_id, candidates[query_id]) for query_id in most_even)
 
 
 def examples_of_run(run: str | Path, folder: str | Path) -> tuple[Example, ...]:
-    """The first queries of a TREC run with its first documents, texts from a folder in BEIR's layout.
+    """The first queries of a TREC run with its first documents, texts from a folder in BEIR's
+    layout.
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: a file is malformed (the line is named), or the run has documents that the collection has not.
+        ValueError: a file is malformed (the line is named), or the run has documents that the
+            collection has not.
     """
-    collection = load_beir(folder, "test", candidates=str(Path(run).expanduser().resolve()), depth=EXAMPLE_DOCUMENTS)
-    found = [(query_id, documents) for query_id, documents in (collection.candidates or {}).items() if documents]
-    if not found:
+    collection = load_beir(
+        folder, "test", candidates=str(Path(run).expanduser().resolve()), depth=EXAMPLE_DOCUMENTS
+    )
+    examples: list[Example] = []
+    for query_id, documents in (collection.candidates or {}).items():
+        if documents and len(examples) < RUN_EXAMPLES:
+            examples.append(_example(collection, query_id, documents))
+    if not examples:
         raise ValueError(f"{run} ranks no document for a test query of {folder}")
-    return tuple(_example(collection, query_id, documents) for query_id, documents in found[:RUN_EXAMPLES])
+    return tuple(examples)
 
 
 def _example(collection: Collection, query_id: str, documents: Mapping[str, float]) -> Example:
     texts = collection.documents.get_many(ranking(documents))
     # The page has a document on each line.
-    return Example(collection.queries[query_id], tuple(" ".join(text.split()) for text in texts.values()))
+    return Example(
+        collection.queries[query_id], tuple(" ".join(text.split()) for text in texts.values())
+    )
 
 
-@dataclass(eq=False)
 class _ExplainJob(Job):
     """A score to explain, in the queue of the model like any other request."""
 
-    alpha: float = 1.0
-    policy: str | None = None
-    found: Explanation | None = None
+    def __init__(
+        self, served: Served, query: str, document: str, alpha: float, policy: str | None
+    ) -> None:
+        super().__init__(served, query, [document], ReadingPlan([], rows=1))
+        self.alpha = alpha
+        self.policy = policy
+        self.explanation: Explanation | None = None
 
 
 class _Explainer(Served):
@@ -141,21 +157,28 @@ class _Explainer(Served):
         max_tokens: int | None,
         deadline: float = float("inf"),
     ) -> _ExplainJob:
-        """One document at one alpha; counted in the queue by its characters, as tokens are not known yet."""
-        ((document,), (alpha,)) = documents, alphas
-        job = _ExplainJob(self, query, documents, ReadingPlan([], 1), alpha=alpha, policy=policy)
+        """One document at one alpha; counted in the queue by its characters, as tokens are not
+        known yet.
+        """
+        (document,) = documents
+        (alpha,) = alphas
+        job = _ExplainJob(self, query, document, alpha, policy)
         tokens = min(self._ranker.max_length or 512, len(query) + len(document))
-        job.slices.append(Slice(job, None, np.arange(1), [], tokens, None))
+        job.slices.append(
+            Slice(job, None, texts=np.arange(1), sequences=[], tokens=tokens, key=None)
+        )
         job.seal()
         return job
 
     def score(self, slices: Sequence[Slice]) -> None:
         """Explain in place of scoring; what a policy cannot do becomes the job's error."""
-        for one in slices:
-            job = one.job
+        for waiting in slices:
+            job = waiting.job
             assert isinstance(job, _ExplainJob)
             try:
-                job.found = self._ranker.explain(job.query, job.documents[0], job.policy, job.alpha)
+                job.explanation = self._ranker.explain(
+                    job.query, job.documents[0], job.policy, job.alpha
+                )
             except ValueError as error:
                 job.fail(RequestError(400, str(error)))
 
@@ -170,7 +193,10 @@ class _Demo:
         admission: Admission,
         read: Callable[[Request], Awaitable[bytes]],
     ) -> None:
-        self._batcher, self._settings, self._admission, self._read = batcher, settings, admission, read
+        self._batcher = batcher
+        self._settings = settings
+        self._admission = admission
+        self._read = read
 
     async def page(self) -> Response:
         """The page, which no other site may frame."""
@@ -185,36 +211,55 @@ class _Demo:
     async def examples(self) -> Response:
         """The served rankers with their policies, and queries to begin with."""
         self._admission.check_ready()
-        own = self._settings.examples
-        rankers, examples = await asyncio.to_thread(
-            lambda: ([_about(one) for one in self._batcher.rankers.values()], own or synthetic_examples())
-        )
-        return JSONResponse({"models": rankers, "examples": [asdict(one) for one in examples]})
+
+        def collect() -> dict[str, Any]:
+            return {
+                "models": [_about(ranker) for ranker in self._batcher.rankers.values()],
+                "examples": [
+                    asdict(example) for example in self._settings.examples or synthetic_examples()
+                ],
+            }
+
+        # Beside the event loop: the synthetic collection takes a second to rank.
+        return JSONResponse(await asyncio.to_thread(collect))
 
     async def words(self, request: Request) -> Response:
-        """The words of the groups in every document: counts as the measures take them, and the text in pieces."""
+        """The words of the groups in every document: counts as the measures take them, and the text
+        in pieces.
+        """
         async with self._body(request) as body:
-            if sum(map(len, body.passages)) > _TOGETHER:
-                raise RequestError(400, f"send documents of {_TOGETHER:,} characters at most, all together")
-            return JSONResponse(await asyncio.to_thread(lambda: _words(self._ranker(body), body.passages)))
+            if sum(map(len, body.passages)) > _MAX_MARKED:
+                raise RequestError(
+                    400, f"send documents of {_MAX_MARKED:,} characters at most, all together"
+                )
+            return JSONResponse(
+                await asyncio.to_thread(lambda: _words(self._ranker(body), body.passages))
+            )
 
     async def explain(self, request: Request) -> Response:
         """How much every word of the query and of one document contributes to the score."""
         async with self._body(request) as body:
             ranker = self._ranker(body)
-            if len(body.passages) != 1 or len(body.passages[0]) > _LONGEST:
-                raise RequestError(400, f"send one document, of at most {_LONGEST:,} characters")
+            if len(body.passages) != 1 or len(body.passages[0]) > _MAX_EXPLAINED:
+                raise RequestError(
+                    400, f"send one document, of at most {_MAX_EXPLAINED:,} characters"
+                )
             if not isinstance(ranker, ServedPointwise) or not ranker.explains:
-                raise RequestError(400, f"{ranker.name} has no sense vectors, so its score does not split into words")
+                raise RequestError(
+                    400,
+                    f"{ranker.name} has no sense vectors, so its score does not split into words",
+                )
             alpha = 1.0 if body.alpha is None else body.alpha
             job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
             self._batcher.submit(job)
             try:
                 await asyncio.wait_for(asyncio.wrap_future(job.future), self._settings.timeout)
             except asyncio.TimeoutError:
-                raise RequestError(504, "the deadline passed before the score was explained") from None
-            assert job.found is not None
-            return JSONResponse({**asdict(job.found), "senses": None})
+                raise RequestError(
+                    504, "the deadline passed before the score was explained"
+                ) from None
+            assert job.explanation is not None
+            return JSONResponse({**asdict(job.explanation), "senses": None})
 
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[RerankBody]:
@@ -226,37 +271,55 @@ class _Demo:
         rankers = self._batcher.rankers
         name = next(iter(rankers)) if body.model is None else body.model
         if name not in rankers:
-            raise RequestError(404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}")
+            raise RequestError(
+                404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}"
+            )
         return rankers[name]
 
 
 def _about(ranker: Served) -> dict[str, Any]:
     if not isinstance(ranker, ServedPointwise):
         return {"id": ranker.name, "policies": [], "default": "", "explains": False}
-    policies = [
-        {"name": name, "points": FINE if ranker.reads_once(name) else COARSE, "about": _description(name)}
-        for name in ranker.policies
-    ]
-    return {"id": ranker.name, "policies": policies, "default": ranker.default_policy, "explains": ranker.explains}
+    policies = []
+    for name in ranker.policies:
+        points = FINE if ranker.reads_once(name) else COARSE
+        policies.append({"name": name, "points": points, "about": _description(name)})
+    return {
+        "id": ranker.name,
+        "policies": policies,
+        "default": ranker.default_policy,
+        "explains": ranker.explains,
+    }
 
 
 def _description(policy: str) -> str:
     """The comment at the head of a policy's file."""
     text = (resource_folder("conf") / "policy" / f"{policy}.yaml").read_text(encoding="utf-8")
-    return f"{text.partition(chr(10))[0].removeprefix('# ').partition(';')[0].rstrip('.')}."
+    first_line = text.splitlines()[0]
+    sentence, _, _ = first_line.removeprefix("# ").partition(";")
+    return f"{sentence.rstrip('.')}."
 
 
 def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
-    """Counts per document in the order of ``groups``, pieces (text, group), and swapped wordings (null: the same)."""
-    attribute = ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")
+    """Counts per document in the order of ``groups``, pieces (text, group), and swapped wordings
+    (null: the same).
+    """
+    attribute = (
+        ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")
+    )
     lexicon = attribute.lexicon()
     swap = attribute.swap()
-    swapped = [swap(text).text for text in documents]
+    swapped: list[str | None] = []
+    pieces = []
+    for text in documents:
+        swapped_text = swap(text).text
+        swapped.append(None if swapped_text == text else swapped_text)
+        pieces.append([(span.text, span.group) for span in mark_words(text, lexicon)])
     return {
         "attribute": attribute.name,
-        "swapped": [None if new == old else new for new, old in zip(swapped, documents, strict=True)],
+        "swapped": swapped,
         "groups": lexicon.group_names,
         "sign": attribute.sign,
         "counts": count_groups(documents, lexicon).tolist(),
-        "pieces": [[(span.text, span.group) for span in mark_words(text, lexicon)] for text in documents],
+        "pieces": pieces,
     }

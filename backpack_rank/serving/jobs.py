@@ -1,4 +1,12 @@
-"""Requests as work for the model: a request is read in passes, and a pass is cut into slices that fill a batch."""
+"""Requests as work for the model.
+
+A request becomes a :class:`Job`. Its reading plan says which texts the model reads, and in which
+passes; each pass is cut into slices, and a slice fills a batch or a part of one. A ranker answers
+requests as a :class:`Served`::
+
+    job = served_ranker.job(query, documents, alphas=[1.0, 0.5], policy=None, max_tokens=None)
+    served_ranker.score(list(job.slices))  # the queue does this, with slices of several requests
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +39,7 @@ from backpack_rank.senses.policy_names import POLICIES, default_name
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
 
-_AT_A_TIME = 32
+_TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
 
 
@@ -40,28 +47,35 @@ class NotFiniteError(ValueError):
     """A score is not a number."""
 
 
-@dataclass(eq=False)
 class Slice:
-    """Texts of a pass that go into one batch.
+    """Texts of one pass that are scored in the same batch.
 
     Attributes:
         job: the request.
-        part: the pass; None for a ranker that reads the request as a whole.
-        texts: numbers of the texts in the plan. [b]
+        text_pass: the pass; None for a ranker that reads the request in its own way.
+        texts: numbers of the texts in the job's plan. [b]
         sequences: their token ids. [b]
         tokens: of the texts together.
-        key: slices of the same key may share a batch; None: with none.
+        key: slices with the same key may share a batch; None: it shares none.
     """
 
-    job: Job
-    part: Pass | None
-    texts: np.ndarray
-    sequences: list[np.ndarray]
-    tokens: int
-    key: tuple[str, str | None] | None
+    def __init__(
+        self,
+        job: Job,
+        text_pass: Pass | None,
+        texts: np.ndarray,
+        sequences: list[np.ndarray],
+        tokens: int,
+        key: tuple[str, str | None] | None,
+    ) -> None:
+        self.job = job
+        self.text_pass = text_pass
+        self.texts = texts
+        self.sequences = sequences
+        self.tokens = tokens
+        self.key = key
 
 
-@dataclass(eq=False)
 class Job:
     """A request on its way through the model.
 
@@ -71,41 +85,54 @@ class Job:
         plan: what is read for the scores at A alphas.
         truncated: documents that were cut.
         deadline: in ``time.monotonic()``.
-        slices: that are still to do.
-        future: the scores [A, m], or why there are none; cancelling it takes the request out of the queue.
+        slices: those that wait for a batch.
+        pending: slices without scores, those that are in a batch now among them.
+        tokens: of all slices.
+        future: the scores [A, m], or why there are none; cancelling it takes the request out of the
+            queue.
         scores: of the texts that are read, filled slice by slice. [C, T]
+        queued, started: when the job came into the queue and when its first slice left it, in
+            ``time.monotonic()``.
+        turns: batches that this job was the first of.
+        states: of tokens, shared by the batches of this request.
     """
 
-    served: Served
-    query: str
-    documents: list[str]
-    plan: ReadingPlan
-    truncated: int = 0
-    deadline: float = float("inf")
-    slices: deque[Slice] = field(default_factory=deque)
-    future: Future[np.ndarray] = field(default_factory=Future)
-    tokens: int = 0
-    pending: int = 0
-    queued: float = 0.0
-    started: float | None = None
-    turns: int = 0
-    states: TokenStateCache | None = None
-    scores: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scores = self.plan.empty_scores()
+    def __init__(
+        self,
+        served: Served,
+        query: str,
+        documents: list[str],
+        plan: ReadingPlan,
+        truncated: int = 0,
+    ) -> None:
+        self.served = served
+        self.query = query
+        self.documents = documents
+        self.plan = plan
+        self.truncated = truncated
+        self.deadline = float("inf")
+        self.slices: deque[Slice] = deque()
+        self.pending = 0
+        self.tokens = 0
+        self.future: Future[np.ndarray] = Future()
+        self.scores = plan.empty_scores()
+        self.queued = 0.0
+        self.started: float | None = None
+        self.turns = 0
+        self.states: TokenStateCache | None = None
 
     def seal(self) -> None:
         """Count the work, once all slices are there."""
         self.pending = len(self.slices)
-        self.tokens = sum(part.tokens for part in self.slices)
+        self.tokens = sum(waiting.tokens for waiting in self.slices)
 
     @property
     def expired(self) -> bool:
+        """Whether the deadline has passed."""
         return time.monotonic() > self.deadline
 
     def finish(self) -> None:
-        """Add up the views, once all slices are done."""
+        """Add up the views, once all slices are scored."""
         scores = self.plan.sums(self.scores)
         bad = np.flatnonzero(~np.isfinite(scores).all(axis=0))
         if bad.size:
@@ -114,12 +141,13 @@ class Job:
         self._settle(lambda: self.future.set_result(scores))
 
     def fail(self, error: Exception) -> None:
+        """Give the error in place of scores."""
         self._settle(lambda: self.future.set_exception(error))
 
-    def _settle(self, act: Callable[[], None]) -> None:
+    def _settle(self, set_future: Callable[[], None]) -> None:
         try:
-            act()
-        except InvalidStateError:  # the client went away meanwhile
+            set_future()
+        except InvalidStateError:  # the client has gone meanwhile, which cancelled the future
             return
 
 
@@ -129,7 +157,8 @@ class Served(ABC):
     Attributes:
         name: which requests ask for.
         policies: that alpha may act by.
-        max_length: tokens of query and document that are read together; None where that is not known.
+        max_length: tokens of query and document that are read together; None where that is not
+            known.
         tokens_per_batch: what a batch holds.
     """
 
@@ -174,14 +203,17 @@ class ServedPointwise(Served):
 
     def __init__(self, name: str, reranker: PointwiseReranker) -> None:
         self.name = name
-        self._reranker, self._scorer = reranker, reranker.local_scorer
+        self.policies = reranker.policies
+        self._reranker = reranker
+        self._scorer = reranker.local_scorer
         self.tokens_per_batch = self._scorer.tokens_per_batch
         self.max_length = self._scorer.pair_tokenizer.max_length
-        self._threads = threading.local()
+        self.default_policy = default_name(self._scorer.ranker)
+        self._tokenizers = threading.local()
+        # The ranker's tokenizer is not for several threads at a time; policies and explanations ask
+        # it.
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
-        self.policies = reranker.policies
-        self.default_policy = default_name(self._scorer.ranker)
 
     def job(
         self,
@@ -193,7 +225,7 @@ class ServedPointwise(Served):
         deadline: float = float("inf"),
     ) -> Job:
         """The passes that the views of all alphas need, each text tokenised once."""
-        tokenizer = self._tokenizer()
+        tokenizer = self._tokenizer_of_thread()
 
         def cut_pairs() -> Iterator[TextPair]:
             query_to_read = tokenizer.cut(query)
@@ -202,59 +234,106 @@ class ServedPointwise(Served):
                 yield query_to_read, tokenizer.cut(document)
 
         try:
-            with self._lock:  # policies ask the ranker's own tokenizer, which is not for several threads
+            with self._lock:
                 policies = [self._cached_views(policy, alpha) for alpha in alphas]
             pairs = [(query, document) for document in documents]
             sequences, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline)
             plan = ReadingPlan(policies, len(documents), cut_pairs)
-            sequences += _tokenised(tokenizer, plan.new_texts, max_tokens, deadline)[0]
+            new_sequences, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
+
+        sequences += new_sequences
         plan.share(sequences)
         job = Job(self, query, documents, plan, truncated)
-        for part in plan.passes():
-            job.slices += self._slices(job, part, [sequences[text] for text in part.texts])
+        for text_pass in plan.passes():
+            sequences_of_pass = [sequences[text] for text in text_pass.texts]
+            job.slices += self._slices(job, text_pass, sequences_of_pass)
         job.seal()
         return job
 
-    def _slices(self, job: Job, part: Pass, sequences: list[np.ndarray]) -> Iterator[Slice]:
-        """The batches that a reranker would make of these texts, so that a request alone gets its very scores."""
-        key = (self.name, None if part.shift is None else part.shift.key)
-        lengths = np.array([len(ids) for ids in sequences])
+    def _slices(self, job: Job, text_pass: Pass, sequences: list[np.ndarray]) -> Iterator[Slice]:
+        # The batches that a reranker makes of these texts in Python: a score differs with its batch
+        # in the last bits, and a request that is alone on the server gets the very scores of
+        # Python.
+        shift_key = None if text_pass.shift is None else text_pass.shift.key
+        lengths = np.array([len(token_ids) for token_ids in sequences])
         for start in range(0, len(lengths), ROWS):
             for group in group_by_length(lengths[start : start + ROWS], self.tokens_per_batch):
                 places = start + group
-                own = [sequences[place] for place in places]
-                yield Slice(job, part, part.texts[places], own, int(lengths[places].sum()), key)
+                yield Slice(
+                    job,
+                    text_pass,
+                    texts=text_pass.texts[places],
+                    sequences=[sequences[place] for place in places],
+                    tokens=int(lengths[places].sum()),
+                    key=(self.name, shift_key),
+                )
 
     def score(self, slices: Sequence[Slice]) -> None:
-        """One pass over the texts of slices that read them in the same way."""
+        """Read the texts of slices in one pass, with the shift that they share."""
         with self._scorer.inference():
             self._score(slices)
 
     def _score(self, slices: Sequence[Slice]) -> None:
-        parts = [one.part for one in slices if one.part is not None]
-        batch = PackedBatch.from_sequences([ids for one in slices for ids in one.sequences]).to(self._scorer.device)
-        options: dict[str, Any] = {"token_shift": parts[0].shift}
-        ranker, job = self._scorer.ranker, slices[0].job
+        sequences = []
+        passes = []
+        for waiting in slices:
+            assert waiting.text_pass is not None
+            sequences += waiting.sequences
+            passes.append(waiting.text_pass)
+        batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)
+        ranker = self._scorer.ranker
+        options: dict[str, Any] = {"token_shift": passes[0].shift}
         if isinstance(ranker, BackpackForRanking) and self._scorer.device.type == "cpu":
-            # Of this request alone, as a reranker has it: what others have left would show in the last bits.
-            job.states = job.states or TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
+            # States of this request alone, as a reranker in Python has them: what other requests
+            # left in a shared cache would change the last bits.
+            job = slices[0].job
+            if job.states is None:
+                job.states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
             options["token_states"] = job.states
-        if any(len(part.weights) > 1 for part in parts):
-            self._score_curves(slices, batch, options)
+        if any(len(text_pass.weights) > 1 for text_pass in passes):
+            self._score_under_all_weights(slices, batch, options)
             return
-        found = ranker(batch, sense_weights=_weights_of(slices), **options).scores.float().cpu().numpy()
+
+        scores = (
+            ranker(batch, sense_weights=_weights_of(slices, passes), **options)
+            .scores.float()
+            .cpu()
+            .numpy()
+        )
         start = 0
-        for one, part in zip(slices, parts, strict=True):
-            (column,) = part.columns
-            one.job.scores[column, one.texts] = found[start : start + len(one.texts)]
-            start += len(one.texts)
+        for waiting, text_pass in zip(slices, passes, strict=True):
+            (column,) = text_pass.columns
+            end = start + len(waiting.texts)
+            waiting.job.scores[column, waiting.texts] = scores[start:end]
+            start = end
+
+    def _score_under_all_weights(
+        self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]
+    ) -> None:
+        """One pass for all alphas: weights per sense are applied to the sense vectors."""
+        ranker = self._scorer.ranker
+        assert isinstance(ranker, BackpackForRanking)
+        senses = ranker(batch, return_senses=True, **options).senses
+        start = 0
+        for waiting in slices:
+            text_pass = waiting.text_pass
+            assert text_pass is not None
+            end = start + len(waiting.texts)
+            for column, weights in zip(text_pass.columns, text_pass.weights, strict=True):
+                scores = ranker.score_senses(senses[start:end], weights).float().cpu().numpy()
+                waiting.job.scores[column, waiting.texts] = scores
+            start = end
 
     def warm_up(self) -> None:
+        """Score one short text, and a full batch of the longest."""
         self._scorer.score("a", ["a"])
-        full = max(1, self.tokens_per_batch // self.max_length) if self.max_length else 1
-        self._scorer.score("a", ["a " * (self.max_length or 1)] * full)
+        if self.max_length:
+            texts = max(1, self.tokens_per_batch // self.max_length)
+            self._scorer.score("a", ["a " * self.max_length] * texts)
+        else:
+            self._scorer.score("a", ["a "])
 
     @property
     def attribute(self) -> Attribute:
@@ -267,44 +346,38 @@ class ServedPointwise(Served):
         return self._reranker.sensitivity is not None
 
     def reads_once(self, policy: str) -> bool:
-        """Whether all alphas take the same passes over the texts, so that a fine grid costs no more than one alpha."""
+        """Whether all alphas take the same passes over the texts, so that a fine grid costs no more
+        than one alpha.
+        """
+        readings = []
         with self._lock:
-            ways = [
-                {(None if view.token_shift is None else view.token_shift.key, view.rewrite) for view in views}
-                for views in (self._cached_views(policy, alpha) for alpha in (0.25, 0.5))
-            ]
-        return ways[0] == ways[1]
+            for alpha in (0.25, 0.5):
+                reading = set()
+                for view in self._cached_views(policy, alpha):
+                    shift_key = None if view.token_shift is None else view.token_shift.key
+                    reading.add((shift_key, view.rewrite))
+                readings.append(reading)
+        return readings[0] == readings[1]
 
     def explain(self, query: str, document: str, policy: str | None, alpha: float) -> Explanation:
         """Contributions of words to a score; called in the thread of the model.
 
         Raises:
-            ValueError: the ranker has no senses, the policy does not fit or reads several texts, or the query does not.
+            ValueError: the ranker has no senses, the policy does not fit or reads several texts, or
+                the query does not.
         """
-        with self._lock:  # the ranker's own tokenizer is not for several threads
-            turned = self._reranker if alpha == 1 else self._reranker.at(alpha, policy)
-            return turned.explain(query, document)
+        with self._lock:
+            reranker = self._reranker
+            if alpha != 1:
+                reranker = reranker.at(alpha, policy)
+            return reranker.explain(query, document)
 
-    def _score_curves(self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]) -> None:
-        """One pass for all alphas: weights per sense come after the sense vectors."""
-        ranker = self._scorer.ranker
-        assert isinstance(ranker, BackpackForRanking)
-        senses = ranker(batch, return_senses=True, **options).senses
-        start = 0
-        for one in slices:
-            assert one.part is not None
-            own = senses[start : start + len(one.texts)]
-            for column, weights in zip(one.part.columns, one.part.weights, strict=True):
-                one.job.scores[column, one.texts] = ranker.score_senses(own, weights).float().cpu().numpy()
-            start += len(one.texts)
-
-    def _tokenizer(self) -> PairTokenizer:
-        """A tokenizer of this thread's own, read from the same rules: one is not for several threads."""
-        if not hasattr(self._threads, "tokenizer"):
+    def _tokenizer_of_thread(self) -> PairTokenizer:
+        if not hasattr(self._tokenizers, "tokenizer"):
             with self._lock:
-                self._threads.tokenizer = copy.deepcopy(self._scorer.pair_tokenizer)
-        found: PairTokenizer = self._threads.tokenizer
-        return found
+                self._tokenizers.tokenizer = copy.deepcopy(self._scorer.pair_tokenizer)
+        tokenizer: PairTokenizer = self._tokenizers.tokenizer
+        return tokenizer
 
     def _views(self, policy: str | None, alpha: float) -> tuple[View, ...]:
         if policy is not None and policy not in POLICIES:
@@ -318,20 +391,24 @@ def served(name: str, reranker: TextReranker) -> Served:
     """What answers requests for what ``backpack_rank.load`` gives, under a name."""
     if isinstance(reranker, PointwiseReranker):
         return ServedPointwise(name, reranker)
-    place = served_classes()[type(reranker).__name__]
-    answers: Served = imported(place)(name, reranker)
-    return answers
+    class_name = served_classes()[type(reranker).__name__]
+    ranker: Served = imported(class_name)(name, reranker)
+    return ranker
 
 
 def _tokenised(
     tokenizer: PairTokenizer, pairs: Sequence[TextPair], max_document: int | None, deadline: float
 ) -> tuple[list[np.ndarray], int]:
-    """Token ids of pairs of texts, and how many documents are cut; a few at a time, with looks at the clock."""
+    """Token ids of pairs of texts, and how many documents are cut; a few at a time, with looks at
+    the clock.
+    """
     sequences: list[np.ndarray] = []
     cut = 0
-    for start in range(0, len(pairs), _AT_A_TIME):
+    for start in range(0, len(pairs), _TEXTS_PER_LOOK):
         _check_time(deadline)
-        joined = join_pairs(tokenizer, pairs[start : start + _AT_A_TIME], max_document=max_document)
+        joined = join_pairs(
+            tokenizer, pairs[start : start + _TEXTS_PER_LOOK], max_document=max_document
+        )
         sequences += joined.sequences
         cut += joined.cut
     return sequences, cut
@@ -342,12 +419,22 @@ def _check_time(deadline: float) -> None:
         raise RequestError(504, "the deadline passed before the request was read")
 
 
-def _weights_of(slices: Sequence[Slice]) -> Tensor | None:
-    """Weights per text [B, k]; those that have none get ones, which leave a score bit for bit as it is."""
-    weights = [one.part.weights[0] for one in slices if one.part is not None]
-    given = [own for own in weights if own is not None]
-    if not given:
+def _weights_of(slices: Sequence[Slice], passes: Sequence[Pass]) -> Tensor | None:
+    """Weights per text [B, k]; None where no pass has weights."""
+    given = None
+    for text_pass in passes:
+        if text_pass.weights[0] is not None:
+            given = text_pass.weights[0]
+            break
+    if given is None:
         return None
-    ones = torch.ones_like(given[0])
-    each = [ones if own is None else own for own in weights]
-    return torch.cat([own.expand(len(one.texts), -1) for own, one in zip(each, slices, strict=True)])
+
+    rows = []
+    for waiting, text_pass in zip(slices, passes, strict=True):
+        weights = text_pass.weights[0]
+        if weights is None:
+            # A pass without weights shares this batch: ones leave its scores bit for bit as they
+            # are.
+            weights = torch.ones_like(given)
+        rows.append(weights.expand(len(waiting.texts), -1))
+    return torch.cat(rows)

@@ -1,4 +1,6 @@
-"""Counters of a server, in Prometheus's form. No text and nothing that a client makes up becomes a label."""
+"""Counters of a server, in Prometheus's form. No text and nothing that a client makes up becomes a
+label.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,23 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         names: dict[str, Any] = {"namespace": "backpack_rank", "registry": self._registry}
-        self.requests = Counter("requests", "answers by route and status", ["route", "status"], **names)
+        self.requests = Counter(
+            "requests", "answers by route and status", ["route", "status"], **names
+        )
         self.rejected = Counter("rejected", "requests that were not scored", ["reason"], **names)
-        self.seconds = Histogram("request_seconds", "from request to answer", ["route"], buckets=_SECONDS, **names)
-        self.queue_seconds = Histogram("queue_seconds", "from queue to model", buckets=_SECONDS, **names)
-        self.batch_seconds = Histogram("batch_seconds", "of the model for a batch", buckets=_SECONDS, **names)
+        self.seconds = Histogram(
+            "request_seconds", "from request to answer", ["route"], buckets=_SECONDS, **names
+        )
+        self.queue_seconds = Histogram(
+            "queue_seconds", "from queue to model", buckets=_SECONDS, **names
+        )
+        self.batch_seconds = Histogram(
+            "batch_seconds", "of the model for a batch", buckets=_SECONDS, **names
+        )
         self.batch_tokens = Histogram("batch_tokens", "tokens of a batch", buckets=_TOKENS, **names)
-        self.batch_requests = Histogram("batch_requests", "requests in a batch", buckets=(1, 2, 4, 8, 16, 32), **names)
+        self.batch_requests = Histogram(
+            "batch_requests", "requests in a batch", buckets=(1, 2, 4, 8, 16, 32), **names
+        )
         self.documents = Counter("documents", "documents scored", ["model"], **names)
         self._queue_tokens = Gauge("queue_tokens", "tokens that wait or are scored", **names)
         self._queue_requests = Gauge("queue_requests", "requests that wait or are scored", **names)

@@ -30,11 +30,13 @@ def deployment(
     """An application for ``serve.run``; each replica loads the rankers and has a queue of its own.
 
     Args:
-        rankers: folders or hub ids by the names that requests ask for; every machine must reach the folders.
-        settings: limits of a replica, and access; by default with the key of the environment. Where the server listens
-            is Ray's to say, in ``serve.start(http_options=...)``.
+        rankers: folders or hub ids by the names that requests ask for; every machine must reach the
+            folders.
+        settings: limits of a replica, and access; by default with the key of the environment. Where
+            the server listens is Ray's to say, in ``serve.start(http_options=...)``.
         load_options: of :func:`backpack_rank.load`.
-        options: of ``serve.deployment``, such as ``num_replicas``; they win over what follows from the settings.
+        options: of ``serve.deployment``, such as ``num_replicas``; they win over what follows from
+            the settings.
 
     Raises:
         ValueError: no ranker is given, or the key is wrong.
@@ -42,9 +44,10 @@ def deployment(
     if not rankers:
         raise ValueError("give rankers, as {name: folder}")
     settings = settings or ServerSettings(api_key=read_api_key())
-    loaders = {
-        name: partial(_load, name, _absolute(source), dict(load_options or {})) for name, source in rankers.items()
-    }
+    loaders = {}
+    for name, source in rankers.items():
+        # Absolute, since a replica has another working folder.
+        loaders[name] = partial(_load, name, _absolute(source), dict(load_options or {}))
 
     def build() -> FastAPI:  # in the replica, since neither threads nor locks can be sent there
         return create_app(loaders, settings)
@@ -54,7 +57,9 @@ def deployment(
         "max_queued_requests": settings.max_requests,
         "graceful_shutdown_timeout_s": DRAIN,
     }
-    return serve.deployment(**{"name": "backpack_rank", **limits, **options})(serve.ingress(build)(Replica)).bind()
+    return serve.deployment(**{"name": "backpack_rank", **limits, **options})(
+        serve.ingress(build)(Replica)
+    ).bind()
 
 
 class Replica:
@@ -63,12 +68,15 @@ class Replica:
     app: FastAPI
 
     async def check_health(self) -> None:
-        """Ray's first call says that the replica may get requests, and any failure that it is replaced."""
+        """Ray's first call says that the replica may get requests, and any failure that it is
+        replaced.
+        """
         batcher = self.app.state.batcher
         if not batcher.ready:
             await asyncio.to_thread(batcher.wait_until_ready, _LOADING)
         if not batcher.ready:
-            raise RuntimeError(f"the replica cannot score: {batcher.failure or 'its rankers were not loaded in time'}")
+            reason = batcher.failure or "its rankers were not loaded in time"
+            raise RuntimeError(f"the replica cannot score: {reason}")
 
 
 def _absolute(source: str | Path) -> str:

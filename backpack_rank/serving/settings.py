@@ -29,17 +29,21 @@ class ServerSettings:
     Attributes:
         host, port: where the server listens.
         api_key: bearer key that requests must show; None asks for none.
-        allowed_hosts: names in the Host header that are answered besides the own ones; ``*`` answers all.
+        allowed_hosts: names in the Host header that are answered besides the own ones; ``*``
+            answers all.
         cors_origins: web pages of other origins that may read answers.
         allow_amplification: whether alpha may be above 1.
         max_body: bytes of a request.
         max_documents: of a request.
-        max_queue_tokens: tokens that wait or are scored at a time; a request with more is never accepted.
+        max_queue_tokens: tokens that wait or are scored at a time; a request with more is never
+            accepted.
         max_requests: requests that are read, wait or are scored at a time.
-        max_bytes: of the bodies of all these together, those below 64 kB aside; further ones wait for their turn.
+        max_bytes: of the bodies of all these together, those below 64 kB aside; further ones wait
+            for their turn.
         timeout: seconds after which a request is given up; a request may ask for less.
         tokenizer_threads: threads that read and tokenise requests.
-        examples: queries with documents that the page at ``/`` offers; none: some of the synthetic collection.
+        examples: queries with documents that the page at ``/`` offers; none: some of the synthetic
+            collection.
 
     Raises:
         ValueError: a limit is not positive.
@@ -83,26 +87,33 @@ class ServerSettings:
             return False
 
     def answers_host(self, header: str) -> bool:
-        """Whether a Host header names this server: a page that points its own name here (DNS rebinding) does not.
+        """Whether a Host header names this server: a page that points its own name here (DNS
+        rebinding) does not.
 
-        Beyond the own machine names are not known; there the key keeps pages out, so any name will do with one.
+        Beyond the own machine names are not known; there the key keeps pages out, so any name will
+        do with one.
         """
-        name = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
-        own = {"localhost", "127.0.0.1", "[::1]", self.host, f"[{self.host}]"}
-        if name.lower() in own | set(self.allowed_hosts) or "*" in self.allowed_hosts:
+        host, _, port = header.rpartition(":")
+        name = host if port.isdigit() else header
+        names_of_server = {"localhost", "127.0.0.1", "[::1]", self.host, f"[{self.host}]"}
+        if name.lower() in names_of_server | set(self.allowed_hosts) or "*" in self.allowed_hosts:
             return True
         return not self.is_local and not self.allowed_hosts and self.api_key is not None
 
 
 def read_api_key(file: str | Path | None = None) -> str | None:
-    """The key from a file, or else from the environment; None where neither has one. Never from a command line.
+    """The key from a file, or else from the environment; None where neither has one. Never from a
+    command line.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the key is empty or has blanks in it.
     """
-    key = os.environ.get(KEY_VARIABLE) if file is None else Path(file).expanduser().read_text(encoding="utf-8").strip()
-    if key is None:
+    if file is not None:
+        key = Path(file).expanduser().read_text(encoding="utf-8").strip()
+    elif KEY_VARIABLE in os.environ:
+        key = os.environ[KEY_VARIABLE]
+    else:
         return None
     if not key or not key.isascii() or len(key.split()) != 1:
         raise ValueError(f"the key in {file or KEY_VARIABLE} must be one word of ASCII characters")

@@ -44,15 +44,17 @@ class NoAdapter:
 class Lora:
     """Low-rank updates W + scale B A of the backbone's matrices (Hu et al. 2022, LoRA).
 
-    The backbone itself is frozen; senses, contextual weights and head are trained in full. An adapter starts at 0, so
-    scores do not change when it is put in.
+    The backbone itself is frozen; senses, contextual weights and head are trained in full. An
+    adapter starts at 0, so scores do not change when it is put in.
 
     Attributes:
         rank: rows of A and columns of B.
-        scale: factor of B A. It is ``lora_alpha / r`` of peft, which has another meaning of alpha than the dial.
+        scale: factor of B A. It is ``lora_alpha / r`` of peft, which has another meaning of alpha
+            than the dial.
         dropout: of what goes into A.
-        target_modules: ``all-linear``, names of modules as they end (``[q_proj, v_proj]``), a pattern of whole module
-            names within the backbone, or None for peft's choice for this type of model.
+        target_modules: ``all-linear``, names of modules as they end (``[q_proj, v_proj]``), a
+            pattern of whole module names within the backbone, or None for peft's choice for this
+            type of model.
     """
 
     rank: Width = 16
@@ -62,20 +64,24 @@ class Lora:
 
     def __post_init__(self) -> None:
         if self.target_modules is not None and not self.target_modules:
-            raise ValueError("adapter.target_modules is empty; null takes peft's choice for the model")
+            raise ValueError(
+                "adapter.target_modules is empty; null takes peft's choice for the model"
+            )
 
     def apply(self, ranker: Ranker) -> None:
         """Put adapters into the ranker's backbone, in place, and freeze everything else in it.
 
         Raises:
             ImportError: peft is not installed.
-            ValueError: the ranker has no backbone, peft has no default for it, or ``target_modules`` names something
-                else than its linear layers.
+            ValueError: the ranker has no backbone, peft has no default for it, or
+                ``target_modules`` names something else than its linear layers.
         """
         peft = _peft()
         backbone = backbone_of(ranker)
         if backbone is None:
-            raise ValueError(f"{type(ranker).__name__} has no pretrained network to adapt: use adapter=none")
+            raise ValueError(
+                f"{type(ranker).__name__} has no pretrained network to adapt: use adapter=none"
+            )
         names = self._targets(peft, backbone)
         config = peft.LoraConfig(
             r=self.rank,
@@ -92,7 +98,11 @@ class Lora:
 
     def _targets(self, peft: ModuleType, backbone: Any) -> list[str]:
         """Full names of the modules that get an adapter."""
-        linear = [name for name, module in backbone.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+        linear = [
+            name
+            for name, module in backbone.named_modules()
+            if isinstance(module, nn.Linear | Conv1D)
+        ]
         kind = backbone.config.model_type
         wanted = self.target_modules
         if wanted is None:
@@ -103,15 +113,22 @@ class Lora:
                     f"adapter.target_modules={ALL_LINEAR}, or to some of {_endings(linear)}"
                 )
         if isinstance(wanted, str):
-            chosen = linear if wanted == ALL_LINEAR else [name for name in linear if re.fullmatch(wanted, name)]
+            chosen = (
+                linear
+                if wanted == ALL_LINEAR
+                else [name for name in linear if re.fullmatch(wanted, name)]
+            )
             unknown = [] if chosen else [wanted]
         else:
             chosen = [name for name in linear if any(_ends(name, ending) for ending in wanted)]
-            unknown = [ending for ending in wanted if not any(_ends(name, ending) for name in linear)]
+            unknown = [
+                ending for ending in wanted if not any(_ends(name, ending) for name in linear)
+            ]
         if unknown:
             # Word embeddings among them: the sense network reads them too, and knows of no adapter.
             raise ValueError(
-                f"adapter.target_modules: no linear layer of the backbone ({kind}) is called {', '.join(unknown)}; "
+                f"adapter.target_modules: no linear layer of the backbone ({kind}) is called "
+                f"{', '.join(unknown)}; "
                 f"there are {_endings(linear)}"
             )
         return chosen
@@ -121,8 +138,9 @@ class Lora:
 def merged(ranker: Ranker) -> Iterator[Ranker]:
     """The ranker with its adapters added into the weights for the length of a ``with`` block.
 
-    In the block it is an ordinary ranker that can be saved and scores without peft; afterwards the adapters are back,
-    bit for bit. Weights keep the backbone's number format. A ranker without adapters is given as it is.
+    In the block it is an ordinary ranker that can be saved and scores without peft; afterwards the
+    adapters are back, bit for bit. Weights keep the backbone's number format. A ranker without
+    adapters is given as it is.
     """
     backbone = backbone_of(ranker)
     adapted = _adapted(backbone)
@@ -154,7 +172,9 @@ def _adapted(backbone: nn.Module) -> dict[str, Any]:
         return {}
     from peft.tuners.lora import LoraLayer
 
-    return {name: module for name, module in backbone.named_modules() if isinstance(module, LoraLayer)}
+    return {
+        name: module for name, module in backbone.named_modules() if isinstance(module, LoraLayer)
+    }
 
 
 def _peft() -> ModuleType:

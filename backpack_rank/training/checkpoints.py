@@ -1,7 +1,9 @@
-"""Checkpoints of a training run: whole or absent, the best epoch and the last one, and what a resumed run needs.
+"""Checkpoints of a training run: whole or absent, the best epoch and the last one, and what a
+resumed run needs.
 
-A resumed run ends with the weights of an uninterrupted one, so everything that a decision depends on is in the
-checkpoint: the best epoch so far, the counter of early stopping, the measures of the last epoch.
+A resumed run ends with the weights of an uninterrupted one, so everything that a decision depends
+on is in the checkpoint: the best epoch so far, the counter of early stopping, the measures of the
+last epoch.
 """
 
 from __future__ import annotations
@@ -29,9 +31,13 @@ log = logging.getLogger(__name__)
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints in their own folder; Lightning's own plugin copies them from the system's temporary folder."""
+    """Writes checkpoints in their own folder; Lightning's own plugin copies them from the system's
+    temporary folder.
+    """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
         """Write a checkpoint, whole or not at all."""
         with atomic_path(path) as temporary:
             torch.save(checkpoint, temporary)
@@ -53,11 +59,15 @@ class BestEpoch(ModelCheckpoint):
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's own callback, under which runs of version 0.1 have kept their best epoch."""
+        """That of Lightning's own callback, under which runs of version 0.1 have kept their best
+        epoch.
+        """
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best epoch so far; where its file is damaged or missing, with the best one from now on."""
+        """Go on with the best epoch so far; where its file is damaged or missing, with the best one
+        from now on.
+        """
         assert self.dirpath is not None
 
         def here(path: str) -> str:
@@ -65,11 +75,18 @@ class BestEpoch(ModelCheckpoint):
 
         best = Path(here(state_dict["best_model_path"]))
         if (why := _damage(best)) is not None:
-            log.warning("the best epoch's %s %s: the best of the epochs from now on counts", best, why)
+            log.warning(
+                "the best epoch's %s %s: the best of the epochs from now on counts", best, why
+            )
             return
-        moved = {name: here(state_dict[name]) for name in ("best_model_path", "kth_best_model_path", "last_model_path")}
+        moved = {
+            name: here(state_dict[name])
+            for name in ("best_model_path", "kth_best_model_path", "last_model_path")
+        }
         models = {here(path): score for path, score in state_dict["best_k_models"].items()}
-        super().load_state_dict({**state_dict, **moved, "best_k_models": models, "dirpath": self.dirpath})
+        super().load_state_dict(
+            {**state_dict, **moved, "best_k_models": models, "dirpath": self.dirpath}
+        )
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Remove best epochs that a kill kept from being removed."""
@@ -80,10 +97,12 @@ class BestEpoch(ModelCheckpoint):
 
 
 class LastEpoch(Checkpoint):
-    """Keeps the state after the last epoch, with its measures. It comes after :class:`BestEpoch`, whose state it holds.
+    """Keeps the state after the last epoch, with its measures. It comes after :class:`BestEpoch`,
+    whose state it holds.
 
     Attributes:
-        metrics: logged in the last epoch, also of a run that had nothing left to do when it was resumed.
+        metrics: logged in the last epoch, also of a run that had nothing left to do when it was
+            resumed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,7 +121,9 @@ class LastEpoch(Checkpoint):
 
 
 class Patience(EarlyStopping):
-    """Early stopping that a resumed run remembers: one that had stopped does not train a further epoch."""
+    """Early stopping that a resumed run remembers: one that had stopped does not train a further
+    epoch.
+    """
 
     def __init__(self, monitor: str, patience: int) -> None:
         """``patience``: epochs without a higher value of the monitored measure."""
@@ -114,11 +135,14 @@ class Patience(EarlyStopping):
         return super().state_key.replace(type(self).__qualname__, EarlyStopping.__qualname__, 1)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        trainer.should_stop = trainer.should_stop or self.stopping_reason != EarlyStoppingReason.NOT_STOPPED
+        trainer.should_stop = (
+            trainer.should_stop or self.stopping_reason != EarlyStoppingReason.NOT_STOPPED
+        )
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The whole checkpoint of a run with the most steps; damaged ones are named in the log. None: there is none.
+    """The whole checkpoint of a run with the most steps; damaged ones are named in the log. None:
+    there is none.
 
     Raises:
         ValueError: a checkpoint holds more than weights and numbers.
@@ -140,9 +164,13 @@ def steps_of(path: Path) -> int:
         ValueError: it holds more than weights and numbers.
     """
     try:
-        return int(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["global_step"])
+        return int(
+            torch.load(path, map_location="cpu", weights_only=True, mmap=True)["global_step"]
+        )
     except pickle.UnpicklingError as error:
-        raise ValueError(f"{path} holds more than weights and numbers, so it is not read") from error
+        raise ValueError(
+            f"{path} holds more than weights and numbers, so it is not read"
+        ) from error
 
 
 def _damage(path: Path) -> str | None:
@@ -159,7 +187,8 @@ def _damage(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class EarlierMetrics:
-    """The rows of ``metrics.csv`` before a checkpoint, which Lightning's logger removes when it is made.
+    """The rows of ``metrics.csv`` before a checkpoint, which Lightning's logger removes when it is
+    made.
 
     Attributes:
         rows: by file, each with the header's names.
@@ -173,8 +202,14 @@ class EarlierMetrics:
         found = {}
         for path in folder.glob("logs/**/metrics.csv"):
             with open(path, newline="", encoding="utf-8") as handle:
-                rows = [row for row in csv.DictReader(handle) if None not in row and None not in row.values()]
-            found[path] = [row for row in rows if row.get("step", "").isdecimal() and int(row["step"]) < steps]
+                rows = [
+                    row
+                    for row in csv.DictReader(handle)
+                    if None not in row and None not in row.values()
+                ]
+            found[path] = [
+                row for row in rows if row.get("step", "").isdecimal() and int(row["step"]) < steps
+            ]
         return cls(found)
 
     def restore(self, logger: Logger) -> None:
@@ -182,7 +217,9 @@ class EarlierMetrics:
         if not isinstance(logger, CSVLogger):
             return
         path = Path(logger.experiment.metrics_file_path)
-        if rows := next((rows for known, rows in self.rows.items() if os.path.abspath(known) == str(path)), []):
+        if rows := next(
+            (rows for known, rows in self.rows.items() if os.path.abspath(known) == str(path)), []
+        ):
             names = list(rows[0])
             lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
             write_text(path, "\r\n".join(lines) + "\r\n")

@@ -21,13 +21,14 @@ _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True)
 class FrozenParts:
-    """What is frozen, and until when (``training.frozen`` and ``training.frozen_epochs`` in ``conf/train.yaml``).
+    """What is frozen, and until when (``training.frozen`` and ``training.frozen_epochs`` in
+    ``conf/train.yaml``).
 
     Attributes:
-        frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``, ``senses``, ``weights``,
-            ``head``; of word-embedding rankers ``embeddings`` and ``interaction``) or globs of parameter names. The
-            sense network reads the backbone's word embeddings, so frozen ``senses`` still change what they say while
-            ``backbone.embeddings`` are trained.
+        frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``, ``senses``,
+            ``weights``, ``head``; of word-embedding rankers ``embeddings`` and ``interaction``) or
+            globs of parameter names. The sense network reads the backbone's word embeddings, so
+            frozen ``senses`` still change what they say while ``backbone.embeddings`` are trained.
         epochs: of the training after which all of it is trained too; None keeps it frozen.
     """
 
@@ -36,29 +37,46 @@ class FrozenParts:
 
     def __post_init__(self) -> None:
         if isinstance(self.frozen, str):
-            raise ValueError(f"training.frozen={self.frozen} must be a list: training.frozen=[{self.frozen}]")
+            raise ValueError(
+                f"training.frozen={self.frozen} must be a list: training.frozen=[{self.frozen}]"
+            )
         if self.epochs is not None and (self.epochs < 1 or not self.frozen):
             raise ValueError(
-                f"training.frozen_epochs={self.epochs} must be at least 1, and training.frozen must say what is "
+                f"training.frozen_epochs={self.epochs} must be at least 1, and training.frozen "
+                "must say what is "
                 "frozen for so long"
             )
 
     def apply(self, ranker: Ranker) -> list[Callback]:
-        """Freeze, and give what thaws again: a callback for the trainer where ``epochs`` is set, else nothing.
+        """Freeze, and give what thaws again: a callback for the trainer where ``epochs`` is set,
+        else nothing.
 
-        Call it behind an adapter, which freezes and adds parameters itself: ``backbone`` then means both, and what
-        the adapter keeps frozen is not thawed.
+        Call it behind an adapter, which freezes and adds parameters itself: ``backbone`` then means
+        both, and what the adapter keeps frozen is not thawed.
 
         Raises:
-            ValueError: an entry names no part and matches no parameter, or nothing is left to train.
+            ValueError: an entry names no part and matches no parameter, or nothing is left to
+                train.
         """
-        chosen = {id(parameter): parameter for entry in self.frozen for parameter in _matched(ranker, entry)}
+        chosen = {
+            id(parameter): parameter
+            for entry in self.frozen
+            for parameter in _matched(ranker, entry)
+        }
         chosen = {key: parameter for key, parameter in chosen.items() if parameter.requires_grad}
-        left = [name for name, own in ranker.named_parameters() if own.requires_grad and id(own) not in chosen]
+        left = [
+            name
+            for name, own in ranker.named_parameters()
+            if own.requires_grad and id(own) not in chosen
+        ]
         if not left:
-            raise ValueError(f"training.frozen={list(self.frozen)} leaves no parameter to train; leave something out")
+            raise ValueError(
+                f"training.frozen={list(self.frozen)} leaves no parameter to train; leave "
+                "something out"
+            )
         if self.epochs is not None:
-            # The optimiser has to know the parameters from the start, so they are frozen when training begins.
+            # The optimiser has to know the parameters from the start, so they are frozen when
+            # training begins.
             return [UnfreezeCallback(chosen.values(), self.epochs)]
         for parameter in chosen.values():
             parameter.requires_grad_(False)
@@ -73,11 +91,16 @@ class UnfreezeCallback(Callback):
         self.epochs = epochs
 
     def setup(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
-        """Raise ``ValueError`` where several processes would wait for gradients of what is frozen."""
+        """Raise ``ValueError`` where several processes would wait for gradients of what is
+        frozen.
+        """
         strategy = trainer.strategy
-        if isinstance(strategy, DDPStrategy) and not strategy._ddp_kwargs.get("find_unused_parameters"):
+        if isinstance(strategy, DDPStrategy) and not strategy._ddp_kwargs.get(
+            "find_unused_parameters"
+        ):
             raise ValueError(
-                "training.frozen_epochs in several processes needs trainer.strategy=ddp_find_unused_parameters_true"
+                "training.frozen_epochs in several processes needs "
+                "trainer.strategy=ddp_find_unused_parameters_true"
             )
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -87,7 +110,9 @@ class UnfreezeCallback(Callback):
 
 
 def backbone_of(ranker: Ranker) -> Any:
-    """The transformers model below a ranker; None for a ranker over word vectors, which has none."""
+    """The transformers model below a ranker; None for a ranker over word vectors, which has
+    none.
+    """
     if isinstance(ranker, BackpackForRanking):
         return ranker.backpack.backbone
     if isinstance(ranker, InteractionForRanking):
@@ -101,9 +126,14 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
         return {"embeddings": ranker.backbone, "interaction": ranker.interaction}
     backbone = backbone_of(ranker)
     found = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
-    found |= {f"backbone.layers.{number}": layer for number, layer in enumerate(layers_of(backbone))}
+    found |= {
+        f"backbone.layers.{number}": layer for number, layer in enumerate(layers_of(backbone))
+    }
     if isinstance(ranker, BackpackForRanking):
-        found |= {"senses": ranker.backpack.sense_network, "weights": ranker.backpack.sense_weight_net}
+        found |= {
+            "senses": ranker.backpack.sense_network,
+            "weights": ranker.backpack.sense_weight_net,
+        }
     return found | ({"head": ranker.head} if hasattr(ranker, "head") else {})
 
 
@@ -123,8 +153,10 @@ def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
     if layers:
         shown.insert(2, f"backbone.layers.0-{layers - 1}")
     raise ValueError(
-        f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no parameter. "
-        f"Parts are {', '.join(shown)}; parameters have names such as {', '.join(_examples(list(every)))}"
+        f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no "
+        "parameter. "
+        f"Parts are {', '.join(shown)}; parameters have names such as "
+        f"{', '.join(_examples(list(every)))}"
     )
 
 

@@ -1,14 +1,17 @@
-"""As gendered at alpha = 1 as another ranker, and not at all at alpha = 0 (``training.keep_swap=FOLDER``).
+"""As gendered at alpha = 1 as another ranker, and not at all at alpha = 0
+(``training.keep_swap=FOLDER``).
 
-A Backpack with attribute senses looks at an attribute far less than one without, already at alpha = 1: its contextual
-weights cannot see it. For who wants the whole range of the dial, one term holds what a swap of words does to a score to
-what it does to the score of a reference ranker, such as one trained with ``model.ranker.attribute_senses=null``::
+A Backpack with attribute senses looks at an attribute far less than one without, already at alpha =
+1: its contextual weights cannot see it. For who wants the whole range of the dial, one term holds
+what a swap of words does to a score to what it does to the score of a reference ranker, such as one
+trained with ``model.ranker.attribute_senses=null``::
 
-    mean over documents x with words that can be swapped of ((s(x) - s(x')) - c (r(x) - r(x')))^2 / V
+    mean over documents x with words that can be swapped of ((s(x) - s(x')) - c (r(x) - r(x')))^2 /
+    V
 
-s is the ranker's score, r the reference's, x' the swapped document, V the variance of s within lists (at least 1) and c
-what brings the reference's scores to the spread of s. Gradients pass through the attribute senses alone, so alpha turns
-all that the term adds.
+s is the ranker's score, r the reference's, x' the swapped document, V the variance of s within
+lists (at least 1) and c what brings the reference's scores to the spread of s. Gradients pass
+through the attribute senses alone, so alpha turns all that the term adds.
 """
 
 from __future__ import annotations
@@ -49,19 +52,25 @@ class KeptSwap:
         self.reference = reference.eval().requires_grad_(False)
         self.senses, self.weight = senses, weight
 
-    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+    def loss(
+        self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor
+    ) -> Tensor:
         """0 where no document of the batch has a word that can be swapped."""
         assert isinstance(ranker, BackpackForRanking)
         if batch.swapped is None:
             return scores.new_zeros(())
         swapped, rows = batch.swapped.texts, batch.swapped.rows
         if len(rows) > MOST:
-            # The CPU's generator: its state is set at the start of every epoch, also of a resumed run.
+            # The CPU's generator: its state is set at the start of every epoch, also of a resumed
+            # run.
             drawn = torch.randperm(len(rows))[:MOST].sort().values.to(rows.device)
             swapped, rows = chosen_texts(swapped, drawn), rows[drawn]
-        # Without dropout: two passes differ by far more through dropout than through a swapped word.
+        # Without dropout: two passes differ by far more through dropout than through a swapped
+        # word.
         with eval_mode(ranker):
-            change = self._score(ranker, chosen_texts(batch.texts, rows)) - self._score(ranker, swapped)
+            change = self._score(ranker, chosen_texts(batch.texts, rows)) - self._score(
+                ranker, swapped
+            )
         self.reference.to(scores.device)
         with torch.no_grad(), torch.autocast(scores.device.type, enabled=False):
             theirs = self.reference(batch.texts).scores.float()
@@ -80,7 +89,9 @@ class KeptSwap:
             return ranker.score_senses(held.to(ranker.head.dense.weight.dtype)).float()
 
 
-def kept_swap(folder: str, ranker: Ranker, pair_tokenizer: PairTokenizer, weight: float) -> KeptSwap:
+def kept_swap(
+    folder: str, ranker: Ranker, pair_tokenizer: PairTokenizer, weight: float
+) -> KeptSwap:
     """The term for a ranker and the folder of its reference.
 
     Raises:
@@ -88,20 +99,24 @@ def kept_swap(folder: str, ranker: Ranker, pair_tokenizer: PairTokenizer, weight
     """
     if not isinstance(ranker, BackpackForRanking) or not ranker.config.groups:
         raise ValueError(
-            f"training.keep_swap={folder} acts through attribute senses, which this ranker does not have: train a "
+            f"training.keep_swap={folder} acts through attribute senses, which this ranker does "
+            "not have: train a "
             "Backpack with model.ranker.attribute_senses=gender"
         )
     reference, other = load_ranker(folder)
     if other.tokenizer.get_vocab() != pair_tokenizer.tokenizer.get_vocab():
         raise ValueError(
-            f"training.keep_swap={folder} has another tokenizer than the ranker in training, and reads the same token "
+            f"training.keep_swap={folder} has another tokenizer than the ranker in training, and "
+            "reads the same token "
             "ids; start both from the same tokenizer"
         )
     return KeptSwap(reference, ranker.config.num_senses, weight)
 
 
 def swaps_of(ranker: Ranker) -> Callable[[str], str]:
-    """Swaps the words of the attributes that a ranker has senses of, one attribute after the other."""
+    """Swaps the words of the attributes that a ranker has senses of, one attribute after the
+    other.
+    """
     names = dict.fromkeys(attribute for attribute, _ in ranker.config.groups)
     return partial(_swapped, [Attribute.named(name).swap() for name in names])
 
@@ -113,7 +128,9 @@ def _swapped(swaps: list[LexiconSwap], text: str) -> str:
 
 
 def variance_within(scores: Tensor, mask: Tensor) -> Tensor:
-    """Variance of scores [L, m] within lists, pooled over the lists, without a gradient; 0 without two in a list."""
+    """Variance of scores [L, m] within lists, pooled over the lists, without a gradient; 0 without
+    two in a list.
+    """
     scores = scores.detach()
     counts = mask.sum(dim=-1)
     means = scores.masked_fill(~mask, 0.0).sum(dim=-1) / counts.clamp(min=1)
@@ -125,5 +142,9 @@ def chosen_texts(texts: PackedBatch, rows: Tensor) -> PackedBatch:
     """Some texts of a packed batch, by ascending row."""
     kept = torch.zeros(len(texts), dtype=torch.bool, device=rows.device)
     kept[rows] = True
-    parts = [text.input_ids for text, keep in zip(texts.texts(), kept.tolist(), strict=True) if keep]
-    return PackedBatch.from_sequences([part.cpu().numpy() for part in parts]).to(texts.input_ids.device)
+    parts = [
+        text.input_ids for text, keep in zip(texts.texts(), kept.tolist(), strict=True) if keep
+    ]
+    return PackedBatch.from_sequences([part.cpu().numpy() for part in parts]).to(
+        texts.input_ids.device
+    )

@@ -1,4 +1,6 @@
-"""A short language-model warm-up on the collection's own text, for models that start from random weights."""
+"""A short language-model warm-up on the collection's own text, for models that start from random
+weights.
+"""
 
 from __future__ import annotations
 
@@ -53,41 +55,57 @@ class Pretraining:
         total, remaining = 0, iter(texts)
         while total < self.max_tokens and (chunk := list(islice(remaining, _TEXTS))):
             parts += [
-                np.append(ids, np.int32(pair_tokenizer.end_id)) for ids in pair_tokenizer.encode(chunk) if len(ids)
+                np.append(ids, np.int32(pair_tokenizer.end_id))
+                for ids in pair_tokenizer.encode(chunk)
+                if len(ids)
             ]
             total = sum(map(len, parts))
         tokens = np.concatenate(parts)[: self.max_tokens]
         rows = len(tokens) // self.sequence_length
         if rows == 0:
             raise ValueError(
-                f"{len(tokens)} tokens of text are less than pretraining.sequence_length={self.sequence_length}; "
+                f"{len(tokens)} tokens of text are less than "
+                f"pretraining.sequence_length={self.sequence_length}; "
                 "shorten it or set pretraining.epochs=0"
             )
-        return torch.from_numpy(tokens[: rows * self.sequence_length].astype(np.int64)).view(rows, -1)
+        return torch.from_numpy(tokens[: rows * self.sequence_length].astype(np.int64)).view(
+            rows, -1
+        )
 
     def loader(self, sequences: Tensor, seed: int) -> DataLoader:
         """Shuffled batches of rows."""
         generator = torch.Generator().manual_seed(seed)
-        return DataLoader(TensorDataset(sequences), batch_size=self.batch_size, shuffle=True, generator=generator)
+        return DataLoader(
+            TensorDataset(sequences), batch_size=self.batch_size, shuffle=True, generator=generator
+        )
 
 
 class LanguageModelModule(L.LightningModule):
-    """Trains a ranker's network on next-token prediction with the tied word embeddings as its head."""
+    """Trains a ranker's network on next-token prediction with the tied word embeddings as its
+    head.
+    """
 
     def __init__(self, ranker: Ranker, optimisation: OptimizerConfig) -> None:
         super().__init__()
-        if not hasattr(ranker, "lm_logits") or not getattr(ranker.config, "reads_left_to_right", True):
-            raise ValueError(f"this {type(ranker).__name__} predicts no next token: use pretraining.epochs=0")
+        if not hasattr(ranker, "lm_logits") or not getattr(
+            ranker.config, "reads_left_to_right", True
+        ):
+            raise ValueError(
+                f"this {type(ranker).__name__} predicts no next token: use pretraining.epochs=0"
+            )
         self.ranker = ranker
         self.optimisation = optimisation
 
     def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
-        """Mean next-token loss of [B, n] token ids. Raises ``ValueError`` when n - 1 exceeds the positions."""
+        """Mean next-token loss of [B, n] token ids. Raises ``ValueError`` when n - 1 exceeds the
+        positions.
+        """
         (rows,) = batch
         positions = self.ranker.config.n_positions
         if rows.shape[1] - 1 > positions:
             raise ValueError(
-                f"pretraining.sequence_length={rows.shape[1]} exceeds the ranker's {positions} positions by more "
+                f"pretraining.sequence_length={rows.shape[1]} exceeds the ranker's {positions} "
+                "positions by more "
                 "than one; shorten it"
             )
         logits: Tensor = self.ranker.lm_logits(rows[:, :-1])  # type: ignore[operator]
@@ -97,4 +115,6 @@ class LanguageModelModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over all steps."""
-        return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))
+        return self.optimisation.configured(
+            self.ranker, int(self.trainer.estimated_stepping_batches)
+        )

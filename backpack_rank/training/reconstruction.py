@@ -1,7 +1,7 @@
 """A warm-up that distils a pretrained backbone into the mix of senses, on texts without labels.
 
-The sense network and the weight network learn to give the backbone's own pooled vector, which a ranking head on a plain
-cross-encoder reads. The backbone stays as it is.
+The sense network and the weight network learn to give the backbone's own pooled vector, which a
+ranking head on a plain cross-encoder reads. The backbone stays as it is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Reconstruction:
             ValueError: fewer than ten texts.
         """
         if len(texts) < 10:
-            raise ValueError(f"{len(texts)} texts are too few for a reconstruction; set reconstruct.steps=0")
+            raise ValueError(
+                f"{len(texts)} texts are too few for a reconstruction; set reconstruct.steps=0"
+            )
         held = min(self.held_out, len(texts) // 5)
         return list(texts[held:]), list(texts[:held])
 
@@ -74,11 +76,12 @@ class Reconstruction:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructed:
-    """How close the mix of senses is to the backbone's pooled vector, both less their mean over texts.
+    """How close the mix of senses is to the backbone's pooled vector, both less their mean over
+    texts.
 
     Attributes:
-        explained: share of the pooled vector's variance, 1 - var(pooled - mix) / var(pooled); below 0 for a mix that
-            is worse than none.
+        explained: share of the pooled vector's variance, 1 - var(pooled - mix) / var(pooled); below
+            0 for a mix that is worse than none.
         cosine: mean over texts.
         mean: of the pooled vector. [d]
         variance: of the pooled vector, summed over its dimensions.
@@ -91,7 +94,9 @@ class Reconstructed:
 
     @classmethod
     @torch.no_grad()
-    def on(cls, ranker: BackpackForRanking, texts: Sequence[np.ndarray], batch_size: int = 32) -> Reconstructed:
+    def on(
+        cls, ranker: BackpackForRanking, texts: Sequence[np.ndarray], batch_size: int = 32
+    ) -> Reconstructed:
         """Measure on texts, without dropout.
 
         Raises:
@@ -101,7 +106,10 @@ class Reconstructed:
         device = backpack.get_input_embeddings().weight.device
         with eval_mode(ranker):
             rows = [
-                mixed_and_pooled(backpack, PackedBatch.from_sequences(texts[start : start + batch_size]).to(device))
+                mixed_and_pooled(
+                    backpack,
+                    PackedBatch.from_sequences(texts[start : start + batch_size]).to(device),
+                )
                 for start in range(0, len(texts), batch_size)
             ]
         mix, pooled = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
@@ -109,7 +117,10 @@ class Reconstructed:
         mix, pooled = mix - mix.mean(dim=0), pooled - mean
         variance = float(pooled.square().sum(dim=-1).mean())
         if not variance > 0:
-            raise ValueError(f"the backbone gives all {len(texts)} held-out texts the same vector; take other texts")
+            raise ValueError(
+                f"the backbone gives all {len(texts)} held-out texts the same vector; take other "
+                "texts"
+            )
         explained = 1 - float((pooled - mix).square().sum(dim=-1).mean()) / variance
         cosine = float(torch.cosine_similarity(mix, pooled, dim=-1).mean())
         return cls(explained, cosine, mean.float(), variance)
@@ -119,19 +130,23 @@ class Reconstructed:
 
 
 class ReconstructionModule(L.LightningModule):
-    """Trains senses and weights so that their mix is the pooled vector less its mean; logs ``reconstruct/loss``.
+    """Trains senses and weights so that their mix is the pooled vector less its mean; logs
+    ``reconstruct/loss``.
 
-    The mean, which most of a pooled vector often is, tells nothing of a text: in the senses it would make all tokens
-    more alike. The loss is the share of the variance that is not explained plus 1 - cosine, which counts short and
-    long vectors alike; mean and variance are those of held-out texts, on which ``before`` and ``after`` are measured
-    when training begins and ends.
+    The mean, which most of a pooled vector often is, tells nothing of a text: in the senses it
+    would make all tokens more alike. The loss is the share of the variance that is not explained
+    plus 1 - cosine, which counts short and long vectors alike; mean and variance are those of
+    held-out texts, on which ``before`` and ``after`` are measured when training begins and ends.
     """
 
     before: Reconstructed
     after: Reconstructed
 
     def __init__(
-        self, ranker: BackpackForRanking, optimisation: OptimizerConfig, held_out: Sequence[np.ndarray]
+        self,
+        ranker: BackpackForRanking,
+        optimisation: OptimizerConfig,
+        held_out: Sequence[np.ndarray],
     ) -> None:
         super().__init__()
         self.ranker = ranker
@@ -159,11 +174,14 @@ class ReconstructionModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's steps."""
-        return self.optimisation.configured(self.ranker, int(self.trainer.estimated_stepping_batches))
+        return self.optimisation.configured(
+            self.ranker, int(self.trainer.estimated_stepping_batches)
+        )
 
 
 def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """The sum over senses at the pooled token of each text, and the backbone's last hidden state there. Two [B, d]
+    """The sum over senses at the pooled token of each text, and the backbone's last hidden state
+    there. Two [B, d]
 
     The backbone reads the texts once, without gradients.
     """
@@ -177,7 +195,9 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
 
 @contextmanager
 def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
-    """Everything but senses and weights frozen, and no dropout anywhere, for the length of a ``with`` block."""
+    """Everything but senses and weights frozen, and no dropout anywhere, for the length of a
+    ``with`` block.
+    """
     learning = {id(parameter) for part in _new_parts(ranker) for parameter in part.parameters()}
     frozen = [own for own in ranker.parameters() if own.requires_grad and id(own) not in learning]
     try:

@@ -1,7 +1,8 @@
-"""FSDP: weights, gradients and optimiser are shared out among processes, for rankers that one GPU does not hold.
+"""FSDP: weights, gradients and optimiser are shared out among processes, for rankers that one GPU
+does not hold.
 
-Each layer of a backbone is gathered when it is computed and given back behind it; all else is gathered once a step.
-Zhao et al. 2023, PyTorch FSDP.
+Each layer of a backbone is gathered when it is computed and given back behind it; all else is
+gathered once a step. Zhao et al. 2023, PyTorch FSDP.
 """
 
 from __future__ import annotations
@@ -68,25 +69,34 @@ class ShardedPrecision(FSDPPrecision):
 class ShardedStrategy(FSDPStrategy):
     """Lightning's FSDP with the layers of the backbone as its units, and one file for a checkpoint.
 
-    Numbers are computed as by ``trainer=ddp``: shards are in fp32, and autocast computes in half precision. It runs on
-    CPUs too, slowly, which Lightning refuses of its own class.
+    Numbers are computed as by ``trainer=ddp``: shards are in fp32, and autocast computes in half
+    precision. It runs on CPUs too, slowly, which Lightning refuses of its own class.
     """
 
     def __init__(self, precision: ShardedPrecision, **options: Any) -> None:
-        super().__init__(precision_plugin=precision, mixed_precision=MixedPrecision(), use_orig_params=True, **options)
+        super().__init__(
+            precision_plugin=precision,
+            mixed_precision=MixedPrecision(),
+            use_orig_params=True,
+            **options,
+        )
         self._precision = precision
 
     def _setup_model(self, model: nn.Module) -> nn.Module:
         formats = {parameter.dtype for parameter in model.parameters()}
         if len(formats) > 1:
             raise ValueError(
-                f"trainer=fsdp shares out weights of one number format, and these are in {_names(formats)}: leave out "
-                "model.ranker.dtype (trainer.precision=bf16-mixed computes in bf16 all the same), or use trainer=ddp"
+                "trainer=fsdp shares out weights of one number format, and these are in "
+                f"{_names(formats)}: leave out "
+                "model.ranker.dtype (trainer.precision=bf16-mixed computes in bf16 all the same), "
+                "or use trainer=ddp"
             )
         for parameter in model.parameters():  # a shard is a row of numbers
             setattr(parameter, WHOLE_DIMENSIONS, parameter.ndim)
         backbones = [backbone_of(ranker) for ranker in cast(Iterable[Ranker], model.children())]
-        layers = [layer for backbone in backbones if backbone is not None for layer in layers_of(backbone)]
+        layers = [
+            layer for backbone in backbones if backbone is not None for layer in layers_of(backbone)
+        ]
         self._precision.root = FullyShardedDataParallel(
             model,
             auto_wrap_policy=ModuleWrapPolicy({type(layer) for layer in layers}),
@@ -111,14 +121,22 @@ class ShardedStrategy(FSDPStrategy):
         """Of a checkpoint: the optimiser's whole state, parameters by their numbers."""
         root = self._precision.root
         with self._whole(first_process_only=True):
-            state = FullyShardedDataParallel.optim_state_dict(root, getattr(optimizer, "_optimizer", optimizer))
+            state = FullyShardedDataParallel.optim_state_dict(
+                root, getattr(optimizer, "_optimizer", optimizer)
+            )
         if self.global_rank > 0:
             return state
-        return FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_ID, root)
+        return FullyShardedDataParallel.rekey_optim_state_dict(
+            state, OptimStateKeyType.PARAM_ID, root
+        )
 
     def _whole(self, first_process_only: bool) -> AbstractContextManager:
-        # What is on the CPU already torch does not move but free (weights) or write over (the optimiser's state).
-        options = {"offload_to_cpu": self.root_device.type != "cpu", "rank0_only": first_process_only}
+        # What is on the CPU already torch does not move but free (weights) or write over (the
+        # optimiser's state).
+        options = {
+            "offload_to_cpu": self.root_device.type != "cpu",
+            "rank0_only": first_process_only,
+        }
         return FullyShardedDataParallel.state_dict_type(
             self._precision.root,
             StateDictType.FULL_STATE_DICT,
@@ -128,23 +146,27 @@ class ShardedStrategy(FSDPStrategy):
 
 
 def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of Lightning's trainer, with our strategy in place of the name ``fsdp`` or ``fsdp_cpu_offload``.
+    """Options of Lightning's trainer, with our strategy in place of the name ``fsdp`` or
+    ``fsdp_cpu_offload``.
 
     Raises:
         ValueError: FSDP does not know the precision.
     """
     found = dict(options)
     if found.get("strategy") in SHARDED:
-        found["strategy"] = ShardedStrategy(ShardedPrecision(found.pop("precision")), **SHARDED[found["strategy"]])
+        found["strategy"] = ShardedStrategy(
+            ShardedPrecision(found.pop("precision")), **SHARDED[found["strategy"]]
+        )
     return found
 
 
 @contextmanager
 def whole_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[None]:
-    """Let a trainer share out a module's networks in the block, and give it whole ones behind it, in every process.
+    """Let a trainer share out a module's networks in the block, and give it whole ones behind it,
+    in every process.
 
-    The new networks are on the CPU and have the weights that the training ended with. Other strategies leave the
-    module as it is.
+    The new networks are on the CPU and have the weights that the training ended with. Other
+    strategies leave the module as it is.
     """
     strategy = trainer.strategy
     if not isinstance(strategy, ShardedStrategy):
@@ -161,7 +183,8 @@ def whole_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[
 def _copy(network: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
     """A network that differs in its parameters alone; what was tied is tied."""
     memo: dict[int, Any] = {
-        id(one): nn.Parameter(make(one), requires_grad=one.requires_grad) for one in network.parameters()
+        id(one): nn.Parameter(make(one), requires_grad=one.requires_grad)
+        for one in network.parameters()
     }
     return copy.deepcopy(network, memo)
 

@@ -1,4 +1,6 @@
-"""Knowledge distillation: scores of a teacher (run files, or a ranker that scores once) and the term that uses them."""
+"""Knowledge distillation: scores of a teacher (run files, or a ranker that scores once) and the
+term that uses them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from filelock import FileLock
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
-from backpack_rank.constructors import Count, Length, Note, OneOf, PathText, Positive, Workers, checked
+from backpack_rank.constructors import (
+    Count,
+    Length,
+    Note,
+    OneOf,
+    PathText,
+    Positive,
+    Workers,
+    checked,
+)
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import ListBatch, Teacher
@@ -52,8 +63,8 @@ class Distillation:
     Documents without a teacher's score, and lists with too few of them, play no part.
 
     Attributes:
-        kind: ``margin_mse`` (differences of scores between relevant and other documents) or ``listwise_kl``
-            (the whole list as a distribution, whatever the labels).
+        kind: ``margin_mse`` (differences of scores between relevant and other documents) or
+            ``listwise_kl`` (the whole list as a distribution, whatever the labels).
         weight: factor of the term.
         temperature: of both softmaxes of ``listwise_kl``; higher looks more at the lower documents.
 
@@ -68,7 +79,9 @@ class Distillation:
     name: str = field(default="distillation", init=False)
     needs_senses: bool = field(default=False, init=False)
 
-    def loss(self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor) -> Tensor:
+    def loss(
+        self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor
+    ) -> Tensor:
         """The distance to the teacher's scores; 0 where the batch has none of them.
 
         Raises:
@@ -91,7 +104,8 @@ class StudentData:
         lists: drawn from both.
         epochs: of training at most.
         folder: of the training run.
-        device: where a teacher computes, as in :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+        device: where a teacher computes, as in
+            :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
     """
 
     collection: Collection
@@ -131,7 +145,8 @@ class RunTeacher:
     """Scores from TREC runs of the training queries (``teacher=run``).
 
     Attributes:
-        files: one run or several that have no pair in common; queries and documents not trained on are left out.
+        files: one run or several that have no pair in common; queries and documents not trained on
+            are left out.
         loss: ``margin_mse`` or ``listwise_kl``.
         weight: factor of the term.
         temperature: of ``listwise_kl``.
@@ -156,7 +171,9 @@ class RunTeacher:
 
     @property
     def _paths(self) -> list[Path]:
-        return [Path(name) for name in ([self.files] if isinstance(self.files, str) else self.files)]
+        return [
+            Path(name) for name in ([self.files] if isinstance(self.files, str) else self.files)
+        ]
 
     @property
     def term(self) -> Distillation:
@@ -170,19 +187,23 @@ class RunTeacher:
 @checked("teacher")
 @dataclass(frozen=True, kw_only=True)
 class RankerTeacher:
-    """Scores of a saved ranker, computed once and kept in the training run's folder (``teacher=ranker``).
+    """Scores of a saved ranker, computed once and kept in the training run's folder
+    (``teacher=ranker``).
 
     Attributes:
         checkpoint: folder of the ranker or of the run that trained it.
-        candidates_per_query: None scores every relevant document and candidate; a number only what the lists draw,
-            and at most so many documents per query that are not relevant, those that are drawn first.
-        dtype, tokens_per_batch, workers: as in :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+        candidates_per_query: None scores every relevant document and candidate; a number only what
+            the lists draw, and at most so many documents per query that are not relevant, those
+            that are drawn first.
+        dtype, tokens_per_batch, workers: as in
+            :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
         loss: ``margin_mse`` or ``listwise_kl``.
         weight: factor of the term.
         temperature: of ``listwise_kl``.
 
     Raises:
-        ValueError: ``candidates_per_query`` below 1, or an option of the scoring or the term is wrong.
+        ValueError: ``candidates_per_query`` below 1, or an option of the scoring or the term is
+            wrong.
         FileNotFoundError: there is no ranker in the folder.
     """
 
@@ -211,21 +232,27 @@ class RankerTeacher:
         return Distillation(self.loss, self.weight, self.temperature)
 
     def run(self, material: StudentData) -> Run:
-        """The ranker's scores; those of an earlier call in the same folder when ranker and texts are the same."""
+        """The ranker's scores; those of an earlier call in the same folder when ranker and texts
+        are the same.
+        """
         path = material.folder / TEACHER_RUN
         material.folder.mkdir(parents=True, exist_ok=True)
-        # Several processes train in one folder: the first scores, the others read. The student's random numbers
-        # are those it would have without a teacher.
+        # Several processes train in one folder: the first scores, the others read. The student's
+        # random numbers are those it would have without a teacher.
         with FileLock(material.folder / f".{TEACHER_RUN}.lock"), isolate_rng():
             ranker, pair_tokenizer = load_ranker(self._ranker_folder)
             pairs = self._pairs(material)
-            dtype = resolved_format(self.dtype, pick_device(material.device, "teacher.device"), "teacher.dtype")
+            dtype = resolved_format(
+                self.dtype, pick_device(material.device, "teacher.device"), "teacher.dtype"
+            )
             tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, dtype)}"
             if intact(path) and _tag(path) == tag:
                 log.info("teacher: scores of %d pairs taken from %s", len(pairs), path)
             else:
                 if path.exists():
-                    log.warning("teacher: %s is of another ranker or other texts; scoring again", path)
+                    log.warning(
+                        "teacher: %s is of another ranker or other texts; scoring again", path
+                    )
                 log.info("teacher: scoring %d pairs with %s", len(pairs), self._ranker_folder)
                 scorer = Scorer(ranker, pair_tokenizer, self._settings(material.device))
                 write_run(path, pairs.to_run(scorer.scores(pairs)), tag)
@@ -261,20 +288,26 @@ def prepare_teacher(
     log.info("teacher: %s", coverage)
     if coverage.scored == 0:
         raise ValueError(
-            f"none of the {coverage.pairs} training pairs of {material.collection.name} has a teacher's score: "
+            f"none of the {coverage.pairs} training pairs of {material.collection.name} has a "
+            "teacher's score: "
             "do the runs of teacher.files hold other queries or documents?"
         )
     if not (coverage.comparable if term.kind == "margin_mse" else coverage.several):
-        wanted = "a relevant and for another document" if term.kind == "margin_mse" else "two documents"
+        wanted = (
+            "a relevant and for another document" if term.kind == "margin_mse" else "two documents"
+        )
         raise ValueError(
-            f"teacher.loss={term.kind} can use no query of {material.collection.name}, because none has a teacher's "
+            f"teacher.loss={term.kind} can use no query of {material.collection.name}, because "
+            "none has a teacher's "
             f"score for {wanted} among its relevant documents and candidates ({coverage})"
         )
     return TeacherRun(run), (term,)
 
 
 def _fingerprint(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs, dtype: str) -> str:
-    """Digest of all that the scores depend on: ranker, tokenizer, number format, texts and their ids."""
+    """Digest of all that the scores depend on: ranker, tokenizer, number format, texts and their
+    ids.
+    """
     rows = chain(zip(pairs.query_ids, pairs.doc_ids, strict=True), pairs.texts())
     config = ranker.config.to_json_string()
     settings = repr((weights_digest(ranker), config, pair_tokenizer.fingerprint, dtype))

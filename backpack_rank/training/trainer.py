@@ -1,4 +1,6 @@
-"""What every training run shares: hardware, logger, trainer, checkpoints, and the best weights at the end."""
+"""What every training run shares: hardware, logger, trainer, checkpoints, and the best weights at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -96,14 +98,16 @@ def fit(
     callbacks: Sequence[Callback] = (),
     start: Path | None = None,
 ) -> Fitted:
-    """Train, measure after every epoch, and leave the best weights in the module of the first process.
+    """Train, measure after every epoch, and leave the best weights in the module of the first
+    process.
 
     Args:
         settings: hardware, logger and seed.
         folder: of the run; gets ``checkpoints/`` and the logs.
         monitor: name of the logged measure that tells the best epoch, by its highest value.
         callbacks: beside checkpoints, learning rate and progress.
-        start: checkpoint to go on from, see :func:`~backpack_rank.training.checkpoints.newest_checkpoint`.
+        start: checkpoint to go on from, see
+            :func:`~backpack_rank.training.checkpoints.newest_checkpoint`.
     """
     best, last = BestEpoch(folder, monitor), LastEpoch(folder / LAST)
     logger = _logger(settings, folder, start)
@@ -112,7 +116,14 @@ def fit(
         max_epochs=epochs,
         gradient_clip_val=gradient_clip,
         logger=logger or False,
-        callbacks=[*callbacks, LearningRateMonitor("step"), progress_bar(), OwnSignals(), best, last],
+        callbacks=[
+            *callbacks,
+            LearningRateMonitor("step"),
+            progress_bar(),
+            OwnSignals(),
+            best,
+            last,
+        ],
         plugins=[AtomicCheckpoints()],
         default_root_dir=folder,
         num_sanity_val_steps=0,
@@ -123,20 +134,32 @@ def fit(
     with quiet_lightning(), whole_afterwards(trainer, module):
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero and best.best_model_path:
-        state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+        state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)[
+            "state_dict"
+        ]
         module.load_state_dict(state)
     if isinstance(logger, WandbLogger):
         logger.experiment.finish()
-    return Fitted(trainer, float("nan" if best.best_model_score is None else best.best_model_score), last.metrics)
+    return Fitted(
+        trainer,
+        float("nan" if best.best_model_score is None else best.best_model_score),
+        last.metrics,
+    )
 
 
 def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logger | None:
     """The logger of a run; the measures before the checkpoint it starts from are kept."""
     if settings.logger is None:
         return None
-    earlier = EarlierMetrics.read(folder, steps_of(start)) if start is not None and is_first_process() else None
+    earlier = (
+        EarlierMetrics.read(folder, steps_of(start))
+        if start is not None and is_first_process()
+        else None
+    )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*Previous log files in this directory will be deleted.*")
+        warnings.filterwarnings(
+            "ignore", message=".*Previous log files in this directory will be deleted.*"
+        )
         logger = settings.logger(folder)
         if earlier is not None:
             earlier.restore(logger)
@@ -146,8 +169,8 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
 class OwnSignals(Callback):
     """Leaves SIGTERM to whoever had it before, and ends all processes of a training with the first.
 
-    Lightning's own handler, set just before training starts, waits for the other processes, and may wait forever. Only
-    the first process has anything to keep.
+    Lightning's own handler, set just before training starts, waits for the other processes, and may
+    wait forever. Only the first process has anything to keep.
     """
 
     def __init__(self) -> None:
@@ -157,21 +180,27 @@ class OwnSignals(Callback):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._before)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
         launcher = trainer.strategy.launcher
         if not isinstance(exception, Exception) and launcher is not None:
             launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 class ProgressLines(ProgressBar):
-    """Lines in place of Lightning's bars, for a file or a pipe: one for each epoch, and one every ten seconds."""
+    """Lines in place of Lightning's bars, for a file or a pipe: one for each epoch, and one every
+    ten seconds.
+    """
 
     def disable(self) -> None:
         """Called in every process but the first, which writes alone in any case."""
 
     def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._begun = self._written = time.monotonic()
-        self._batches = self.total_train_batches  # with max_steps it is what is left, which falls from step to step
+        self._batches = (
+            self.total_train_batches
+        )  # with max_steps it is what is left, which falls from step to step
 
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, n: int
@@ -182,7 +211,9 @@ class ProgressLines(ProgressBar):
             self._written = now
             rate = (n + 1) / (now - self._begun)
             left = (float(self._batches) - n - 1) / rate
-            self._write(trainer, module, f"{n + 1}/{self._batches} ({rate:.1f}/s, {left:.0f} s left)")
+            self._write(
+                trainer, module, f"{n + 1}/{self._batches} ({rate:.1f}/s, {left:.0f} s left)"
+            )
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self._write(trainer, module, f"{time.monotonic() - self._begun:.0f} s")
@@ -192,7 +223,10 @@ class ProgressLines(ProgressBar):
             metrics = self.get_metrics(trainer, module)
             shown = [f"{name}={value}" for name, value in metrics.items() if name != "v_num"]
             of = f"/{trainer.max_epochs}" if (trainer.max_epochs or 0) > 0 else ""
-            print(", ".join([f"epoch {trainer.current_epoch + 1}{of}: {what}", *map(_short, shown)]), flush=True)
+            print(
+                ", ".join([f"epoch {trainer.current_epoch + 1}{of}: {what}", *map(_short, shown)]),
+                flush=True,
+            )
 
 
 def progress_bar() -> ProgressBar:
@@ -215,29 +249,38 @@ def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     chosen = dict(options)
     if chosen.get("precision") == "auto":
-        chosen["precision"] = "bf16-mixed" if computes_in_bf16(chosen.get("accelerator") == "cpu") else "32-true"
+        chosen["precision"] = (
+            "bf16-mixed" if computes_in_bf16(chosen.get("accelerator") == "cpu") else "32-true"
+        )
         log.info("trainer.precision=auto: %s", chosen["precision"])
     return chosen
 
 
 def check_hardware(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` when the trainer wants a GPU that is not there, or trains in half precision alone."""
+    """Raise ``ValueError`` when the trainer wants a GPU that is not there, or trains in half
+    precision alone.
+    """
     if options["accelerator"] == "gpu" and not torch.cuda.is_available():
         raise ValueError(
-            "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA build of torch "
+            "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA "
+            "build of torch "
             "(`python -c 'import torch; print(torch.version.cuda)'` tells which build is installed)"
         )
     if str(options["precision"]) in ("bf16-true", "16-true"):
         raise ValueError(
-            f"trainer.precision={options['precision']} keeps every weight in half precision, where small updates are "
-            "lost. Use bf16-mixed; for a large backbone that stays in bf16 itself, model.ranker.dtype=bfloat16 with "
+            f"trainer.precision={options['precision']} keeps every weight in half precision, where "
+            "small updates are "
+            "lost. Use bf16-mixed; for a large backbone that stays in bf16 itself, "
+            "model.ranker.dtype=bfloat16 with "
             "adapter=lora"
         )
 
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Without Lightning's advice on worker counts and the like; its errors and our own warnings stay."""
+    """Without Lightning's advice on worker counts and the like; its errors and our own warnings
+    stay.
+    """
     with warnings.catch_warnings():
         for message in (
             ".*does not have many workers.*",

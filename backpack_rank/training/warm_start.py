@@ -1,4 +1,6 @@
-"""What a new Backpack over a pretrained backbone does before ranking training: first values and reconstruction."""
+"""What a new Backpack over a pretrained backbone does before ranking training: first values and
+reconstruction.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.initialisation import check_start, start_weights
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
 from backpack_rank.training.module import OptimizerConfig
-from backpack_rank.training.reconstruction import Reconstruction, ReconstructionModule, train_senses_only
+from backpack_rank.training.reconstruction import (
+    Reconstruction,
+    ReconstructionModule,
+    train_senses_only,
+)
 from backpack_rank.training.trainer import TrainerSettings, quiet_lightning
 
 log = logging.getLogger(__name__)
@@ -62,16 +68,27 @@ class WarmStart:
             return
         if not isinstance(ranker, BackpackForRanking):
             raise ValueError(
-                f"{type(ranker).__name__} has no senses to begin with: leave out start.weights and reconstruct.steps, "
+                f"{type(ranker).__name__} has no senses to begin with: leave out start.weights and "
+                "reconstruct.steps, "
                 "or use model=backpack"
             )
-        known = {query_id: documents for query_id, documents in candidates.items() if query_id in collection.queries}
+        known = {
+            query_id: documents
+            for query_id, documents in candidates.items()
+            if query_id in collection.queries
+        }
         pairs = Pairs.from_run(known, collection)
         if weights != "random":
             if ranker.name_or_path:
-                raise ValueError(f"the weights of {ranker.name_or_path} are trained ones: leave out start.weights")
+                raise ValueError(
+                    f"the weights of {ranker.name_or_path} are trained ones: leave out "
+                    "start.weights"
+                )
             start_weights(
-                ranker.backpack, weights, sample_texts(pairs, pair_tokenizer, _TEXTS, settings.seed), settings.seed
+                ranker.backpack,
+                weights,
+                sample_texts(pairs, pair_tokenizer, _TEXTS, settings.seed),
+                settings.seed,
             )
             log.info("start: weights=%s", weights)
         if reconstruction.steps:
@@ -88,12 +105,20 @@ def reconstruct(
 ) -> None:
     """The warm-up on the backbone's pooled vector."""
     wanted = reconstruction.texts + reconstruction.held_out
-    texts, held_out = reconstruction.split(sample_texts(pairs, pair_tokenizer, wanted, settings.seed))
+    texts, held_out = reconstruction.split(
+        sample_texts(pairs, pair_tokenizer, wanted, settings.seed)
+    )
     optimisation = OptimizerConfig(reconstruction.learning_rate, settings.weight_decay)
     trainer = settings.warm_up_trainer(
-        folder, max_epochs=-1, max_steps=reconstruction.steps, gradient_clip_val=settings.gradient_clip
+        folder,
+        max_epochs=-1,
+        max_steps=reconstruction.steps,
+        gradient_clip_val=settings.gradient_clip,
     )
     log.info("reconstruction: %d steps over %d texts", reconstruction.steps, len(texts))
     with quiet_lightning(), train_senses_only(ranker), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*in eval mode.*")  # as it should be: no dropout
-        trainer.fit(ReconstructionModule(ranker, optimisation, held_out), reconstruction.loader(texts, settings.seed))
+        trainer.fit(
+            ReconstructionModule(ranker, optimisation, held_out),
+            reconstruction.loader(texts, settings.seed),
+        )

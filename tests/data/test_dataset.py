@@ -8,6 +8,10 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import Bm25, GivenCandidates
 from backpack_rank.data.rotation import Rotation
+from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.data.sources.inline import load_inline
+from backpack_rank.data.sources.irds import load_irds
+from backpack_rank.data.sources.trec import load_trec
 
 DOCUMENTS = {"a": "red fox jumps high", "b": "the grey goose sleeps", "c": "red goose in the rain"}
 QUERIES = {"1": "red goose", "2": "fox"}
@@ -92,16 +96,16 @@ def test_what_a_dataset_lacks_is_named():
         found.with_rotation("all")
 
 
-def test_collections_are_made_from_files_and_from_texts(tmp_path: Path):
+def test_a_collection_is_the_same_from_a_folder_from_files_and_from_texts(tmp_path: Path):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "T", "text": "a b"}\n')
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a"}\n')
     (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    beir = Collection.from_beir(tmp_path, "dev", title=False)
-    trec = Collection.from_trec(tmp_path / "corpus.jsonl", tmp_path / "queries.jsonl", tmp_path / "qrels" / "dev.tsv")
-    texts = Collection.from_texts({"q": "a"}, {"d": "T a b"}, qrels={"q": {"d": 1}})
-    assert (beir.name, trec.name, texts.name) == (f"{tmp_path.name}/dev", "queries", "texts")
+    beir = load_beir(tmp_path, "dev", title=False)
+    trec = load_trec("files", tmp_path / "corpus.jsonl", tmp_path / "queries.jsonl", tmp_path / "qrels" / "dev.tsv")
+    texts = load_inline("texts", {"q": "a"}, {"d": "T a b"}, {"q": {"d": 1}})
+    assert (beir.name, trec.name, texts.name) == (f"{tmp_path.name}/dev", "files", "texts")
     assert beir.qrels == trec.qrels == texts.qrels == {"q": {"d": 1}}
     assert [dict(one.documents) for one in (beir, trec, texts)] == [{"d": "a b"}, {"d": "T a b"}, {"d": "T a b"}]
     with pytest.raises(ValueError, match="ir_datasets knows no dataset 'beir/nfcorpsu'"):
-        Collection.from_ir_datasets("beir/nfcorpsu")
+        load_irds("beir/nfcorpsu")

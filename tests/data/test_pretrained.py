@@ -28,10 +28,10 @@ from backpack_rank.position.lists.saved import load_listwise
 
 PACKAGE = Path(backpack_rank.__file__).parent
 PROMPT = Prompt("p", prefix="Rank for {query}.", passage="[{identifier}] {passage}")
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "version_0_1" / "published_layout"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "rankers" / "published_layout"
 TRACE = "code_was_run"
-# They hand on to a class of ours, whose method is StrictLoading's.
-HANDS_ON = ("_registration.py", "integrations/sequence_classification.py")
+# It hands on to a class of ours, whose method is StrictLoading's.
+HANDS_ON = ("integrations/sequence_classification.py",)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def code(folder: Path) -> dict:
 
 @pytest.fixture
 def foreign(trained: Workplace, tmp_path: Path) -> Path:
-    """The folder of a run whose every node is code, as version 0.1 would have run it."""
+    """The folder of a run whose every node is code."""
     run = tmp_path / "foreign"
     shutil.copytree(trained.newest("train") / "ranker", run / "ranker")
     config = yaml.safe_load((trained.newest("train") / "config.yaml").read_text())

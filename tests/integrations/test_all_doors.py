@@ -64,6 +64,8 @@ def test_http_alone_is_bit_equal_and_its_client_is_python_again(ranker, alpha, p
 
 def cross_encoder(folder, reranker) -> Door:
     library = pytest.importorskip("sentence_transformers")
+    import backpack_rank.integrations.sentence_transformers  # noqa: F401
+
     model = library.CrossEncoder(str(folder), device="cpu")
     pairs = [(QUERY, text) for text in TEXTS]
     return lambda alpha, policy: model.predict(pairs, alpha=alpha, policy=policy).tolist()

@@ -60,6 +60,7 @@ def test_a_saved_ranker_has_a_card_with_its_figures(saved, sweep: Path, tmp_path
     found = {(one.dataset_name, one.metric_type): one.metric_value for one in card.data.eval_results}
     assert found == {("synthetic/test", "nDCG@10"): 0.4567, ("synthetic/bias", "RaB(tf)@10"): -0.25}
     assert "| 1 | 0.457 | -0.250 |\n| 0.5 | 0.450 | -0.125 |\n| 0 | 0.440 | 0.062 |" in card.text
+    assert "import backpack_rank.integrations.sentence_transformers\nfrom sentence_transformers" in card.text
     for way in ('backpack_rank.load("me/own")', 'CrossEncoder("me/own")', 'BackpackReranker("me/own", alpha=0.5'):
         assert way in card.text
     again = backpack_rank.load(tmp_path / "own", device="cpu")

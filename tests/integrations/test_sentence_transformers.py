@@ -15,6 +15,7 @@ from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
 sentence_transformers = pytest.importorskip("sentence_transformers", minversion="6")
+pytest.importorskip("backpack_rank.integrations.sentence_transformers")
 pytestmark = pytest.mark.packaging
 
 FOREIGN = ("backpack", "backpack_on_bert", "backpack_on_roberta", "backpack_on_llama")
@@ -101,11 +102,20 @@ def test_the_loaded_ranker_can_be_trained(saved) -> None:
     assert without == []
 
 
-@pytest.mark.parametrize("first", ["backpack_rank", "sentence_transformers", "transformers", "torch"])
-def test_one_import_of_the_package_is_enough_in_any_order(first: str, saved) -> None:
+@pytest.mark.parametrize("library", ["transformers", "sentence_transformers"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import {library}, backpack_rank.integrations.sequence_classification",
+        "import backpack_rank.integrations.sequence_classification, {library}",
+        "import backpack_rank; backpack_rank.load({folder!r}); import {library}",
+        "import {library}, backpack_rank; backpack_rank.load({folder!r})",
+    ],
+)
+def test_transformers_knows_rankers_behind_one_line_in_any_order(line: str, library: str, saved) -> None:
     folder, reranker = saved("backpack")
     program = (
-        f"import {first}, backpack_rank\n"
+        f"{line.format(library=library, folder=str(folder))}\n"
         "from transformers import AutoModelForSequenceClassification, AutoTokenizer\n"
         f"model = AutoModelForSequenceClassification.from_pretrained({str(folder)!r}).eval()\n"
         f"tokenizer = AutoTokenizer.from_pretrained({str(folder)!r})\n"
@@ -121,13 +131,19 @@ def wrapped(reranker):
     return cross_encoder(reranker)
 
 
-@pytest.mark.parametrize("first", ["backpack_rank", "sentence_transformers"])
-def test_alpha_is_refused_where_the_model_would_ignore_it(first: str, tmp_path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import sentence_transformers, backpack_rank.integrations.sentence_transformers",
+        "import backpack_rank.integrations.sentence_transformers, sentence_transformers",
+        "import sentence_transformers, backpack_rank; backpack_rank.load({folder!r})",
+    ],
+)
+def test_alpha_is_refused_where_the_model_would_ignore_it(line: str, tmp_path) -> None:
     model = tmp_path / "bert"
     foreign_rankers.saved(foreign_rankers.bert, model)
-    second = {"backpack_rank": "sentence_transformers", "sentence_transformers": "backpack_rank"}[first]
     code = f"""
-import {first}, {second}
+{line.format(folder=str(model))}
 from sentence_transformers import CrossEncoder
 model = CrossEncoder({str(model)!r}, device="cpu")
 assert len(model.predict([("a", "b")])) == 1

@@ -25,17 +25,34 @@ from transformers import AutoConfig
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.attribute_senses import add_attribute_senses, word_forms
+from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
+from backpack_rank.models.word_forms import word_forms
 from backpack_rank.reranking.scorer import PLAIN, Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 
 QUERY = "who is the queen"
-WORDS = ["the", "nurse", "said", "sheets", "manual", "soup", "bridge", "herself", "3", ",", '"', "(", ")", "-", "xyz"]
+WORDS = [
+    "the",
+    "nurse",
+    "said",
+    "sheets",
+    "manual",
+    "soup",
+    "bridge",
+    "herself",
+    "3",
+    ",",
+    '"',
+    "(",
+    ")",
+    "-",
+    "xyz",
+]
 CLASS_WORDS = [word for words in GENDER.values() for word in words]
 CASES = (str.lower, str.capitalize, str.upper)
 
@@ -75,14 +92,20 @@ def at_load(parts, gender) -> Example:
     return new_example(*parts, [(gender, GENDER)], read_as_one=False)
 
 
-cased = st.builds(lambda word, case: case(word), st.sampled_from(CLASS_WORDS), st.sampled_from(CASES))
+cased = st.builds(
+    lambda word, case: case(word), st.sampled_from(CLASS_WORDS), st.sampled_from(CASES)
+)
 texts = st.lists(st.one_of(cased, st.sampled_from(WORDS)), max_size=7).map(" ".join)
-few = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False)
+few = settings(
+    max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False
+)
 
 
 def scores(example, batch, factors=None):
     with torch.no_grad():
-        return example.ranker(batch, sense_weights=None if factors is None else torch.tensor(factors)).scores
+        return example.ranker(
+            batch, sense_weights=None if factors is None else torch.tensor(factors)
+        ).scores
 
 
 def at_zero(example):
@@ -109,7 +132,12 @@ def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere
     for row, document in enumerate(documents):
         expected = slow_senses(example, query, document)
         torch.testing.assert_close(found.senses[row].double(), expected, atol=2e-4, rtol=2e-4)
-        for factors in ([1.0] * (k + 2), at_zero(example), [1.0] * k + [0.5, 0.5], [0.3, 2, 1, 0, 0.7, 1.3]):
+        for factors in (
+            [1.0] * (k + 2),
+            at_zero(example),
+            [1.0] * k + [0.5, 0.5],
+            [0.3, 2, 1, 0, 0.7, 1.3],
+        ):
             score = slow_score(example.ranker, expected, factors)
             assert scores(example, batch, factors)[row].item() == pytest.approx(score, abs=5e-4)
     torch.testing.assert_close(scores(example, batch), found.scores, atol=1e-4, rtol=1e-4)
@@ -120,7 +148,9 @@ def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere
 def test_any_document_is_read_as_by_the_slow_calculation(example, document):
     with torch.no_grad():
         found = example.ranker(example.batch(QUERY, [document]), return_senses=True).senses[0]
-    torch.testing.assert_close(found.double(), slow_senses(example, QUERY, document), atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(
+        found.double(), slow_senses(example, QUERY, document), atol=2e-4, rtol=2e-4
+    )
 
 
 @few
@@ -132,7 +162,9 @@ def test_splitting_at_load_changes_no_bit_at_alpha_1(plain, at_load, documents):
         expected = ranker(batch, return_senses=True)
         found = at_load.ranker(batch, return_senses=True)
         assert torch.equal(at_load.ranker(batch).scores, ranker(batch).scores)
-    torch.testing.assert_close(found.senses.sum(dim=1), expected.senses.sum(dim=1), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        found.senses.sum(dim=1), expected.senses.sum(dim=1), atol=1e-4, rtol=1e-4
+    )
     ones = [1.0] * at_load.ranker.config.total_senses
     torch.testing.assert_close(scores(at_load, batch, ones), expected.scores, atol=1e-4, rtol=1e-4)
 
@@ -140,7 +172,9 @@ def test_splitting_at_load_changes_no_bit_at_alpha_1(plain, at_load, documents):
 template = st.lists(
     st.one_of(
         st.sampled_from(WORDS),
-        st.tuples(st.sampled_from(sorted(GENDER)), st.sampled_from(CASES), st.booleans(), st.booleans()),
+        st.tuples(
+            st.sampled_from(sorted(GENDER)), st.sampled_from(CASES), st.booleans(), st.booleans()
+        ),
     ),
     min_size=1,
     max_size=8,
@@ -163,9 +197,12 @@ def written(pieces, side: int) -> str:
 @few
 @given(templates=st.lists(template, min_size=1, max_size=3))
 def test_at_alpha_0_documents_that_differ_in_words_of_classes_have_one_score(example, templates):
-    first, second = (example.batch(QUERY, [written(one, side) for one in templates]) for side in (0, 1))
+    first, second = (
+        example.batch(QUERY, [written(one, side) for one in templates]) for side in (0, 1)
+    )
     found = [scores(example, batch, at_zero(example)) for batch in (first, second)]
-    # Decoders read what neighbours begin with once; where a swap makes beginnings alike, sums differ by rounding.
+    # Decoders read what neighbours begin with once; where a swap makes beginnings alike, sums
+    # differ by rounding.
     if len(templates) == 1 or example.ranker.config.pooling == "first":
         assert torch.equal(*found)
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
@@ -175,7 +212,10 @@ def test_at_alpha_0_documents_that_differ_in_words_of_classes_have_one_score(exa
 @given(question=template, templates=st.lists(template, min_size=1, max_size=2))
 def test_queries_too_where_all_words_are_read_as_one(everywhere, question, templates):
     question = ["who", *question]
-    batches = [everywhere.batch(written(question, side), [written(t, side) for t in templates]) for side in (0, 1)]
+    batches = [
+        everywhere.batch(written(question, side), [written(t, side) for t in templates])
+        for side in (0, 1)
+    ]
     found = [scores(everywhere, batch, at_zero(everywhere)) for batch in batches]
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
     if len(templates) == 1:
@@ -183,16 +223,23 @@ def test_queries_too_where_all_words_are_read_as_one(everywhere, question, templ
 
 
 def test_words_of_one_class_really_differ_at_alpha_1(example):
-    first, second = (scores(example, example.batch(QUERY, [f"the {word} said"])) for word in ("actor", "actress"))
+    first, second = (
+        scores(example, example.batch(QUERY, [f"the {word} said"])) for word in ("actor", "actress")
+    )
     assert (first - second).abs() > 1e-4
 
 
 def test_a_query_keeps_its_words(example):
-    first, second = (scores(example, example.batch(q, ["she said"]), at_zero(example)) for q in ("a king", "a queen"))
+    first, second = (
+        scores(example, example.batch(q, ["she said"]), at_zero(example))
+        for q in ("a king", "a queen")
+    )
     assert (first - second).abs() > 1e-4
 
 
-@pytest.mark.parametrize("text", ["the sheets", "the manual", "bridge", "kings", "womanly said", "xqueenx"])
+@pytest.mark.parametrize(
+    "text", ["the sheets", "the manual", "bridge", "kings", "womanly said", "xqueenx"]
+)
 def test_pieces_of_other_words_are_left_alone(example, text):
     batch = example.batch(QUERY, [text])
     assert torch.equal(example.ranker.backpack.read(batch).input_ids, batch.input_ids)
@@ -207,20 +254,30 @@ def test_paired_tokens_reach_words_that_are_split_at_load(plain, at_load, gender
     for scope in SCOPES:
         for alpha in (0.0, 0.5):
             with torch.no_grad():
-                expected = ranker(batch, token_shift=token_shift(ranker, classes, scope, alpha)).scores
-                found = at_load.ranker(batch, token_shift=token_shift(at_load.ranker, classes, scope, alpha)).scores
+                expected = ranker(
+                    batch, token_shift=token_shift(ranker, classes, scope, alpha)
+                ).scores
+                found = at_load.ranker(
+                    batch, token_shift=token_shift(at_load.ranker, classes, scope, alpha)
+                ).scores
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_words_end_with_their_text(everywhere):
     """A text need not end with a token of its own: what the next one begins with is no part of its last word."""
     rows = everywhere.ranker.backpack.attribute_senses.rows()
-    forms = [row.pieces for row in rows if len(row.pieces) > 1 and row.pieces[1:] not in {r.pieces for r in rows}]
+    forms = [
+        row.pieces
+        for row in rows
+        if len(row.pieces) > 1 and row.pieces[1:] not in {r.pieces for r in rows}
+    ]
     pieces = forms[0]
     texts = [[*pieces[:1]], [*pieces[1:], *pieces]]
     together = everywhere.ranker.backpack.read(PackedBatch.from_sequences(texts))
     alone = [everywhere.ranker.backpack.read(PackedBatch.from_sequences([text])) for text in texts]
-    assert together.input_ids.tolist() == [token for one in alone for token in one.input_ids.tolist()]
+    assert together.input_ids.tolist() == [
+        token for one in alone for token in one.input_ids.tolist()
+    ]
     assert together.lengths == [len(one.input_ids) for one in alone]
 
 
@@ -235,7 +292,13 @@ def test_every_form_is_found_and_the_longest_of_those_that_begin_alike(everywher
 
 def test_tokens_beyond_the_tokenizers_are_no_words(example):
     beyond = len(example.tokenizer) + 1
-    texts = [[*example.pair_tokenizer.pairs(QUERY, ["she said"])[0][:-1], beyond, example.pair_tokenizer.end_id]]
+    texts = [
+        [
+            *example.pair_tokenizer.pairs(QUERY, ["she said"])[0][:-1],
+            beyond,
+            example.pair_tokenizer.end_id,
+        ]
+    ]
     batch = PackedBatch.from_sequences(texts)
     assert example.ranker.backpack.read(batch).input_ids[-2] == beyond
     assert torch.isfinite(scores(example, batch, at_zero(example))).all()
@@ -247,7 +310,9 @@ def test_a_saved_ranker_has_its_senses_again(example, tmp_path):
     assert again.config.groups == (("gender", "female"), ("gender", "male"))
     assert again.backpack.attribute_senses.rows() == example.ranker.backpack.attribute_senses.rows()
     state = again.state_dict()
-    assert all(torch.equal(value, state[name]) for name, value in example.ranker.state_dict().items())
+    assert all(
+        torch.equal(value, state[name]) for name, value in example.ranker.state_dict().items()
+    )
     batch = example.batch(QUERY, ["She said", "the actress and his queen", ""])
     with torch.no_grad():
         for factors in (None, torch.tensor(at_zero(example))):
@@ -269,7 +334,9 @@ def test_training_with_the_senses_summed_has_the_loss_and_gradients_of_the_sense
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert [name for name, gradient in gradients[0].items() if gradient is None] == []
     for name, gradient in gradients[0].items():
-        torch.testing.assert_close(_dense(gradient), _dense(gradients[1][name]), atol=2e-4, rtol=2e-3, msg=name)
+        torch.testing.assert_close(
+            _dense(gradient), _dense(gradients[1][name]), atol=2e-4, rtol=2e-3, msg=name
+        )
 
 
 def test_sparse_gradients_are_the_dense_ones(example):
@@ -298,14 +365,20 @@ def test_other_number_formats_score_about_the_same(example, dtype):
     exact = Scorer(copy.deepcopy(example.ranker), example.pair_tokenizer)
     try:
         rough = Scorer(
-            copy.deepcopy(example.ranker), example.pair_tokenizer, ScoringSettings(dtype=dtype, device="cpu")
+            copy.deepcopy(example.ranker),
+            example.pair_tokenizer,
+            ScoringSettings(dtype=dtype, device="cpu"),
         )
     except ValueError as error:
         pytest.skip(str(error))
     for one in (PLAIN, view):
-        np.testing.assert_allclose(rough.score(QUERY, documents, one), exact.score(QUERY, documents, one), atol=0.1)
+        np.testing.assert_allclose(
+            rough.score(QUERY, documents, one), exact.score(QUERY, documents, one), atol=0.1
+        )
     swapped = ["He said (she is here)", "the actor and her king", "soup"]
-    assert rough.score(QUERY, documents, view).tobytes() == rough.score(QUERY, swapped, view).tobytes()
+    assert (
+        rough.score(QUERY, documents, view).tobytes() == rough.score(QUERY, swapped, view).tobytes()
+    )
 
 
 def test_one_pass_serves_all_alphas(example, tmp_path):
@@ -319,7 +392,9 @@ def test_one_pass_serves_all_alphas(example, tmp_path):
     for alpha in (1.0, 0.5, 0.0):
         view = View(torch.tensor([1.0] * k + [alpha] * 2))
         found = scorer.scores(pairs, view, cache)
-        np.testing.assert_allclose(found, scorer.score(QUERY, list(documents.values()), view), atol=1e-5)
+        np.testing.assert_allclose(
+            found, scorer.score(QUERY, list(documents.values()), view), atol=1e-5
+        )
     (file,) = tmp_path.glob("*.npy")
     assert np.load(file).shape == (3, k + 2, 16)
     senses = torch.from_numpy(scorer.senses(pairs))
@@ -346,7 +421,10 @@ def test_forms_of_a_class_are_of_one_case_and_stand_behind_the_same(parts, gende
             text = "".join(tokenizer.convert_ids_to_tokens(list(form.pieces)))
             core = text.replace("##", "").strip("Ġ▁")
             assert core.lower() == form.word
-        cases = {("".join(tokenizer.convert_ids_to_tokens(list(f.pieces))).strip("Ġ▁#").istitle()) for f in members}
+        cases = {
+            ("".join(tokenizer.convert_ids_to_tokens(list(f.pieces))).strip("Ġ▁#").istitle())
+            for f in members
+        }
         assert len(cases) == 1
 
 
@@ -366,7 +444,8 @@ def test_a_word_of_two_attributes_is_refused_by_its_name(parts, gender, tmp_path
     rows, groups = ranker.backpack.attribute_senses.rows(), ranker.config.groups
     faith = attribute(tmp_path, "religion", {"title": {"woman": "muslim", "nurse": "christian"}})
     with pytest.raises(
-        ValueError, match=r"'woman' is a word of religion and of another attribute of this ranker \(gender\)"
+        ValueError,
+        match=r"'woman' is a word of religion and of another attribute of this ranker \(gender\)",
     ):
         add_attribute_senses(ranker.backpack, tokenizer, faith, separator_id=separator)
     assert (ranker.backpack.attribute_senses.rows(), ranker.config.groups) == (rows, groups)
@@ -376,14 +455,30 @@ def test_a_word_of_two_attributes_is_refused_by_its_name(parts, gender, tmp_path
 def test_a_backbone_with_two_tables_of_tokens_is_refused(kind, gender):
     tokenizer = EXAMPLES["unigram without split, GPT-2"][0]()
     size = len(tokenizer)
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, "num_attention_heads": 2}
-    shape |= {"num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 96, "num_kv_shared_layers": 0}
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "intermediate_size": 24,
+        "num_attention_heads": 2,
+    }
+    shape |= {
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "max_position_embeddings": 96,
+        "num_kv_shared_layers": 0,
+    }
     shape |= {"layer_types": ["full_attention"] * 2, "vocab_size": size, "pad_token_id": 0}
     shape |= {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": size}
     if kind == "gemma3n_text":
-        shape |= {"laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0, 0.0]}
+        shape |= {
+            "laurel_rank": 4,
+            "altup_num_inputs": 2,
+            "activation_sparsity_pattern": [0.0, 0.0],
+        }
     own = AutoConfig.for_model(kind, **shape)
     ranker = BackpackForRanking(BackpackConfig(backbone_config=own, num_senses=4))
-    with pytest.raises(ValueError, match=f"a backbone of type '{kind}' looks tokens up in more than one table"):
+    with pytest.raises(
+        ValueError, match=f"a backbone of type '{kind}' looks tokens up in more than one table"
+    ):
         add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=4)
     assert ranker.config.total_senses == 4

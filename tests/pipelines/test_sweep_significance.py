@@ -15,7 +15,8 @@ from backpack_rank.evaluation.results import PerQuery, Report, RunInfo, SystemRe
 from backpack_rank.evaluation.significance import compare
 from backpack_rank.pipelines.sweep import with_tests
 from backpack_rank.reporting.measure_files import write_per_query, write_report
-from backpack_rank.reporting.sweep import collect_sweep, write_sweep_report
+from backpack_rank.reporting.sweep import collect_sweep
+from backpack_rank.reporting.sweep_report import write_sweep_report
 
 BASE = np.random.default_rng(0)
 QUALITY = BASE.uniform(0.3, 0.7, 40)

@@ -16,7 +16,7 @@ import pytest
 
 from backpack_rank.files import LAST, UNFINISHED, atomic_path
 from backpack_rank.pipelines.begun import remember
-from backpack_rank.pipelines.output_folder import Command, command_of, link_latest, new_folder
+from backpack_rank.pipelines.output_folder import Command, NewFolders, command_of, link_latest
 from backpack_rank.pipelines.run_folder import safe_options, save_overrides
 from backpack_rank.pipelines.unfinished import Unfinished, claim, find, finish, held, refuse_links, release
 
@@ -64,7 +64,7 @@ def left_unfinished(folder: Path, *options: str, multirun: bool = False, mine: b
 
 
 def test_a_mark_stands_from_the_first_moment_to_the_last(tmp_path: Path) -> None:
-    folder = Path(new_folder(str(tmp_path / "train" / "now"), Command(("seed=1", "output=x"))))
+    folder = Path(NewFolders(Command(("seed=1", "output=x")))(str(tmp_path / "train" / "now")))
     assert folder == tmp_path / "train" / "now"
     found = Unfinished.read(folder)
     assert found is not None
@@ -116,15 +116,6 @@ def test_the_last_one_with_the_same_options_is_found_in_any_order_of_them(tmp_pa
     assert find([tmp_path / "train"], [], False).folder == second, "one with a checkpoint comes first"
     with pytest.raises(FileNotFoundError, match=r"nothing to resume, nothing below \S*evaluate and \S*sweep is"):
         find([tmp_path / "evaluate", tmp_path / "sweep"], [], False)
-
-
-def test_a_run_of_an_older_version_is_known_by_its_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "old" / LAST).parent.mkdir(parents=True)
-    (tmp_path / "old" / LAST).touch()
-    assert find([tmp_path], [], False) == Unfinished(tmp_path / "old")
-    (tmp_path / "old" / "ranker").mkdir()
-    with pytest.raises(FileNotFoundError):
-        find([tmp_path], [], False)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "options: 3", "\x00", "options: [a]\nprocess: x\nhost: y\nmultirun: no"])

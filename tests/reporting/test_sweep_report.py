@@ -12,7 +12,8 @@ from rich.console import Console
 
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult
 from backpack_rank.reporting.measure_files import write_report
-from backpack_rank.reporting.sweep import collect_sweep, write_sweep_report
+from backpack_rank.reporting.sweep import collect_sweep
+from backpack_rank.reporting.sweep_report import write_sweep_report
 
 KINDS = ("tf", "tf-paper", "bool")
 
@@ -133,6 +134,14 @@ def test_the_markdown_table_has_signed_and_absolute_values(multirun: Path):
     bias = "-0.0100 | 0.0100 (-80.0%)"
     assert f"| alpha=0 | 0.2000 (-50.0%) | 0.2000 (-50.0%) | {' | '.join([bias] * 4)} |" in text.splitlines()
     assert "![tradeoff](tradeoff.png)" in text
+
+
+def test_a_bar_in_the_name_of_a_measure_begins_no_column_of_the_markdown_table(tmp_path: Path):
+    gap = {"wordings": Summary({"|gap|/std": Estimate(0.1, 0.1)}, 10)}
+    job(tmp_path, "0", ["alpha=1"], SystemResult("alpha=1", 1.0, None, None, gap))
+    report_of(tmp_path)
+    header = (tmp_path / "sweep.md").read_text("utf-8").splitlines()[2]
+    assert header == r"| system | \|gap\|/std |"
 
 
 def test_the_report_can_be_written_again(multirun: Path):

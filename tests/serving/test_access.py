@@ -92,12 +92,19 @@ def test_request_ids_are_echoed_or_made(server):
         assert response.json()["id"] == echoed
 
 
+def _logged(caplog, *request_ids):
+    """Fields of the log lines of these requests; those of earlier tests may still come in."""
+    lines = [record.fields for record in caplog.records if hasattr(record, "fields")]
+    return [line for line in lines if line["id"] in request_ids]
+
+
 def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
     with caplog.at_level(logging.INFO, "backpack_rank.serving"):
         server.client.post("/v1/rerank", json={**GOOD, "alpha": 0.5}, headers={"X-Request-Id": "abc-2"})
-        server.rerank(query="secret " * 100, documents=["a"])
-        wait_for(lambda: len([record for record in caplog.records if hasattr(record, "fields")]) == 2)
-    lines = [record.fields for record in caplog.records if hasattr(record, "fields")]
+        refused = {"query": "secret " * 100, "documents": ["a"]}
+        server.client.post("/v1/rerank", json=refused, headers={"X-Request-Id": "abc-3"})
+        wait_for(lambda: len(_logged(caplog, "abc-2", "abc-3")) == 2)
+    lines = _logged(caplog, "abc-2", "abc-3")
     assert [line["status"] for line in lines] == [200, 400]
     expected = {"id": "abc-2", "route": "/v1/rerank", "model": "tiny", "documents": 2, "method": "POST", "alpha": 0.5}
     assert expected.items() <= lines[0].items()
@@ -111,7 +118,7 @@ def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
 def test_a_mistake_of_the_server_is_a_500_that_quotes_no_text(pointwise, monkeypatch, caplog):
     with gated(pointwise()) as (server, gate):
 
-        def job(query, *rest):
+        def job(query, *rest, **options):
             raise RuntimeError(query)
 
         with monkeypatch.context() as patched:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rerank_servers import Gate, Running, gated, running, wait_for
 
+from backpack_rank.senses.views import View
 from backpack_rank.serving.jobs import served
 
 QUERY = "doctor in the ward"
@@ -258,3 +259,12 @@ def _refuses(address: tuple[str, int]) -> bool:
     except ConnectionRefusedError:
         return True
     return False
+
+
+def test_a_policy_that_reads_no_text_is_answered_and_stops_nobody(pointwise, monkeypatch):
+    with gated(pointwise()) as (server, gate):
+        with monkeypatch.context() as patched:
+            patched.setattr(gate, "_cached_views", lambda policy, alpha: (View(coefficient=0.0),))
+            response = server.rerank(query=QUERY, documents=["a", "b"], raw_scores=True)
+        assert raw(response) == [0.0, 0.0]
+        assert server.rerank(query=QUERY, documents=["a"]).status_code == 200

@@ -11,7 +11,7 @@ import backpack_rank
 from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "version_0_1"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "rankers"
 PAIRS = [
     ("who can rewire a house?", "She is an electrician; he sells flowers to a woman."),
     ("  who can rewire a house?\n", "A text that spells <|endoftext|>, [SEP] and </s>, and he reads on."),
@@ -24,7 +24,7 @@ PAIRS = [
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Callable[[str], tuple[Path, PointwiseReranker]]:
-    """A function that saves a ranker of version 0.1 and loads it again."""
+    """A function that saves one of these rankers and loads it again."""
 
     def save(name: str) -> tuple[Path, PointwiseReranker]:
         save_ranker(tmp_path / name, *load_ranker(FIXTURES / name))

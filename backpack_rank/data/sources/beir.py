@@ -1,4 +1,6 @@
-"""A collection from a folder in BEIR's layout (Thakur et al. 2021): corpus.jsonl, queries.jsonl, qrels/<split>.tsv."""
+"""A collection from a folder in BEIR's layout (Thakur et al. 2021): corpus.jsonl, queries.jsonl,
+qrels/<split>.tsv.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,24 @@ from pathlib import Path
 from typing import Annotated
 
 from backpack_rank.checks import fraction
-from backpack_rank.constructors import AllDocuments, AllQueries, Count, FilePath, Name, PathText, Range, Seed
-from backpack_rank.data.collection import Collection, DocumentStore, MissingSplitError, Qrels, Queries, Run
+from backpack_rank.constructors import (
+    AllDocuments,
+    AllQueries,
+    Count,
+    FilePath,
+    Name,
+    PathText,
+    Range,
+    Seed,
+)
+from backpack_rank.data.collection import (
+    Collection,
+    DocumentStore,
+    MissingSplitError,
+    Qrels,
+    Queries,
+    Run,
+)
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.sources.filters import (
     drawn_queries,
@@ -43,18 +61,21 @@ def load_beir(
 
     Args:
         folder: holds ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
-        split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it. In a folder without any
-            judgements ``test`` has all queries, and effectiveness cannot be measured.
-        candidates: a TREC run to re-rank, relative to the folder or absolute. It may hold queries of other splits.
-            ``judged`` takes the judged documents of each query that are in the corpus, in an order by a hash of their
-            ids, which says nothing about relevance.
-        qrels: judgements to use in place of the split's (TREC or BEIR form), relative to the folder or absolute,
-            for example complete official labels. Judged documents that are not in the corpus are kept, since they
-            count for the ideal ranking. Without a qrels file of the split they also say which queries belong to it.
+        split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it. In a
+            folder without any judgements ``test`` has all queries, and effectiveness cannot be
+            measured.
+        candidates: a TREC run to re-rank, relative to the folder or absolute. It may hold queries
+            of other splits. ``judged`` takes the judged documents of each query that are in the
+            corpus, in an order by a hash of their ids, which says nothing about relevance.
+        qrels: judgements to use in place of the split's (TREC or BEIR form), relative to the folder
+            or absolute, for example complete official labels. Judged documents that are not in the
+            corpus are kept, since they count for the ideal ranking. Without a qrels file of the
+            split they also say which queries belong to it.
         title: put the title before the text.
         judged_queries_only: False takes every query of ``queries.jsonl``.
-        dev_fraction: where there is no ``qrels/dev.tsv``, this share of the training queries is the dev split and no
-            longer of the training split, chosen by a hash of the query id; None: there is no dev split then.
+        dev_fraction: where there is no ``qrels/dev.tsv``, this share of the training queries is the
+            dev split and no longer of the training split, chosen by a hash of the query id; None:
+            there is no dev split then.
         answerable_only: keep queries with at least one relevant document (above 0).
         depth: keep this many candidates per query.
         max_queries: a random sample of this many of the queries that are left, in their order.
@@ -69,7 +90,8 @@ def load_beir(
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(
-            f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv in it"
+            f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and "
+            f"qrels/{split}.tsv in it"
         )
     queries_path = existing_file(root / "queries.jsonl")
     queries = read_queries_jsonl(queries_path)
@@ -111,11 +133,15 @@ def _labels(
         if held_out:
             split_path = optional_file(root / "qrels" / "train.tsv")
         if split_path is None and not splits and split == "test":
-            log.info("%s has no judgements: effectiveness is not measured, bias and scores are", root)
+            log.info(
+                "%s has no judgements: effectiveness is not measured, bias and scores are", root
+            )
             return {}, set(queries)
         if split_path is None:
             found = ", ".join(splits) or "none"
-            raise MissingSplitError(f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {found}")
+            raise MissingSplitError(
+                f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {found}"
+            )
         labels = read_qrels(split_path)
         require_known(split_path, labels, queries, queries_path)
         if held_out and dev_fraction is not None:
@@ -130,7 +156,9 @@ def _labels(
     require_known(split_path, own, queries, queries_path)
     for query_id in own:
         if query_id not in labels:
-            raise ValueError(f"{override_path} has no judgement of query {query_id!r}, which is in {split_path}")
+            raise ValueError(
+                f"{override_path} has no judgement of query {query_id!r}, which is in {split_path}"
+            )
     return labels, set(own)
 
 
@@ -144,11 +172,12 @@ def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qre
     }
     if not kept:
         raise MissingSplitError(
-            f"{root} has no qrels/dev.tsv, and data.dev_fraction={dev_fraction:g} leaves none of its {len(labels)} "
-            f"training queries to {split}"
+            f"{root} has no qrels/dev.tsv, and data.dev_fraction={dev_fraction:g} leaves none of "
+            f"its {len(labels)} training queries to {split}"
         )
     log.info(
-        "%s has no qrels/dev.tsv: data.dev_fraction=%g of the training queries are the dev split; %s: %d of %d",
+        "%s has no qrels/dev.tsv: data.dev_fraction=%g of the training queries are the dev split; "
+        "%s: %d of %d",
         root,
         dev_fraction,
         split,
@@ -161,7 +190,9 @@ def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qre
 def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:
     """Judged documents with scores in [0, 1) that depend on query and document id only."""
     run = {
-        query_id: {doc_id: _hash_score(query_id, doc_id) for doc_id in judged if doc_id in documents}
+        query_id: {
+            doc_id: _hash_score(query_id, doc_id) for doc_id in judged if doc_id in documents
+        }
         for query_id, judged in labels.items()
     }
     return sorted_run(run, depth=depth)
@@ -172,7 +203,9 @@ def _hash_score(query_id: str, doc_id: str) -> float:
 
 
 def _splits(root: Path) -> list[str]:
-    return sorted({path.name.removesuffix(".gz").removesuffix(".tsv") for path in root.glob("qrels/*.tsv*")})
+    return sorted(
+        {path.name.removesuffix(".gz").removesuffix(".tsv") for path in root.glob("qrels/*.tsv*")}
+    )
 
 
 def existing_file(path: Path) -> Path:

@@ -41,22 +41,26 @@ def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path)
 
 
 def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) -> None:
-    """Raise ``ValueError`` when no judged document is in the collection, so that every measure would be 0."""
+    """Raise ``ValueError`` when no judged document is in the collection, so that every measure
+    would be 0.
+    """
     judged = [doc_id for of_query in labels.values() for doc_id in of_query]
     if judged and not any(doc_id in documents for doc_id in judged):
         raise ValueError(
-            f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is in the collection; "
-            "are they of another collection, or have ids another form?"
+            f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is "
+            "in the collection; are they of another collection, or have ids another form?"
         )
 
 
-def read_candidates(path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore) -> Run:
+def read_candidates(
+    path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore
+) -> Run:
     """Read a run whose queries and documents must all exist.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: as :func:`~backpack_rank.data.trec.read_run`, or an id that is in neither ``queries`` (read
-            from ``where``) nor ``documents``; file, line and id are named.
+        ValueError: as :func:`~backpack_rank.data.trec.read_run`, or an id that is in neither
+            ``queries`` (read from ``where``) nor ``documents``; file, line and id are named.
     """
     run = read_run(path, depth=depth)
     require_known(path, run, queries, where)
@@ -68,7 +72,8 @@ def read_candidates(path: Path, depth: int | None, queries: Queries, where: Path
             if doc_id not in documents:
                 line = line_of(path, doc_id, 2)
                 raise ValueError(
-                    f"{path}, line {line}: document id {doc_id!r} of query {query_id!r} is not in the collection"
+                    f"{path}, line {line}: document id {doc_id!r} of query {query_id!r} is not in "
+                    "the collection"
                 )
             known.add(doc_id)
     return run

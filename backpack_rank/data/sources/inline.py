@@ -25,7 +25,8 @@ def load_inline(
         groups: attribute of documents, such as female and male; never shown to a ranker.
 
     Raises:
-        ValueError: no query, no document, an empty text, or an id in ``qrels`` or ``groups`` that does not exist.
+        ValueError: no query, no document, an empty text, or an id in ``qrels`` or ``groups`` that
+            does not exist.
     """
     for what, texts in (("queries", queries), ("documents", documents)):
         if not texts:
@@ -36,7 +37,10 @@ def load_inline(
     # YAML reads an id such as 7 as a number.
     asked = {str(key): str(text) for key, text in queries.items()}
     texts = {str(key): str(text) for key, text in documents.items()}
-    judged = {str(key): {str(d): int(label) for d, label in labels.items()} for key, labels in (qrels or {}).items()}
+    judged = {
+        str(key): {str(d): int(label) for d, label in labels.items()}
+        for key, labels in (qrels or {}).items()
+    }
     document_groups = {str(key): str(group) for key, group in (groups or {}).items()}
     _check(name, "qrels", judged, asked)
     for labels in judged.values():
@@ -44,7 +48,14 @@ def load_inline(
     _check(name, "groups", document_groups, texts)
     # Candidates in the order of the configuration.
     order = {doc_id: float(len(texts) - place) for place, doc_id in enumerate(texts)}
-    return Collection(name, MemoryStore(texts), asked, judged, {key: dict(order) for key in asked}, document_groups)
+    return Collection(
+        name,
+        MemoryStore(texts),
+        asked,
+        judged,
+        {key: dict(order) for key in asked},
+        document_groups,
+    )
 
 
 def _check(name: str, where: str, given: Iterable[str], known: Container[str]) -> None:

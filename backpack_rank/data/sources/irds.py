@@ -36,32 +36,35 @@ def load_irds(
     seed: Seed = 0,
     name: Name | None = None,
 ) -> Collection:
-    """Load any dataset that has documents, queries, and qrels or scoreddocs; downloads on first use.
+    """Load any dataset that has documents, queries, and qrels or scoreddocs; downloads on first
+    use.
 
-    ``msmarco-qna/train`` gives training lists: its scoreddocs are the about 10 passages that a search engine
-    showed for a query, in that order, and its qrels label the same passages 1 (used for the answer) or 0.
-    ``answerable_only=True`` leaves out queries without a used passage. Documents stay on disk; queries, qrels and
-    candidates are in memory with one string per document id: about 1.6 GB (1.9 GB while loading) for all 808,731
-    queries of that set, in proportion less with ``max_queries``, since the files are read twice and only what
-    belongs to a kept query is stored. The library needs ``ijson`` for this set.
+    ``msmarco-qna/train`` gives training lists: its scoreddocs are the about 10 passages that a
+    search engine showed for a query, in that order, and its qrels label the same passages 1 (used
+    for the answer) or 0. ``answerable_only=True`` leaves out queries without a used passage.
+    Documents stay on disk; queries, qrels and candidates are in memory with one string per document
+    id: about 1.6 GB (1.9 GB while loading) for all 808,731 queries of that set, in proportion less
+    with ``max_queries``, since the files are read twice and only what belongs to a kept query is
+    stored. The library needs ``ijson`` for this set.
 
-    A document that a dataset judges twice for a query keeps its highest relevance, one that it lists twice its
-    highest score.
+    A document that a dataset judges twice for a query keeps its highest relevance, one that it
+    lists twice its highest score.
 
     Args:
         dataset_id: for example ``msmarco-passage/dev/small`` or ``beir/nfcorpus/test``.
         candidates: ``scoreddocs``, ``none``, or the path of a TREC run.
-        depth: keep this many candidates per query. Lists without an order (all scores of a query equal, as in MS
-            MARCO's top 1000 files) cannot be cut and are refused.
+        depth: keep this many candidates per query. Lists without an order (all scores of a query
+            equal, as in MS MARCO's top 1000 files) cannot be cut and are refused.
         judged_queries_only: when the dataset has qrels, leave out queries without a judgement.
         answerable_only: keep queries with at least one relevant document (above 0).
-        max_queries: a random sample of this many queries, drawn with ``seed``, in the order of the dataset.
+        max_queries: a random sample of this many queries, drawn with ``seed``, in the order of the
+            dataset.
         seed: of the sample.
         name: shown in reports; the dataset id when None.
 
     Raises:
-        ValueError: an unknown id (close matches are named), a dataset without documents, queries or the candidates
-            asked for, a query without text, lists without an order, no query left.
+        ValueError: an unknown id (close matches are named), a dataset without documents, queries or
+            the candidates asked for, a query without text, lists without an order, no query left.
         FileNotFoundError: ``candidates`` is a path and there is no such file.
     """
     dataset = known_dataset(dataset_id)
@@ -73,7 +76,11 @@ def load_irds(
         kept = _select(dataset, queries, judged_queries_only, answerable_only, max_queries, seed)
         doc_ids: dict[str, str] = {}
         qrels = _read_qrels(dataset, kept, doc_ids)
-        run = _read_scoreddocs(dataset_id, dataset, kept, depth, doc_ids) if candidates == "scoreddocs" else None
+        run = (
+            _read_scoreddocs(dataset_id, dataset, kept, depth, doc_ids)
+            if candidates == "scoreddocs"
+            else None
+        )
     for query_id, text in kept.items():
         if not text.strip():
             raise ValueError(f"{dataset_id}: the text of query {query_id!r} is empty")
@@ -84,10 +91,11 @@ def load_irds(
 
 
 class IrDatasetsStore:
-    """A :class:`~backpack_rank.data.collection.DocumentStore` over the docstore of an ir_datasets id.
+    """A :class:`~backpack_rank.data.collection.DocumentStore` over the docstore of an ir_datasets
+    id.
 
-    Texts are ``default_text()`` and are fetched from disk. It is pickled by its id. A forked process opens its own
-    files, because the library's docstores seek.
+    Texts are ``default_text()`` and are fetched from disk. It is pickled by its id. A forked
+    process opens its own files, because the library's docstores seek.
     """
 
     def __init__(self, dataset_id: str) -> None:
@@ -122,7 +130,11 @@ class IrDatasetsStore:
 
     def __len__(self) -> int:
         store = self._store()
-        return int(store.count() if hasattr(store, "count") else known_dataset(self._dataset_id).docs_count())
+        return int(
+            store.count()
+            if hasattr(store, "count")
+            else known_dataset(self._dataset_id).docs_count()
+        )
 
     def __getstate__(self) -> dict[str, str]:
         return {"dataset_id": self._dataset_id}
@@ -139,7 +151,9 @@ class IrDatasetsStore:
     def _fetch(self, doc_ids: list[str]) -> dict[str, str]:
         store = self._store()
         with self._mutex:
-            return {document.doc_id: _text(document) for document in store.get_many(doc_ids).values()}
+            return {
+                document.doc_id: _text(document) for document in store.get_many(doc_ids).values()
+            }
 
     def _store(self) -> Any:
         if self._process != os.getpid():
@@ -161,7 +175,9 @@ def _text(document: Any) -> str:
 
 
 def known_dataset(dataset_id: str) -> Any:
-    """A dataset of the library. Raises ``ValueError`` with close ids when it knows none of that id."""
+    """A dataset of the library. Raises ``ValueError`` with close ids when it knows none of that
+    id.
+    """
     try:
         return ir_datasets.load(dataset_id)
     except KeyError as error:
@@ -171,7 +187,9 @@ def known_dataset(dataset_id: str) -> Any:
 
 
 def library_lock() -> FileLock:
-    """To be held while the library may download or unpack, which parallel jobs must not do at once."""
+    """To be held while the library may download or unpack, which parallel jobs must not do at
+    once.
+    """
     # One for the whole library, because its datasets are built from one another.
     home = str(ir_datasets.util.home_path())
     place = digest(home, size=4)
@@ -188,7 +206,9 @@ def library_lock() -> FileLock:
     return kept_or_rebuilt(kept, elsewhere, "the lock of ir_datasets, which parallel jobs share,")
 
 
-def _check_parts(dataset_id: str, dataset: Any, candidates: str, depth: int | None, max_queries: int | None) -> None:
+def _check_parts(
+    dataset_id: str, dataset: Any, candidates: str, depth: int | None, max_queries: int | None
+) -> None:
     whole("depth", depth, 1, null="for all documents")
     whole("max_queries", max_queries, 1, null="for all queries")
     for part in ("docs", "queries"):
@@ -197,9 +217,13 @@ def _check_parts(dataset_id: str, dataset: Any, candidates: str, depth: int | No
             hint = f"; ids below it: {', '.join(within[:8])}" if within else ""
             raise ValueError(f"{dataset_id} has no {part}{hint}")
     if candidates == "scoreddocs" and not dataset.has_scoreddocs():
-        raise ValueError(f"{dataset_id} has no scoreddocs; set candidates to none or to the path of a TREC run")
+        raise ValueError(
+            f"{dataset_id} has no scoreddocs; set candidates to none or to the path of a TREC run"
+        )
     if candidates not in ("scoreddocs", "none") and not Path(candidates).expanduser().is_file():
-        raise FileNotFoundError(f"there is no run {candidates}; candidates is scoreddocs, none, or a path")
+        raise FileNotFoundError(
+            f"there is no run {candidates}; candidates is scoreddocs, none, or a path"
+        )
 
 
 def _select(
@@ -227,12 +251,16 @@ def _read_qrels(dataset: Any, kept: Queries, doc_ids: dict[str, str]) -> Qrels:
     for qrel in dataset.qrels_iter() if dataset.has_qrels() else ():
         if qrel.query_id in kept:
             judged = qrels.setdefault(qrel.query_id, {})
-            doc_id = doc_ids.setdefault(qrel.doc_id, qrel.doc_id)  # one string for qrels and candidates
+            doc_id = doc_ids.setdefault(
+                qrel.doc_id, qrel.doc_id
+            )  # one string for qrels and candidates
             judged[doc_id] = max(int(qrel.relevance), judged.get(doc_id, int(qrel.relevance)))
     return qrels
 
 
-def _read_scoreddocs(dataset_id: str, dataset: Any, kept: Queries, depth: int | None, doc_ids: dict[str, str]) -> Run:
+def _read_scoreddocs(
+    dataset_id: str, dataset: Any, kept: Queries, depth: int | None, doc_ids: dict[str, str]
+) -> Run:
     run: Run = {}
     lowest: dict[str, float] = {}
     values: dict[float, float] = {}  # few different scores are one object each
@@ -249,7 +277,8 @@ def _read_scoreddocs(dataset_id: str, dataset: Any, kept: Queries, depth: int | 
     for query_id, scores in run.items():
         if depth is not None and len(scores) > depth and max(scores.values()) == lowest[query_id]:
             raise ValueError(
-                f"{dataset_id}: the {len(scores)} or more scoreddocs of query {query_id!r} all have the score "
-                f"{lowest[query_id]:g}, so there is no best {depth}; use a first stage, or depth null for all"
+                f"{dataset_id}: the {len(scores)} or more scoreddocs of query {query_id!r} all "
+                f"have the score {lowest[query_id]:g}, so there is no best {depth}; use a first "
+                "stage, or depth null for all"
             )
     return sorted_run(run, depth=depth)

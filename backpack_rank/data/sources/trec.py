@@ -27,11 +27,12 @@ def load_trec(
 
     Args:
         name: shown in reports and used in file names.
-        collection: ``id<TAB>text``, ``id<TAB>title<TAB>text``, or ``.jsonl`` with ``_id``, ``title``, ``text``.
+        collection: ``id<TAB>text``, ``id<TAB>title<TAB>text``, or ``.jsonl`` with ``_id``,
+            ``title``, ``text``.
         topics: ``id<TAB>text`` or ``.jsonl`` with ``_id``, ``text``.
-        qrels: four columns (TREC) or BEIR's three with a header; None for queries that are only ranked. They may
-            judge queries that are not in ``topics`` and documents that are not in ``collection``: official files
-            cover more than a sample does.
+        qrels: four columns (TREC) or BEIR's three with a header; None for queries that are only
+            ranked. They may judge queries that are not in ``topics`` and documents that are not in
+            ``collection``: official files cover more than a sample does.
         candidates: a TREC run to re-rank; its queries and documents must exist.
         title: put the title before the text.
         depth: keep this many candidates per query.
@@ -49,7 +50,9 @@ def load_trec(
     require_some_judged(qrels, labels, documents)
     run = None
     if candidates is not None:
-        run = read_candidates(_existing(candidates, "candidates"), depth, queries, topics_path, documents)
+        run = read_candidates(
+            _existing(candidates, "candidates"), depth, queries, topics_path, documents
+        )
     if qrels is not None and judged_queries_only:
         queries = {query_id: text for query_id, text in queries.items() if query_id in labels}
         if not queries:

@@ -16,7 +16,8 @@ def load_union(
     sample: Mapping[str, Count | None] | None = None,
     seed: Seed = 0,
 ) -> Collection:
-    """The parts side by side; ids become ``<part>/<id>``, so equal ids of different parts stay apart.
+    """The parts side by side; ids become ``<part>/<id>``, so equal ids of different parts stay
+    apart.
 
     Candidates are kept when every part has some.
 
@@ -35,12 +36,17 @@ def load_union(
         if part not in parts:
             raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
         whole(f"sample.{part}", count, 1, null="for all queries")
-    parts = {part: _sampled(collection, (sample or {}).get(part), seed) for part, collection in parts.items()}
+    parts = {
+        part: _sampled(collection, (sample or {}).get(part), seed)
+        for part, collection in parts.items()
+    }
     candidates = [collection.candidates for collection in parts.values()]
 
     def merged(field: str) -> dict:
         return {
-            f"{part}/{query_id}": value if isinstance(value, str) else {f"{part}/{i}": v for i, v in value.items()}
+            f"{part}/{query_id}": value
+            if isinstance(value, str)
+            else {f"{part}/{i}": v for i, v in value.items()}
             for part, collection in parts.items()
             for query_id, value in getattr(collection, field).items()
         }
@@ -51,7 +57,11 @@ def load_union(
         queries=merged("queries"),
         qrels=merged("qrels"),
         candidates=merged("candidates") if all(run is not None for run in candidates) else None,
-        groups={f"{p}/{i}": group for p, collection in parts.items() for i, group in collection.groups.items()},
+        groups={
+            f"{p}/{i}": group
+            for p, collection in parts.items()
+            for i, group in collection.groups.items()
+        },
     )
 
 
@@ -63,11 +73,15 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
         return digest(f"{seed} {query_id}", size=8)
 
     kept = set(sorted(collection.queries, key=place)[:count])
-    return collection.select_queries(query_id for query_id in collection.queries if query_id in kept)
+    return collection.select_queries(
+        query_id for query_id in collection.queries if query_id in kept
+    )
 
 
 class UnionStore:
-    """A :class:`~backpack_rank.data.collection.DocumentStore` over several, by the part in front of the id."""
+    """A :class:`~backpack_rank.data.collection.DocumentStore` over several, by the part in front of
+    the id.
+    """
 
     def __init__(self, parts: Mapping[str, DocumentStore]) -> None:
         self._parts = dict(parts)
@@ -78,7 +92,9 @@ class UnionStore:
         return digest("\n".join(keys))
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
-        """Texts of the documents. Raises ``KeyError`` that names the ids that are missing, with their part."""
+        """Texts of the documents. Raises ``KeyError`` that names the ids that are missing, with
+        their part.
+        """
         wanted = list(doc_ids)
         by_part: dict[str, list[str]] = {}
         for doc_id in wanted:
@@ -87,7 +103,9 @@ class UnionStore:
                 raise KeyError(missing_message([doc_id]))
             by_part.setdefault(part, []).append(own)
         found = {part: self._get_part(part, ids) for part, ids in by_part.items()}
-        return {doc_id: found[doc_id.partition("/")[0]][doc_id.partition("/")[2]] for doc_id in wanted}
+        return {
+            doc_id: found[doc_id.partition("/")[0]][doc_id.partition("/")[2]] for doc_id in wanted
+        }
 
     def _get_part(self, part: str, own: list[str]) -> dict[str, str]:
         store = self._parts[part]

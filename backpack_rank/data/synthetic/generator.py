@@ -1,25 +1,26 @@
 """The synthetic collection: queries, documents, judgements and wording of one split.
 
-Every query asks for an occupation and one or two of its skills. Documents are made for the queries in turn:
+Every query asks for an occupation and one or two of its skills. Documents are made for the queries
+in turn:
 
 * 28%: the occupation with all asked skills (a fifth of them with one more skill);
-* 27%: near misses: the occupation with the asked skill denied (55% of them), the asked skill claimed in a
-  related occupation (20%), or the occupation with everyday duties only (25%);
+* 27%: near misses: the occupation with the asked skill denied (55% of them), the asked skill
+  claimed in a related occupation (20%), or the occupation with everyday duties only (25%);
 * 45%: outsiders, people of other work who only mention the occupation and the skill.
 
-Grades follow from what a document claims, whichever query it was made for: 3 = the occupation and all asked
-skills, 2 = the occupation and one of two asked skills, 1 = the occupation without an asked skill, or an asked
-skill in a related occupation, 0 = neither. All documents of grade 1 and more are judged; of the others, those
-made for the query and five more.
+Grades follow from what a document claims, whichever query it was made for: 3 = the occupation and
+all asked skills, 2 = the occupation and one of two asked skills, 1 = the occupation without an
+asked skill, or an asked skill in a related occupation, 0 = neither. All documents of grade 1 and
+more are judged; of the others, those made for the query and five more.
 
 Wording is drawn by the role for which a document was made, as (male, female, neutral):
 
 * independent (dev, test, and train at skew 0): (0.40, 0.40, 0.20) for all;
-* train at skew 1: (0.65, 0.15, 0.20) for documents made to be relevant (the first 28%), (0.25, 0.50, 0.25) for
-  the others; a skew in between interpolates linearly.
+* train at skew 1: (0.65, 0.15, 0.20) for documents made to be relevant (the first 28%), (0.25,
+  0.50, 0.25) for the others; a skew in between interpolates linearly.
 
-The proportions are exact up to rounding (shuffled quotas, not independent draws). Ids are given after a shuffle
-and say nothing about the role.
+The proportions are exact up to rounding (shuffled quotas, not independent draws). Ids are given
+after a shuffle and say nothing about the role.
 """
 
 from __future__ import annotations
@@ -32,11 +33,27 @@ from dataclasses import dataclass
 from backpack_rank.checks import fraction, one_of
 from backpack_rank.constructors import Count, Seed, Share
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Queries
-from backpack_rank.data.synthetic.resources import FOLDER, SKILLS_EACH, Occupation, Skill, read_lists, read_occupations
-from backpack_rank.data.synthetic.templates import GENDERS, Composer, Draft, gerund, render, with_article
+from backpack_rank.data.synthetic.resources import (
+    FOLDER,
+    SKILLS_EACH,
+    Occupation,
+    Skill,
+    read_lists,
+    read_occupations,
+)
+from backpack_rank.data.synthetic.templates import (
+    GENDERS,
+    Composer,
+    Draft,
+    gerund,
+    render,
+    with_article,
+)
 
 OCCUPATIONS = read_occupations(FOLDER / "occupations.yaml")
-QUERY_FORMS = read_lists(FOLDER / "queries.yaml", ("job", "a_job", "field", "do", "doing", "do2", "doing2"))
+QUERY_FORMS = read_lists(
+    FOLDER / "queries.yaml", ("job", "a_job", "field", "do", "doing", "do2", "doing2")
+)
 
 INDEPENDENT = (0.40, 0.40, 0.20)
 SKEWED_RELEVANT = (0.65, 0.15, 0.20)
@@ -54,8 +71,8 @@ class SplitSettings:
     """Size and skew of one split.
 
     Raises:
-        ValueError: an unknown split, a count out of range, too few documents for the queries, or a skew
-            outside [0, 1].
+        ValueError: an unknown split, a count out of range, too few documents for the queries, or a
+            skew outside [0, 1].
     """
 
     split: str
@@ -70,8 +87,8 @@ class SplitSettings:
             raise ValueError(f"{self.split}: {self.queries} queries; choose 1 to {MOST_QUERIES}")
         if not self.queries <= self.relevant_documents or self.documents > MOST_DOCUMENTS:
             raise ValueError(
-                f"{self.split}: {self.documents} documents for {self.queries} queries; choose at least "
-                f"{int(self.queries / RELEVANT_SHARE) + 1} and at most {MOST_DOCUMENTS}"
+                f"{self.split}: {self.documents} documents for {self.queries} queries; choose at "
+                f"least {int(self.queries / RELEVANT_SHARE) + 1} and at most {MOST_DOCUMENTS}"
             )
         fraction("skew", self.skew, "; 0 is independent of wording")
 
@@ -100,7 +117,8 @@ class _Made:
 
 def generate(settings: SplitSettings) -> Collection:
     """Make one split; equal settings give equal collections in every process."""
-    # "embedded" is a former name of the collection: another word here would draw other texts for every seed
+    # "embedded" is a former name of the collection: another word here would draw other texts for
+    # every seed
     rng = random.Random(f"backpack_rank embedded {settings.seed} {settings.split}")
     needs = _needs(rng, settings.queries)
     texts = _query_texts(rng, needs)
@@ -110,7 +128,9 @@ def generate(settings: SplitSettings) -> Collection:
     queries: Queries = dict(zip(query_ids, texts, strict=True))
     return Collection(
         name=f"synthetic/{settings.split}",
-        documents=MemoryStore({doc_id: entry.text for doc_id, entry in zip(doc_ids, made, strict=True)}),
+        documents=MemoryStore(
+            {doc_id: entry.text for doc_id, entry in zip(doc_ids, made, strict=True)}
+        ),
         queries=queries,
         qrels=_judge(rng, needs, query_ids, made, doc_ids),
         groups={doc_id: entry.gender for doc_id, entry in zip(doc_ids, made, strict=True)},
@@ -129,7 +149,9 @@ def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
 def wording(skew: float, relevant: bool) -> tuple[float, float, float]:
     """Shares of male, female and neutral wording among documents of one role at this skew."""
     full = SKEWED_RELEVANT if relevant else SKEWED_OTHER
-    male, female, neutral = (base + skew * (end - base) for base, end in zip(INDEPENDENT, full, strict=True))
+    male, female, neutral = (
+        base + skew * (end - base) for base, end in zip(INDEPENDENT, full, strict=True)
+    )
     return male, female, neutral
 
 
@@ -143,12 +165,16 @@ def _needs(rng: random.Random, count: int) -> list[_Need]:
     """Go round all (occupation, skill) pairs, so that each is asked about equally often."""
     needs: list[_Need] = []
     while len(needs) < count:
-        shuffled = {occupation: rng.sample(occupation.skills, SKILLS_EACH) for occupation in OCCUPATIONS}
+        shuffled = {
+            occupation: rng.sample(occupation.skills, SKILLS_EACH) for occupation in OCCUPATIONS
+        }
         for turn in range(SKILLS_EACH):
             for occupation in rng.sample(OCCUPATIONS, len(OCCUPATIONS)):
                 skills = [shuffled[occupation][turn]]
                 if rng.random() < _TWO_SKILLS:
-                    skills.append(rng.choice([skill for skill in occupation.skills if skill not in skills]))
+                    skills.append(
+                        rng.choice([skill for skill in occupation.skills if skill not in skills])
+                    )
                 needs.append(_Need(occupation, tuple(skills)))
     return needs[:count]
 
@@ -167,7 +193,9 @@ def _query_text(rng: random.Random, need: _Need) -> str:
     if len(need.skills) == 2:
         form = rng.choice(QUERY_FORMS["two_skills"])
     else:
-        form = rng.choice(QUERY_FORMS["one_skill_no_job" if rng.random() < _NO_JOB else "one_skill"])
+        form = rng.choice(
+            QUERY_FORMS["one_skill_no_job" if rng.random() < _NO_JOB else "one_skill"]
+        )
     job = rng.choice(need.occupation.names)
     phrases = [rng.choice(skill) for skill in need.skills]
     return form.format(
@@ -211,7 +239,9 @@ def _documents(rng: random.Random, needs: Sequence[_Need], settings: SplitSettin
 def _capable(rng: random.Random, composer: Composer, need: _Need) -> Draft:
     skills = list(need.skills)
     if rng.random() < _EXTRA_SKILL:
-        skills.append(rng.choice([skill for skill in need.occupation.skills if skill not in skills]))
+        skills.append(
+            rng.choice([skill for skill in need.occupation.skills if skill not in skills])
+        )
     return composer.capable(need.occupation, skills)
 
 
@@ -277,15 +307,17 @@ def load_synthetic(
     documents: Count | None = None,
     skew: Share = 1.0,
 ) -> Collection:
-    """Generate one split of the synthetic collection; its documents are its own (no split shares any).
+    """Generate one split of the synthetic collection; its documents are its own (no split shares
+    any).
 
     Args:
         split: ``train``, ``dev`` or ``test``.
         seed: equal seeds give equal texts, ids and judgements on every machine.
         train_queries: queries of the train split, likewise ``dev_queries`` and ``test_queries``.
         documents: of this split; None takes 3000, 600 or 2000. At least 3.6 for each query.
-        skew: how strongly relevance goes with male wording in the train split, 0 (not at all) to 1; the dev and
-            test splits are always independent of wording. Exact numbers: ``backpack_rank.data.synthetic.generator``.
+        skew: how strongly relevance goes with male wording in the train split, 0 (not at all) to 1;
+            the dev and test splits are always independent of wording. Exact numbers:
+            ``backpack_rank.data.synthetic.generator``.
 
     Returns:
         A collection with graded judgements (0 to 3) and ``groups``, the wording of every document.

@@ -1,7 +1,8 @@
 """The texts of the synthetic collection: reads the YAML files of this folder and checks them.
 
-What the lists are, and what their placeholders and slots mean, stands in the files. Texts are drawn by their place in
-a list: an entry that is added, removed or moved changes the collection of every seed.
+What the lists are, and what their placeholders and slots mean, stands in the files. Texts are drawn
+by their place in a list: an entry that is added, removed or moved changes the collection of every
+seed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Occupation:
 
 
 class Lists(dict[str, Texts]):
-    """The lists of one file by name; asked for one that it lacks, it raises a ``ValueError`` that names the file."""
+    """The lists of one file by name; asked for one that it lacks, it raises a ``ValueError`` that
+    names the file.
+    """
 
     def __init__(self, path: Path, lists: Mapping[str, Texts]) -> None:
         super().__init__(lists)
@@ -46,17 +49,20 @@ class Lists(dict[str, Texts]):
         raise ValueError(f"{self._path}: there is no list {name!r}")
 
 
-def read_lists(path: Path, placeholders: Collection[str] = (), slots: Collection[str] = ()) -> Lists:
+def read_lists(
+    path: Path, placeholders: Collection[str] = (), slots: Collection[str] = ()
+) -> Lists:
     """Read ``{name: [text, ...]}``.
 
     Args:
         path: the file.
         placeholders: names that may stand in braces.
-        slots: names that may stand in square brackets, beside verbs in two forms as in ``[works|work]``.
+        slots: names that may stand in square brackets, beside verbs in two forms as in
+            ``[works|work]``.
 
     Raises:
-        ValueError: an entry is no text or stands there twice, or has an unknown placeholder or slot. The sentence
-            names the file, the list and the number of the entry.
+        ValueError: an entry is no text or stands there twice, or has an unknown placeholder or
+            slot. The sentence names the file, the list and the number of the entry.
     """
     lists = {name: _texts(value, f"{path}, {name}") for name, value in _read(path).items()}
     for name, texts in lists.items():
@@ -67,7 +73,9 @@ def read_lists(path: Path, placeholders: Collection[str] = (), slots: Collection
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from error
             if not used <= set(placeholders):
-                raise ValueError(f"{where} has a placeholder other than {', '.join(placeholders) or 'none'}")
+                raise ValueError(
+                    f"{where} has a placeholder other than {', '.join(placeholders) or 'none'}"
+                )
             if not all(slot in slots or slot.count("|") == 1 for slot in SLOT.findall(text)):
                 raise ValueError(f"{where} has a slot other than {', '.join(slots) or 'none'}")
             if re.search(r"[\[\]]", SLOT.sub("", text)):
@@ -79,8 +87,9 @@ def read_occupations(path: Path) -> tuple[Occupation, ...]:
     """Read ``{family: {key: {names: [...], field: ..., skills: [[...], ...]}}}``.
 
     Raises:
-        ValueError: a family has fewer than two occupations, or an occupation has not at least two names, one field and
-            five skills of three phrases. The sentence names the file, the family and the occupation.
+        ValueError: a family has fewer than two occupations, or an occupation has not at least two
+            names, one field and five skills of three phrases. The sentence names the file, the
+            family and the occupation.
     """
     occupations = []
     for family, members in _read(path).items():
@@ -89,10 +98,20 @@ def read_occupations(path: Path) -> tuple[Occupation, ...]:
         for key, value in members.items():
             where = f"{path}, {family}, {key}"
             entry = _mapping(value, where, {"names", "field", "skills"})
-            names, field = _texts(entry["names"], f"{where}, names"), _texts([entry["field"]], f"{where}, field")
-            if len(names) < 2 or not isinstance(entry["skills"], list) or len(entry["skills"]) != SKILLS_EACH:
+            names, field = (
+                _texts(entry["names"], f"{where}, names"),
+                _texts([entry["field"]], f"{where}, field"),
+            )
+            if (
+                len(names) < 2
+                or not isinstance(entry["skills"], list)
+                or len(entry["skills"]) != SKILLS_EACH
+            ):
                 raise ValueError(f"{where}: give at least two names and {SKILLS_EACH} skills")
-            skills = (_texts(skill, f"{where}, skill {n}", size=3) for n, skill in enumerate(entry["skills"], start=1))
+            skills = (
+                _texts(skill, f"{where}, skill {n}", size=3)
+                for n, skill in enumerate(entry["skills"], start=1)
+            )
             occupations.append(Occupation(key, family, names, field[0], tuple(skills)))
     return tuple(occupations)
 
@@ -105,7 +124,10 @@ def read_slots(path: Path) -> tuple[dict[str, Texts], dict[str, Texts]]:
     """
     parts = _mapping(_read(path), str(path), {"words", "titles"})
     words, titles = (
-        {slot: _texts(texts, f"{path}, {part}, {slot}", size) for slot, texts in _mapping(parts[part], part).items()}
+        {
+            slot: _texts(texts, f"{path}, {part}, {slot}", size)
+            for slot, texts in _mapping(parts[part], part).items()
+        }
         for part, size in (("words", 3), ("titles", 2))
     )
     return words, titles
@@ -119,7 +141,9 @@ def _mapping(value: Any, where: str, names: Collection[str] = ()) -> Mapping[str
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}: give names with their entries, not {value!r}")
     if names and set(value) != set(names):
-        raise ValueError(f"{where}: give {', '.join(sorted(names))}, not {', '.join(map(str, value))}")
+        raise ValueError(
+            f"{where}: give {', '.join(sorted(names))}, not {', '.join(map(str, value))}"
+        )
     return value
 
 
@@ -128,7 +152,10 @@ def _texts(value: Any, where: str, size: int | None = None) -> Texts:
         raise ValueError(f"{where}: give a list of {size or 'one or more'} texts, not {value!r}")
     for number, text in enumerate(value, start=1):
         if not isinstance(text, str) or not text:
-            raise ValueError(f"{where}, entry {number}: {text!r} is no text; put quotes around words like no and on")
+            raise ValueError(
+                f"{where}, entry {number}: {text!r} is no text; put quotes around words like no "
+                "and on"
+            )
         if value.count(text) > 1:
             raise ValueError(f"{where}, entry {number}: {text!r} stands there twice")
     return tuple(value)

@@ -1,7 +1,8 @@
 """Putting sentences together: a draft is a document whose gendered words are still slots.
 
-A template marks a gendered word as ``[he]``, ``[his]``, ``[father]`` and a verb that follows "he" as ``[works|work]``.
-The male and the female text differ only in the paired words; the neutral text uses they / their with the plural verb.
+A template marks a gendered word as ``[he]``, ``[his]``, ``[father]`` and a verb that follows "he"
+as ``[works|work]``. The male and the female text differ only in the paired words; the neutral text
+uses they / their with the plural verb.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backpack_rank.checks import one_of
-from backpack_rank.data.synthetic.resources import FOLDER, SLOT, Occupation, Skill, read_lists, read_slots
+from backpack_rank.data.synthetic.resources import (
+    FOLDER,
+    SLOT,
+    Occupation,
+    Skill,
+    read_lists,
+    read_slots,
+)
 
 GENDERS = ("male", "female", "neutral")
 GENDERED_WORDS, TITLES = read_slots(FOLDER / "gendered_words.yaml")
@@ -46,7 +54,11 @@ def count_slots(text: str) -> tuple[int, int]:
 
 
 def _capitalise(text: str) -> str:
-    return re.sub(r'(?:^|(?<=[.?!] )|(?<=[.?!]" ))("?)([a-z])', lambda m: m.group(1) + m.group(2).upper(), text)
+    return re.sub(
+        r'(?:^|(?<=[.?!] )|(?<=[.?!]" ))("?)([a-z])',
+        lambda m: m.group(1) + m.group(2).upper(),
+        text,
+    )
 
 
 MIN_WORDS, MAX_WORDS = 30, 120
@@ -92,10 +104,16 @@ _PROFILE = _Kind(
     SENTENCES["business"] + SENTENCES["private"] + SENTENCES["common_duties"],
 )
 _HIRING = _Kind(
-    SENTENCES["hiring_openings"], SENTENCES["hiring_claims"], SENTENCES["job_remarks"], SENTENCES["hiring_tips"]
+    SENTENCES["hiring_openings"],
+    SENTENCES["hiring_claims"],
+    SENTENCES["job_remarks"],
+    SENTENCES["hiring_tips"],
 )
 _CAREER = _Kind(
-    SENTENCES["career_openings"], SENTENCES["career_claims"], SENTENCES["job_remarks"], SENTENCES["career_tips"]
+    SENTENCES["career_openings"],
+    SENTENCES["career_claims"],
+    SENTENCES["job_remarks"],
+    SENTENCES["career_tips"],
 )
 _OUTSIDER = _Kind(
     SENTENCES["outsider_openings"],
@@ -123,7 +141,9 @@ class Composer:
         return self._compose(_PROFILE, occupation, (denied,), claims=False)
 
     def busy(self, occupation: Occupation) -> Draft:
-        """A profile in the occupation that speaks of everyday duties and names no skill of the catalogue."""
+        """A profile in the occupation that speaks of everyday duties and names no skill of the
+        catalogue.
+        """
         return self._compose(_PROFILE, occupation, (), claims=False)
 
     def outsider(self, occupation: Occupation, mentioned: Skill) -> Draft:
@@ -131,12 +151,15 @@ class Composer:
         draft = self._compose(_OUTSIDER, occupation, (mentioned,), claims=False)
         return Draft(None, (), draft.text)
 
-    def _compose(self, kind: _Kind, occupation: Occupation, skills: Sequence[Skill], claims: bool) -> Draft:
+    def _compose(
+        self, kind: _Kind, occupation: Occupation, skills: Sequence[Skill], claims: bool
+    ) -> Draft:
         """Draw until the number of words and of gendered words is within the bounds."""
         while True:
             text = self._attempt(kind, occupation, skills, claims)
             all_slots, word_slots = count_slots(text)
-            # titles add a word when they are rendered, so the bounds hold with one word to spare per slot
+            # titles add a word when they are rendered, so the bounds hold with one word to spare
+            # per slot
             words = len(text.split())
             if (
                 word_slots >= MIN_GENDERED
@@ -145,7 +168,9 @@ class Composer:
             ):
                 return Draft(occupation, tuple(skills) if claims else (), text)
 
-    def _attempt(self, kind: _Kind, occupation: Occupation, skills: Sequence[Skill], claims: bool) -> str:
+    def _attempt(
+        self, kind: _Kind, occupation: Occupation, skills: Sequence[Skill], claims: bool
+    ) -> str:
         rng = self._rng
         person = _Person(rng, occupation)
         opening = person.fill(rng.choice(kind.openings))
@@ -206,7 +231,9 @@ class _Person:
         self._other = rng.choice(WORDS["other_work"])
 
     def fill(self, template: str, phrase: str = "") -> str:
-        """The template with this person's names, place and job, and a skill's phrase where it asks for one."""
+        """The template with this person's names, place and job, and a skill's phrase where it asks
+        for one.
+        """
         rng = self._rng
         job, job2 = rng.sample(self._occupation.names, 2)
         return template.format(

@@ -31,7 +31,9 @@ class ServedListwise(Served):
     ) -> Job:
         """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
         if max_tokens is not None:
-            raise RequestError(400, f"{self.name} is a listwise ranker, which cuts passages by itself")
+            raise RequestError(
+                400, f"{self.name} is a listwise ranker, which cuts passages by itself"
+            )
         job = Job(self, query, documents, ReadingPlan([IDENTITY], len(documents)))
         about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
         job.slices.append(Slice(job, None, np.arange(len(documents)), [], about, None))
@@ -39,6 +41,6 @@ class ServedListwise(Served):
         return job
 
     def score(self, slices: Sequence[Slice]) -> None:
-        for one in slices:
-            for row in self._reranker.rank(one.job.query, one.job.documents):
-                one.job.scores[0, row["corpus_id"]] = row["score"]
+        for waiting in slices:
+            for row in self._reranker.rank(waiting.job.query, waiting.job.documents):
+                waiting.job.scores[0, row["corpus_id"]] = row["score"]

@@ -16,7 +16,6 @@ from backpack_rank.reporting.table import Cell, Table, extreme, number, percent
 
 MODELS = ("BERT_CAT", "BERT_DOT", "TK")
 KNOWN_AS: Mapping[str, str] = {
-    "bert_cat": "BERT_CAT",
     "cross_encoder": "BERT_CAT",
     "CrossEncoderForRanking": "BERT_CAT",
     "bert_dot": "BERT_DOT",

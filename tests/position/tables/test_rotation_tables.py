@@ -218,7 +218,7 @@ def test_table_4_measures_both_trainings_on_both_test_sets(
     floor = [1 / (1 + list(ranking).index(f"d{query_id[1:]}")) for query_id, ranking in candidates.items()]
     assert float(ours["given", "", "original"]["value"]) == pytest.approx(sum(floor) / 6)
     shown = capsys.readouterr().out
-    assert "train model=bert_cat data=mine data.rotation=train)" in " ".join(shown.split())
+    assert "train model=cross_encoder data=mine data.rotation=train)" in " ".join(shown.split())
     assert "means over seeds 0, 1" in " ".join(shown.split())
     per_query = {line["system"] for line in lines_of(tmp_path / "out" / "per_query.csv")}
     assert "TK (Debiased) on rotated" in per_query

@@ -1,10 +1,9 @@
-"""Checkpoints of version 0.1 load and give the scores that version 0.1 gave (tests/fixtures/version_0_1)."""
+"""Saved rankers of every kind give the scores that are recorded beside them (tests/fixtures/rankers)."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from listwise_example import composed
-from safetensors.torch import load_file, save_file
 
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.backpack import BackpackLMHeadModel
@@ -30,17 +28,9 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.policies import PairedTokens
 
-FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "version_0_1"
+FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "rankers"
 RECORD = json.loads((FOLDER / "scores.json").read_text(encoding="utf-8"))
 TEXTS, LISTS = RECORD["texts"], RECORD["lists"]
-RENAMED = {
-    "policy=lowest_senses": "policy=lowest_senses policy.count=2",
-    "policy=paired_tokens": "policy=paired_tokens policy.scope=both",
-    "policy=paired_tokens_senses": "policy=paired_tokens policy.scope=senses",
-    "policy=paired_tokens_weights": "policy=paired_tokens policy.scope=weights",
-    "policy=paired_tokens_wide": "policy=paired_tokens policy.scope=both policy.wide=true",
-}
-"""Options of version 0.1, and what gives the same now."""
 ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6}
 """Where sums of large terms cancel: the recorded scores lie 5e-6, 7e-6 and 1e-6 from those in float64, so another
 processor may give others as good. All other rankers: 1e-6."""
@@ -55,17 +45,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def translated(options: str) -> list[str]:
-    """Options of version 0.1 as they are given now."""
-    given = [one for option in shlex.split(options) for one in RENAMED.get(option, option).split()]
-    # "policy.count=2 policy.count=3": what is given last counts, as on a command line.
-    return list({option.partition("=")[0]: option for option in given}.values())
-
-
 @cache
 def settings_of(options: str) -> EvaluationSettings:
-    """What options of version 0.1 ask for."""
-    return EvaluationSettings.of(composed(*translated(options)))
+    """What options of evaluate.py ask for."""
+    return EvaluationSettings.of(composed(*shlex.split(options)))
 
 
 def assert_close(found: Any, expected: list, what: object = None, tolerance: float = 1e-6) -> None:
@@ -124,15 +107,6 @@ def test_a_ranker_gives_the_same_scores_under_every_policy_at_every_alpha(name: 
             if weights is not None:
                 assert_close(weights, at["weights"], what, ROUNDING.get(name, 1e-6))
             assert_scores(name, reranker, at["scores"], what)
-
-
-@pytest.mark.parametrize("part", ["alike_words", "merged_embeddings"])
-def test_a_specialised_ranker_is_refused_with_what_to_do(part: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(FOLDER / "backpack", tmp_path / "ranker"))
-    weights = load_file(folder / "model.safetensors") | {f"backpack.{part}.class_of": torch.zeros(4)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=rf"{part}.*specialise=attribute.*train it again"):
-        load(folder, device="cpu")
 
 
 def ids_of(count: int) -> tuple[str, ...]:

@@ -1,0 +1,89 @@
+"""Hydra runs jobs without ``hydra.main``: arguments are given, and a mistake is one sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from backpack_rank.checks import UsageError
+from backpack_rank.pipelines import hydra_jobs
+
+
+@pytest.fixture(autouse=True)
+def _no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+
+
+def run_and_record(*arguments: str, folder: Path) -> list[DictConfig]:
+    """The configurations of the jobs that a command line asks for."""
+    configurations: list[DictConfig] = []
+    folders = [f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}", "hydra/job_logging=none"]
+    hydra_jobs.run("train", [*arguments, *folders, "hydra/hydra_logging=none"], configurations.append)
+    return configurations
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["seed=1,2"], "Ambiguous value for argument 'seed=1,2'.*-m sweeps over the values"),
+        (["nonsense=1"], "nonsense: backpack-rank train has no such option"),
+        (["hydra/launcher=nonsuch"], "Could not find 'hydra/launcher/nonsuch'; see --help"),
+        (["--config-dir=nonsuch"], "Additional config directory '.*nonsuch' not found"),
+        (["--config-name=nonsuch"], "Cannot find primary config 'nonsuch'"),
+        (["--experimental-rerun=config.pickle"], "give the options of that run again"),
+    ],
+)
+def test_what_cannot_be_composed_is_a_sentence_and_runs_nothing(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=said) as refused:
+        run_and_record(*arguments, folder=tmp_path)
+    assert refused.value.code == 2
+    assert not GlobalHydra.instance().is_initialized()
+    assert sys.argv == ["pytest"]
+
+
+def test_one_job_or_one_for_each_value_is_run(tmp_path: Path) -> None:
+    (config,) = run_and_record("seed=3", folder=tmp_path)
+    assert config.seed == 3
+    assert [config.seed for config in run_and_record("-m", "seed=1,2", folder=tmp_path)] == [1, 2]
+    several = run_and_record("seed=1,2", "hydra.mode=MULTIRUN", folder=tmp_path)
+    assert [config.seed for config in several] == [1, 2]
+
+
+def test_further_processes_are_started_with_the_options_of_the_job(tmp_path: Path) -> None:
+    run_and_record("seed=3", folder=tmp_path)
+    assert sys.argv[:3] == ["pytest", "train", "seed=3"]
+
+
+def test_the_folder_of_the_user_is_searched_too(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "trainer").mkdir(parents=True)
+    (tmp_path / "conf" / "trainer" / "mine.yaml").write_text("devices: 7\n")
+    arguments = [f"--config-dir={tmp_path / 'conf'}", "trainer=mine"]
+    (config,) = run_and_record(*arguments, folder=tmp_path / "run")
+    assert config.trainer.devices == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"), [(["--cfg=job", "--package=training"], "loss: "), (["--info=defaults"], "trainer/cpu")]
+)
+def test_what_is_to_be_printed_runs_nothing(
+    arguments: list[str], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_and_record(*arguments, folder=tmp_path) == []
+    assert shown in capsys.readouterr().out
+
+
+def test_a_defect_of_a_job_is_raised_as_it_is(tmp_path: Path) -> None:
+    def job(config: DictConfig) -> Any:
+        raise OSError("a defect")
+
+    folder = f"hydra.run.dir={tmp_path}"
+    with pytest.raises(OSError, match="a defect"):
+        hydra_jobs.run("train", [folder, "hydra/job_logging=none"], job)
