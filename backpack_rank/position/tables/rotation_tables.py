@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.evaluation.significance import SIGNIFICANCE
@@ -39,6 +39,7 @@ COLUMNS = (
 MARK = "†"
 _TESTS = ("Orig.", "Deb.", "Δ")
 _DECIMALS = {PAPER: 3, HERE: 4}
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,8 @@ def effect_table(
         for measure in MEASURES:
             # The same of both test sets, so it stands once.
             cells[measure, _TESTS[0]] = Cell(number(figures[measure].mean))
-            key = (table.file_name, label, "", HERE, "original", measure)
-            records.append(_record(*key, value=figures[measure]))
+            about = (table.file_name, label, "", HERE, "original", measure)
+            records.append(_record(*about, value=figures[measure]))
         rows.append(PaperRow(("",), label, measured=cells, records=records))
         sentences.append(f"{label}: the candidates that are ranked, the same of both test sets.")
     sentences += [
@@ -279,12 +280,13 @@ def transfer_table(
             key = (table.file_name, model, chain, PAPER)
             records = _transfer_records(key, chains[letter])
             rows.append(PaperRow((chain, letter), model, published=cells, records=records))
-        chain, chains = _chain(letter, source, target), measured.get(model, {})
+        chain = _chain(letter, source, target)
+        of_model_here = measured.get(model, {})
         cells, records = {}, []
-        if letter in chains:
-            cells = _transfer_cells(chains, letter, HERE)
+        if letter in of_model_here:
+            cells = _transfer_cells(of_model_here, letter, HERE)
             key = (table.file_name, model, chain, HERE)
-            records = _transfer_records(key, chains[letter])
+            records = _transfer_records(key, of_model_here[letter])
         rows.append(PaperRow((chain, letter), model, measured=cells, records=records))
     sentences = [
         _source(table),
@@ -309,7 +311,7 @@ def ordered(models: Iterable[str], first: Iterable[str] = MODELS) -> list[str]:
     return list(dict.fromkeys([*first, *models]))
 
 
-def _of_model(rows: Mapping[tuple[str, ...], Any], model: str) -> dict[str, Any]:
+def _of_model(rows: Mapping[Any, _Row], model: str) -> dict[str, _Row]:
     """Rows of one model, by training or letter."""
     return {key: row for (of, key), row in rows.items() if of == model}
 
