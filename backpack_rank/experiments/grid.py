@@ -32,7 +32,8 @@ def fill_grid(
     measure: Callable[[_OuterName, _Prepared, _InnerName, _Inner], _Value],
     after_each: Callable[[_Prepared], None] | None = None,
 ) -> dict[tuple[_OuterName, _InnerName], _Value]:
-    """Use it for every experiment that measures each of several rows on each of several collections.
+    """Use it for every experiment that measures each of several rows on each of several
+    collections.
 
     >>> rows, collections = {"one": "1", "two": "2"}, {"tiny": ["d1", "d2", "d3"]}
     >>> def measure(row, depth, name, documents):
@@ -68,7 +69,9 @@ def fill_grid(
 
 
 def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
-    """Where a row stands, with the options that it looks up: ``task.rows.PSC with task.options.psc``."""
+    """Where a row stands, with the options that it looks up: ``task.rows.PSC with
+    task.options.psc``.
+    """
     rows = OmegaConf.select(settings.config, option)
     row = rows._get_node(name) if isinstance(rows, DictConfig) else None
     if not isinstance(row, DictConfig):
