@@ -271,7 +271,8 @@ def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str
     for model in dict.fromkeys([*MODELS, *(model for model, _ in measured)]):
         for training, rotation in zip(TRAININGS, ("none", "train"), strict=True):
             if (model, training) not in measured:
-                command = f"{called('train')} model={models.get(model, model)} data={source} data.rotation={rotation}"
+                options = f"model={models.get(model, model)} data={source} data.rotation={rotation}"
+                command = f"{called('train')} {options}"
                 lines.append(
                     f"Not measured, as there is no such ranker: {model}, {training} ({command})."
                 )
