@@ -312,6 +312,7 @@ def _pair_table(folder: Path) -> Iterator[sqlite3.Connection]:
             "CREATE TABLE pairs (query TEXT, document TEXT, PRIMARY KEY (query, document)) "
             "WITHOUT ROWID"
         )
+        table.execute("BEGIN")  # one transaction: each row as its own is five times as slow
         yield table
 
 
@@ -412,7 +413,7 @@ def _balanced(tokens: Mapping[str, float], number: int) -> dict[str, int]:
         tokens_before += tokens_of_query
 
     # A query that is larger than a shard leaves numbers without a query.
-    numbers = {}
+    numbers: dict[int, int] = {}
     for shard in sorted(set(wanted.values())):
         numbers[shard] = len(numbers)
     return {query_id: numbers[shard] for query_id, shard in wanted.items()}
