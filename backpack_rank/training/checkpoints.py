@@ -54,7 +54,8 @@ class BestEpoch(ModelCheckpoint):
             auto_insert_metric_name=False,
             monitor=monitor,
             mode="max",
-            enable_version_counter=False,  # an epoch that is repeated takes the place of what it left before
+            # An epoch that is repeated takes the place of what it left before.
+            enable_version_counter=False,
         )
 
     @property
