@@ -25,7 +25,7 @@ from backpack_rank.senses.views import View
 
 KEY_VARIABLE = "BACKPACK_RANK_API_KEY"
 DOCUMENTS, TEXTS = 100, 32
-"""Documents of a request; text-embeddings-inference takes 32 unless its server is told
+"""Documents of a request; text-embeddings-inference takes 32 unless its server is set
 otherwise.
 """
 _TRIES, _TIMEOUT = 5, 120.0

@@ -43,8 +43,7 @@ class FrozenParts:
         if self.epochs is not None and (self.epochs < 1 or not self.frozen):
             raise ValueError(
                 f"training.frozen_epochs={self.epochs} must be at least 1, and training.frozen "
-                "must say what is "
-                "frozen for so long"
+                "must say what is frozen for so long"
             )
 
     def apply(self, ranker: Ranker) -> list[Callback]:
@@ -156,8 +155,7 @@ def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
         shown.insert(2, f"backbone.layers.0-{layers - 1}")
     raise ValueError(
         f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no "
-        "parameter. "
-        f"Parts are {', '.join(shown)}; parameters have names such as "
+        f"parameter. Parts are {', '.join(shown)}; parameters have names such as "
         f"{', '.join(_examples(list(every)))}"
     )
 

@@ -11,7 +11,7 @@ trained with ``model.ranker.attribute_senses=null``::
 
 s is the ranker's score, r the reference's, x' the swapped document, V the variance of s within
 lists (at least 1) and c what brings the reference's scores to the spread of s. Gradients pass
-through the attribute senses alone, so alpha turns all that the term adds.
+through the attribute senses alone, so alpha controls all that the term adds.
 """
 
 from __future__ import annotations
@@ -103,15 +103,13 @@ def kept_swap(
     if not isinstance(ranker, BackpackForRanking) or not ranker.config.groups:
         raise ValueError(
             f"training.keep_swap={folder} acts through attribute senses, which this ranker does "
-            "not have: train a "
-            "Backpack with model.ranker.attribute_senses=gender"
+            "not have: train a Backpack with model.ranker.attribute_senses=gender"
         )
     reference, other = load_ranker(folder)
     if other.tokenizer.get_vocab() != pair_tokenizer.tokenizer.get_vocab():
         raise ValueError(
             f"training.keep_swap={folder} has another tokenizer than the ranker in training, and "
-            "reads the same token "
-            "ids; start both from the same tokenizer"
+            "reads the same token ids; start both from the same tokenizer"
         )
     return KeptSwap(reference, ranker.config.num_senses, weight)
 

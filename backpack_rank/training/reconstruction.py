@@ -1,7 +1,7 @@
 """A warm-up that distils a pretrained backbone into the mix of senses, on texts without labels.
 
 The sense network and the weight network learn to give the backbone's own pooled vector, which a
-ranking head on a plain cross-encoder reads. The backbone stays as it is.
+ranking head on a plain cross-encoder reads. The backbone is not trained.
 """
 
 from __future__ import annotations

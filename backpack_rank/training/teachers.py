@@ -288,8 +288,7 @@ def prepare_teacher(
     if coverage.scored == 0:
         raise ValueError(
             f"none of the {coverage.pairs} training pairs of {material.collection.name} has a "
-            "teacher's score: "
-            "do the runs of teacher.files hold other queries or documents?"
+            "teacher's score: do the runs of teacher.files hold other queries or documents?"
         )
     if term.kind == "margin_mse":
         usable, wanted = coverage.comparable, "a relevant and for another document"
@@ -298,8 +297,8 @@ def prepare_teacher(
     if not usable:
         raise ValueError(
             f"teacher.loss={term.kind} can use no query of {material.collection.name}, because "
-            "none has a teacher's "
-            f"score for {wanted} among its relevant documents and candidates ({coverage})"
+            f"none has a teacher's score for {wanted} among its relevant documents and candidates "
+            f"({coverage})"
         )
     return TeacherRun(run), (term,)
 
