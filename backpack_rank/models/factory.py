@@ -383,8 +383,8 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
     if saved_ids != token_ids:
         raise ValueError(
             f"{folder}: its tokenizer puts tokens {token_ids} before, between and behind two "
-            f"texts, and the ranker was saved with {saved_ids} (pair_token_ids): put back the tokenizer's "
-            "special tokens"
+            f"texts, and the ranker was saved with {saved_ids} (pair_token_ids): put back the "
+            "tokenizer's special tokens"
         )
     return ranker, pair_tokenizer
 
