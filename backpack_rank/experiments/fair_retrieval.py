@@ -31,8 +31,8 @@ class FairRetrievalTable(Task):
     """``task`` of ``evaluate.py experiment=fair_retrieval/table2``.
 
     Attributes:
-        published: name of the published table (``conf/published``), or path of a file like those. Without rows, it is
-            Figure 2: effectiveness against bias for every alpha.
+        published: name of the published table (``conf/published``), or path of a file like those.
+            Without rows, it is Figure 2: effectiveness against bias for every alpha.
         alphas: positions of the dial.
         gpt2: folder of a trained GPT-2 ranker for the first row of Table 1, or None.
         runs: ``{row of the table: TREC run}`` of further systems, such as KNRM.
@@ -60,8 +60,9 @@ class FairRetrievalTable(Task):
             rerankers.append(SavedRun(name, saved.run))
         if self.gpt2 is not None:
             rerankers.append(settings.reranker(find_ranker(self.gpt2, settings.output)))
-        plain = settings.reranker(checkpoint)
-        rerankers += [plain.with_policy(settings.policy, float(alpha)) for alpha in self.alphas]
+        unchanged = settings.reranker(checkpoint)
+        for alpha in self.alphas:
+            rerankers.append(unchanged.with_policy(settings.policy, float(alpha)))
         report = metrics.evaluate(rerankers, work).report()
         rows = report.rows
         settings.save(folder, checkpoint)
@@ -76,8 +77,13 @@ class FairRetrievalTable(Task):
         table, about = published(self.published), report.about
         measured, sign = measured_of(report.rows), about.sign_in_words
         if not table.rows:
-            return figure2(measured, f"{about.effectiveness_set}; {about.bias_set}", sign)
-        sets = {f"{work.test.name} ({len(work.test.queries)} queries)": False, about.bias_set: True}
-        kinds = set(map(is_bias, table.columns))
-        measured_on = "; ".join(name for name, bias in sets.items() if bias in kinds)
-        return paper_table(table, measured, measured_on, sign, {name: name for name in self.runs})
+            measured_on_both = f"{about.effectiveness_set}; {about.bias_set}"
+            return figure2(measured, measured_on_both, sign)
+        biases = [is_bias(measure) for measure in table.columns]
+        measured_on = []
+        if not all(biases):
+            measured_on.append(f"{work.test.name} ({len(work.test.queries)} queries)")
+        if any(biases):
+            measured_on.append(about.bias_set)
+        names = {name: name for name in self.runs}
+        return paper_table(table, measured, "; ".join(measured_on), sign, names)

@@ -1,16 +1,70 @@
-"""What experiments share: which options they refuse, and how their tables are written and printed."""
+"""The loop of an experiment, rows x collections, and what else experiments share.
+
+An experiment of a paper is a table: a row for each ranker, remedy or way of ranking, a column for
+each collection, and in each cell what was measured of the row on the collection.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import print_table
+
+_OuterName = TypeVar("_OuterName", bound=Hashable)
+_Outer = TypeVar("_Outer")
+_Prepared = TypeVar("_Prepared")
+_InnerName = TypeVar("_InnerName", bound=Hashable)
+_Inner = TypeVar("_Inner")
+_Value = TypeVar("_Value")
+
+
+def fill_grid(
+    outer: Mapping[_OuterName, _Outer],
+    inner: Mapping[_InnerName, _Inner],
+    prepare: Callable[[_Outer], _Prepared],
+    measure: Callable[[_OuterName, _Prepared, _InnerName, _Inner], _Value],
+    after_each: Callable[[_Prepared], None] | None = None,
+) -> dict[tuple[_OuterName, _InnerName], _Value]:
+    """Use it for every experiment that measures each of several rows on each of several collections.
+
+    >>> rows, collections = {"one": "1", "two": "2"}, {"tiny": ["d1", "d2", "d3"]}
+    >>> def measure(row, depth, name, documents):
+    ...     return documents[:depth]
+    >>> cells = fill_grid(rows, collections, prepare=int, measure=measure)
+    >>> cells["two", "tiny"]
+    ['d1', 'd2']
+
+    What is costly to have at hand is the outer one and is prepared once. Rows are, where each is a
+    model of its own: all collections of a row come before the next row, so one model is in memory.
+    Collections are, where all rows share the model.
+
+    Args:
+        outer: rows or collections by name.
+        inner: the others by name.
+        prepare: loads what is needed of an outer one.
+        measure: ranks and measures one row on one collection. It gets the names of both, and what
+            was prepared.
+        after_each: called when an outer one is complete, for example to write what there is so far.
+            An experiment that was stopped goes on from the rankings that its rankers have saved.
+
+    Returns:
+        What was measured, by names of the outer and the inner one.
+    """
+    cells: dict[tuple[_OuterName, _InnerName], _Value] = {}
+    for outer_name, content in outer.items():
+        prepared = prepare(content)
+        for inner_name, other in inner.items():
+            cells[outer_name, inner_name] = measure(outer_name, prepared, inner_name, other)
+        if after_each is not None:
+            after_each(prepared)
+    return cells
 
 
 def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
@@ -27,8 +81,8 @@ def refuse_alpha(settings: EvaluationSettings) -> None:
     """Raise ``ValueError`` for an alpha beside an experiment that has its own, or none."""
     if settings.alpha != 1:
         raise ValueError(
-            f"alpha={settings.alpha}: an experiment has alphas of its own or none; give task.alphas=[1,0.5] where it "
-            "has some"
+            f"alpha={settings.alpha}: an experiment has alphas of its own or none; give "
+            "task.alphas=[1,0.5] where it has some"
         )
 
 
@@ -41,5 +95,9 @@ def show(tables: Sequence[Table], sentence: str, quiet: bool) -> None:
 
 
 def paths_in_words(paths: Iterable[Path]) -> str:
-    """Which files were written."""
+    """Which files were written.
+
+    >>> paths_in_words([Path("table1.md"), Path("table1.csv")])
+    'Written: table1.md, table1.csv'
+    """
     return f"Written: {', '.join(map(str, paths))}"

@@ -37,19 +37,23 @@ class ScoreTable(Task):
         checkpoint, dataset = settings.find_ranker(), settings.needed_dataset()
         collection = dataset.split("test")
         _, candidates = dataset.candidates("test", collection)
-        plain = settings.reranker(checkpoint)
-        rerankers = [plain.with_policy(settings.policy, alpha) for alpha in alphas]
+        unchanged = settings.reranker(checkpoint)
+        rerankers = [unchanged.with_policy(settings.policy, alpha) for alpha in alphas]
         runs = [reranker.rerank(candidates, collection) for reranker in rerankers]
-        rows = score_rows(collection, dict(zip(alphas, runs, strict=True)), bm25_scores(collection), self.weight)
+        run_by_alpha = dict(zip(alphas, runs, strict=True))
+        rows = score_rows(collection, run_by_alpha, bm25_scores(collection), self.weight)
         settings.save(folder)
         write_scores(folder / "scores.csv", rows)
         if not quiet:
-            notes = [*notes_on(rerankers[-1], checkpoint), f"Policy: {settings.policy.name}", f"Written to {folder}"]
+            policy, written = f"Policy: {settings.policy.name}", f"Written to {folder}"
+            notes = [*notes_on(rerankers[-1], checkpoint), policy, written]
             print_scores(rows, "BM25", notes)
 
 
-def score_rows(collection: Collection, runs: dict[float, Run], other: Run, weight: float) -> list[ScoreRow]:
-    """One row per query and document, best at alpha = 1 first.
+def score_rows(
+    collection: Collection, runs: dict[float, Run], other: Run, weight: float
+) -> list[ScoreRow]:
+    """Use it to set scores and ranks of every query and document side by side, best at alpha = 1 first.
 
     Args:
         collection: texts and groups.
@@ -57,24 +61,40 @@ def score_rows(collection: Collection, runs: dict[float, Run], other: Run, weigh
         other: another ranker's scores of the same documents.
         weight: of the recalibration.
     """
-    again = {alpha: recalibrate(other, deltas(runs[1.0], run), weight) for alpha, run in runs.items() if alpha != 1}
+    changed = [alpha for alpha in runs if alpha != 1]
+    recalibrated_runs = {}
+    for alpha in changed:
+        changes = deltas(runs[1.0], runs[alpha])
+        recalibrated_runs[alpha] = recalibrate(other, changes, weight)
     rows = []
     for query_id, scores in runs[1.0].items():
-        places = {alpha: _ranks(run[query_id]) for alpha, run in runs.items()}
-        recalibrated = {alpha: _ranks(run[query_id]) for alpha, run in again.items()}
+        ranks = {alpha: _ranks(run[query_id]) for alpha, run in runs.items()}
+        other_ranks = _ranks(other[query_id])
+        recalibrated = {alpha: _ranks(run[query_id]) for alpha, run in recalibrated_runs.items()}
         for doc_id in ranking(scores):
-            own = {alpha: run[query_id][doc_id] for alpha, run in runs.items()}
-            ranks, moved = ({a: of[doc_id] for a, of in ranked.items()} for ranked in (places, recalibrated))
-            group = collection.groups.get(doc_id, "")
-            rows.append(ScoreRow(query_id, doc_id, group, own, ranks, _ranks(other[query_id])[doc_id], moved))
+            rows.append(
+                ScoreRow(
+                    query_id=query_id,
+                    doc_id=doc_id,
+                    group=collection.groups.get(doc_id, ""),
+                    scores={alpha: run[query_id][doc_id] for alpha, run in runs.items()},
+                    ranks={alpha: of_alpha[doc_id] for alpha, of_alpha in ranks.items()},
+                    other=other_ranks[doc_id],
+                    recalibrated={alpha: recalibrated[alpha][doc_id] for alpha in changed},
+                )
+            )
     return rows
 
 
 def bm25_scores(collection: Collection) -> Run:
     """BM25 scores of every document for every query; a document that shares no word with it has 0."""
-    found = Bm25(depth=len(collection.documents), cache=False).candidates(collection)
-    ids = [doc_id for doc_id, _ in collection.documents]
-    return {query_id: {doc_id: found[query_id].get(doc_id, 0.0) for doc_id in ids} for query_id in collection.queries}
+    candidates = Bm25(depth=len(collection.documents), cache=False).candidates(collection)
+    doc_ids = [doc_id for doc_id, _ in collection.documents]
+    run = {}
+    for query_id in collection.queries:
+        scores = candidates[query_id]
+        run[query_id] = {doc_id: scores.get(doc_id, 0.0) for doc_id in doc_ids}
+    return run
 
 
 def _ranks(scores: dict[str, float]) -> dict[str, int]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from backpack_rank.files import read_yaml, resource_folder
-from backpack_rank.reporting.table import Group, Row, Section, Table
 
 FOLDER = "published"
 _MAPPINGS = ("known_as", "says")
+_LISTS = ("columns", "shown", "labels")
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class PublishedTable:
         paper: authors and title.
         table: where in the paper.
         columns: names of the figures.
-        rows: figures by column, by the labels of each row; columns without a figure are left out. In the file, a line
-            ``label | label | .4916 72.0:† -`` each, where - is no figure and marks stand behind a colon.
+        rows: figures by column, by the labels of each row; columns without a figure are left out.
+            In the file, a line ``label | label | .4916 72.0:† -`` each, where - is no figure and
+            marks stand behind a colon.
         shown: the columns that a table shows, all by default.
         scale: what measured figures are multiplied with to be like the printed ones: 1 or 100.
         title: of the table that is written.
@@ -69,38 +70,33 @@ class PublishedTable:
         """Paper and table."""
         return f"{self.paper}, {self.table}"
 
-    def table_of(
-        self,
-        groups: Sequence[Group],
-        sections: Mapping[str, Sequence[Row]],
-        notes: Sequence[str],
-        columns: Sequence[str],
-        records: Sequence[tuple[Any, ...]],
-        labels: tuple[str, ...] = (),
-    ) -> Table:
-        """A table of measured figures beside these: rows by heading; ``labels`` count where the file has none."""
-        parts = [Section(heading, rows) for heading, rows in sections.items()]
-        title = self.title or self.source
-        return Table(self.file_name, title, self.labels or labels, groups, parts, notes, columns, records)
-
     def values(self, *labels: str) -> dict[str, float]:
         """The figures of a row as numbers."""
         return {column: printed.value for column, printed in self.rows[labels].items()}
 
 
 def published(name: str) -> PublishedTable:
-    """The published table of that name.
+    """Use it to get a table of a paper by its name.
+
+    >>> table = published("fair_retrieval_table1")
+    >>> table.values("GPT-2")
+    {'MRR@10': 0.3156, 'nDCG@5': 0.3448, 'nDCG@10': 0.3843}
 
     Args:
-        name: of a file in ``conf/published``, without its ending; or path of a file of your own, with it.
+        name: of a file in ``conf/published``, without its ending; or path of a file of your own,
+            with it.
 
     Raises:
         ValueError: there is no such table, or its file is not as it should be; names the file.
     """
-    path = Path(name).expanduser() if name.endswith(".yaml") else resource_folder("conf") / FOLDER / f"{name}.yaml"
+    folder = resource_folder("conf") / FOLDER
+    path = Path(name).expanduser() if name.endswith(".yaml") else folder / f"{name}.yaml"
     if not path.is_file():
-        known = sorted(file.stem for file in (resource_folder("conf") / FOLDER).glob("*.yaml"))
-        raise ValueError(f"{name}: there is no such published table; use one of {', '.join(known)}, or a file of yours")
+        known = sorted(file.stem for file in folder.glob("*.yaml"))
+        raise ValueError(
+            f"{name}: there is no such published table; use one of {', '.join(known)}, or a file "
+            "of yours"
+        )
     content = read_yaml(path)
     try:
         return _read(path.stem, content)
@@ -110,13 +106,15 @@ def published(name: str) -> PublishedTable:
 
 def _read(name: str, content: Any) -> PublishedTable:
     """Check and convert what a file holds."""
-    known = {one.name for one in fields(PublishedTable)} - {"name"}
+    known = {field.name for field in fields(PublishedTable)} - {"name"}
     if not isinstance(content, dict) or not {"paper", "table"} <= content.keys() <= known:
-        raise ValueError(f"there must be paper and table, and of {', '.join(sorted(known))} what there is")
+        raise ValueError(
+            f"there must be paper and table, and of {', '.join(sorted(known))} what there is"
+        )
     for key in _MAPPINGS:
         if not isinstance(content.setdefault(key, {}), dict):
             raise ValueError(f"{key} must be a mapping")
-    for key in ("columns", "shown", "labels"):
+    for key in _LISTS:
         if not isinstance(content.get(key, []), list):
             raise ValueError(f"{key} must be a list")
         content[key] = tuple(map(str, content.get(key, ())))
@@ -124,27 +122,39 @@ def _read(name: str, content: Any) -> PublishedTable:
     content["shown"] = content["shown"] or content["columns"]
     if unknown := set(content["shown"]) - set(content["columns"]):
         raise ValueError(f"shown has {', '.join(sorted(unknown))}, which is none of the columns")
-    rows: dict[tuple[str, ...], dict[str, Printed]] = {}
-    for line in str(content.get("rows", "")).strip().splitlines():
-        *labels, figures = (part.strip() for part in line.split("|"))
-        if tuple(labels) in rows:
-            raise ValueError(f"there are two rows {' | '.join(labels)}")
-        rows[tuple(labels)] = _row(line, figures.split(), content["columns"])
-    if len({len(labels) for labels in rows}) > 1:
-        raise ValueError("rows have different numbers of labels")
+    rows = _read_rows(str(content.get("rows", "")), content["columns"])
     return PublishedTable(**{"file_name": name, **content, "name": name, "rows": rows})
 
 
-def _row(line: str, figures: list[str], columns: tuple[str, ...]) -> dict[str, Printed]:
+def _read_rows(text: str, columns: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, Printed]]:
+    """Figures by labels, from lines ``label | label | figure figure``."""
+    rows: dict[tuple[str, ...], dict[str, Printed]] = {}
+    for line in text.strip().splitlines():
+        *labels, figures = (part.strip() for part in line.split("|"))
+        if tuple(labels) in rows:
+            raise ValueError(f"there are two rows {' | '.join(labels)}")
+        rows[tuple(labels)] = _read_figures(line, figures.split(), columns)
+    if len({len(labels) for labels in rows}) > 1:
+        raise ValueError("rows have different numbers of labels")
+    return rows
+
+
+def _read_figures(line: str, figures: list[str], columns: tuple[str, ...]) -> dict[str, Printed]:
+    """Figures of one line by column, without those that are a dash."""
     if len(figures) != len(columns):
-        raise ValueError(f"{len(figures)} figures for {len(columns)} columns in the row {line.strip()!r}")
-    found = {}
+        raise ValueError(
+            f"{len(figures)} figures for {len(columns)} columns in the row {line.strip()!r}"
+        )
+    printed = {}
     for column, figure in zip(columns, figures, strict=True):
         text, _, marks = figure.partition(":")
-        if text != "-":
-            try:
-                float(text)
-            except ValueError:
-                raise ValueError(f"{column} is {text!r}, which is no number, in the row {line.strip()!r}") from None
-            found[column] = Printed(text, marks)
-    return found
+        if text == "-":
+            continue
+        try:
+            float(text)
+        except ValueError:
+            raise ValueError(
+                f"{column} is {text!r}, which is no number, in the row {line.strip()!r}"
+            ) from None
+        printed[column] = Printed(text, marks)
+    return printed

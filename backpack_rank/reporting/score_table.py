@@ -42,38 +42,49 @@ class ScoreRow:
 
 
 def print_scores(
-    rows: Sequence[ScoreRow], other: str = "", notes: Sequence[str] = (), console: Console | None = None
+    rows: Sequence[ScoreRow],
+    other: str = "",
+    notes: Sequence[str] = (),
+    console: Console | None = None,
 ) -> None:
-    """Print score and rank per alpha, changes per group, and the recalibrated order of the other ranker."""
+    """Use it to print score and rank by alpha, and how groups change.
+
+    Args:
+        rows: one for each query and document; all have the same alphas.
+        other: name of another ranker, whose order is then printed too, before and after
+            recalibration; empty without one.
+        notes: sentences below the last table.
+        console: to print on.
+    """
     alphas = list(rows[0].scores)
-    names = {alpha: f"alpha={alpha:g}" for alpha in alphas}
-    scores = {names[alpha]: [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows] for alpha in alphas}
     changed = [alpha for alpha in alphas if alpha != 1]
-    changes = [
-        Row((group,), [Cell(f"{changes_by_group(rows, alpha)[group]:+.4f}") for alpha in changed])
-        for group in changes_by_group(rows, 1.0)
-    ]
-    title, groups = "Mean change of the score against alpha=1", (Group("", tuple(names[alpha] for alpha in changed)),)
-    tables = [
-        _by_document("Scores (rank) by alpha", rows, scores),
-        Table("", title, ("group",), groups, [Section("", changes)]),
-    ]
+    scores = {}
+    for alpha in alphas:
+        scores[_heading(alpha)] = [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows]
+    tables = [_by_document("Scores (rank) by alpha", rows, scores), _by_group(rows, changed)]
     if other:
-        again = {names[alpha]: [str((row.recalibrated or {}).get(alpha, "")) for row in rows] for alpha in changed}
+        ranks = {other: [str(row.other) for row in rows]}
+        for alpha in changed:
+            ranks[_heading(alpha)] = [str((row.recalibrated or {}).get(alpha, "")) for row in rows]
         title = f"Rank by {other}, and after recalibration by what alpha changes"
-        tables.append(_by_document(title, rows, {other: [str(row.other) for row in rows], **again}))
-    for table in [*tables[:-1], replace(tables[-1], notes=notes)]:
+        tables.append(_by_document(title, rows, ranks))
+    tables[-1] = replace(tables[-1], notes=notes)
+    for table in tables:
         print_table(table, console)
 
 
 def write_scores(path: str | Path, rows: Sequence[ScoreRow]) -> None:
     """Write one line per query, document and alpha, all digits."""
-    header = ("query_id", "doc_id", "group", "alpha", "score", "change", "rank", "other_rank", "recalibrated_rank")
+    header = (
+        *("query_id", "doc_id", "group", "alpha", "score", "change"),
+        *("rank", "other_rank", "recalibrated_rank"),
+    )
     lines: list[tuple[Any, ...]] = []
     for row in rows:
+        about = (row.query_id, row.doc_id, row.group)
         for alpha, score in row.scores.items():
             ranks = (row.ranks[alpha], row.other, (row.recalibrated or {}).get(alpha))
-            lines.append((row.query_id, row.doc_id, row.group, alpha, score, row.change(alpha), *ranks))
+            lines.append((*about, alpha, score, row.change(alpha), *ranks))
     write_text(path, csv_text(header, lines))
 
 
@@ -85,12 +96,46 @@ def changes_by_group(rows: Sequence[ScoreRow], alpha: float) -> dict[str, float]
     return {group: sum(changes) / len(changes) for group, changes in groups.items()}
 
 
-def _by_document(title: str, rows: Sequence[ScoreRow], columns: Mapping[str, Sequence[str]]) -> Table:
-    """One line per document; the query only where there are several."""
+def _heading(alpha: float) -> str:
+    return f"alpha={alpha:g}"
+
+
+def _by_group(rows: Sequence[ScoreRow], alphas: Sequence[float]) -> Table:
+    """One line per group: the mean change of its scores at each alpha."""
+    changes = {alpha: changes_by_group(rows, alpha) for alpha in alphas}
+    shown = []
+    for group in changes_by_group(rows, 1.0):
+        cells = [Cell(f"{changes[alpha][group]:+.4f}") for alpha in alphas]
+        shown.append(Row((group,), cells))
+    return Table(
+        name="",
+        title="Mean change of the score against alpha=1",
+        labels=("group",),
+        groups=(Group("", tuple(_heading(alpha) for alpha in alphas)),),
+        sections=[Section("", shown)],
+    )
+
+
+def _by_document(
+    title: str, rows: Sequence[ScoreRow], columns: Mapping[str, Sequence[str]]
+) -> Table:
+    """One line per document; the query only where there are several.
+
+    Args:
+        title: of the table.
+        rows: give the labels.
+        columns: texts of the rows, by heading.
+    """
     several = len({row.query_id for row in rows}) > 1
-    lines = [
-        Row((*([row.query_id] if several else []), row.doc_id, row.group), list(map(Cell, cells)))
-        for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True)
-    ]
-    labels = (*(["query"] if several else []), "document", "group")
-    return Table("", title, labels, [Group("", tuple(columns))], [Section("", lines)])
+    shown = []
+    for number, row in enumerate(rows):
+        labels = (row.doc_id, row.group)
+        cells = [Cell(texts[number]) for texts in columns.values()]
+        shown.append(Row((row.query_id, *labels) if several else labels, cells))
+    return Table(
+        name="",
+        title=title,
+        labels=("query", "document", "group") if several else ("document", "group"),
+        groups=[Group("", tuple(columns))],
+        sections=[Section("", shown)],
+    )

@@ -15,7 +15,8 @@ class Setting:
     Attributes:
         name: all of them, as they were given, such as ``policy=uniform,data=dl19``; empty where only alpha varies.
         policy: what the policy is called, such as ``paired_tokens``; empty where it does not vary.
-        rest: the other overrides. Settings with equal ones share the ranker as it is, alpha 1.
+        rest: the other overrides. Settings with equal ones share the unchanged
+            ranker, alpha 1.
     """
 
     name: str
@@ -24,11 +25,18 @@ class Setting:
 
     @classmethod
     def of(cls, name: str) -> Setting:
-        """From the overrides joined by commas."""
+        """Use it to read the overrides of a job, joined by commas.
+
+        >>> setting = Setting.of("policy=uniform,data=dl19,+data.test.queries=[1,2]")
+        >>> setting.policy, setting.rest
+        ('uniform', 'data=dl19,data.test.queries=[1,2]')
+        """
+        # A comma parts overrides only where a name and "=" follow, as in no list of values.
         words = [word.lstrip("+") for word in re.split(r",(?=[\w.@/+~-]+=)", name) if word]
-        own = [word for word in words if re.match(r"policy[=.@]", word)]
-        policy = " ".join(word.removeprefix("policy=").removeprefix("policy.") for word in own)
-        return cls(name, policy, ",".join(word for word in words if word not in own))
+        of_policy = [word for word in words if re.match(r"policy[=.@]", word)]
+        others = [word for word in words if word not in of_policy]
+        policy = [word.removeprefix("policy=").removeprefix("policy.") for word in of_policy]
+        return cls(name, " ".join(policy), ",".join(others))
 
     @property
     def title(self) -> str:

@@ -5,7 +5,8 @@ Scores are drawn times 100, as the paper prints Kendall's tau and nDCG@10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from backpack_rank.reporting.charts import DotRow, Line, boxes, dots, lines
 from backpack_rank.reporting.vega import Spec, save_chart
 
 SINGLE = "single run"
-_SPREAD, _NUMBERS, _TEMPERATURES, _AGGREGATORS = "figure3", "figure5a", "figure5b", "figure6"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class AggregationScores:
         lists: that were ranked.
         singles: score of each single run, in order.
         numbers: how many of the runs were aggregated, increasing.
-        aggregates: scores for these numbers, by name of the aggregator; the first is the one that others compare with.
+        aggregates: scores for these numbers, by name of the aggregator; the first is the one that
+            others compare with.
     """
 
     task: str
@@ -43,10 +44,14 @@ class AggregationScores:
 
     def __post_init__(self) -> None:
         if not self.singles or not self.numbers or not self.aggregates:
-            raise ValueError(f"{self.task}: there must be a single run, a number of them and an aggregator")
+            raise ValueError(
+                f"{self.task}: there must be a single run, a number of them and an aggregator"
+            )
         for name, scores in self.aggregates.items():
             if len(scores) != len(self.numbers):
-                raise ValueError(f"{self.task}: {name} has {len(scores)} scores for {len(self.numbers)} numbers")
+                raise ValueError(
+                    f"{self.task}: {name} has {len(scores)} scores for {len(self.numbers)} numbers"
+                )
 
     @property
     def main(self) -> str:
@@ -59,19 +64,32 @@ class AggregationScores:
         return float(np.mean(self.singles))
 
     def aggregate(self, name: str | None = None) -> float:
-        """Score of the aggregate of the largest number of runs."""
+        """Score of the aggregate of the largest number of runs, by default of the first aggregator."""
         return self.aggregates[name or self.main][-1]
 
+    def share_beaten(self, name: str) -> float:
+        """Share of the single runs that score less than the aggregate of that name, in [0, 1]."""
+        return float(np.mean(np.array(self.singles) < self.aggregate(name)))
 
-def write_run_spread(folder: str | Path, found: Sequence[AggregationScores]) -> dict[str, Path]:
-    """Write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, each as ``.png`` and ``.svg``.
+    def share_of_gain(self, score: float, name: str | None = None) -> float:
+        """What a score gains over the mean single run, as a share of what the aggregate gains.
 
-    Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6 where there is one
-    aggregator; 3, 5 (a) and 6 are of the first temperature, and 3 has a box for each of the others too.
+        NaN where the aggregate (by default of the first aggregator) gains nothing.
+        """
+        gain = self.aggregate(name) - self.mean
+        return (score - self.mean) / gain if gain > 0 else math.nan
+
+
+def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) -> dict[str, Path]:
+    """Use it to write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, as ``.png`` and ``.svg``.
+
+    Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6 where
+    there is one aggregator; 3, 5 (a) and 6 are of the first temperature, and 3 has a box for each of
+    the others too.
 
     Args:
         folder: made where it is missing.
-        found: tasks and temperatures; the first temperature is the one that others compare with.
+        scores: of tasks and temperatures; the first temperature is the one that others compare with.
 
     Returns:
         SVG files by heading.
@@ -79,86 +97,104 @@ def write_run_spread(folder: str | Path, found: Sequence[AggregationScores]) -> 
     Raises:
         ValueError: there is nothing to draw.
     """
-    by_task = _by_task(found)
-    first = [own[0] for own in by_task.values()]
-    pictures: dict[str, tuple[str, Callable[[], Spec]]] = {
-        "Single runs and their aggregate (Figure 3)": (_SPREAD, lambda: spread_chart(found))
-    }
-    if any(len(one.numbers) > 1 for one in first):
-        pictures["By number of aggregated rankings (Figure 5 a)"] = (_NUMBERS, lambda: numbers_chart(found))
-    if any(len(own) > 1 for own in by_task.values()):
-        pictures["By sampling temperature (Figure 5 b)"] = (_TEMPERATURES, lambda: temperatures_chart(found))
-    if any(len(one.aggregates) > 1 for one in first):
-        pictures["Aggregators (Figure 6)"] = (_AGGREGATORS, lambda: aggregators_chart(found))
-    return {heading: save_chart(Path(folder) / stem, draw())[1] for heading, (stem, draw) in pictures.items()}
+    by_task = _by_task(scores)
+    first = _first_temperature(scores)
+    pictures: dict[str, Path] = {}
+
+    def save(heading: str, stem: str, chart: Spec) -> None:
+        _, pictures[heading] = save_chart(Path(folder) / stem, chart)
+
+    save("Single runs and their aggregate (Figure 3)", "figure3", spread_chart(scores))
+    if any(len(of_task.numbers) > 1 for of_task in first):
+        save("By number of aggregated rankings (Figure 5 a)", "figure5a", numbers_chart(scores))
+    if any(len(temperatures) > 1 for temperatures in by_task.values()):
+        save("By sampling temperature (Figure 5 b)", "figure5b", temperatures_chart(scores))
+    if any(len(of_task.aggregates) > 1 for of_task in first):
+        save("Aggregators (Figure 6)", "figure6", aggregators_chart(scores))
+    return pictures
 
 
-def spread_chart(found: Sequence[AggregationScores]) -> Spec:
+def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
     """Box plots of the single runs' scores, a panel for each task and a box for each temperature.
 
-    Boxes go from the first to the third quartile, whiskers to the smallest and the largest run; every run is a dot, and
-    the aggregate of all is a diamond.
+    Boxes go from the first to the third quartile, whiskers to the smallest and the largest run; every
+    run is a dot, and the aggregate of all is a diamond.
     """
-    by_task = _by_task(found)
-    panels = {
-        task: [(_temperature(one.temperature), [100 * s for s in one.singles], 100 * one.aggregate()) for one in own]
-        for task, own in by_task.items()
-    }
-    titles = {task: f"{own[0].measure} x 100" for task, own in by_task.items()}
-    return boxes(panels, "sampling temperature", titles, (f"{SINGLE}s", f"aggregate, {found[0].main}"))
+    panels, titles = {}, {}
+    for task, temperatures in _by_task(scores).items():
+        panels[task] = [_box(at_temperature) for at_temperature in temperatures]
+        titles[task] = f"{temperatures[0].measure} x 100"
+    legend = (f"{SINGLE}s", f"aggregate, {scores[0].main}")
+    return boxes(panels, "sampling temperature", titles, legend)
 
 
-def numbers_chart(found: Sequence[AggregationScores]) -> Spec:
+def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
     """Difference of the aggregate of the first k runs from that of all, by k, a line for each task."""
-    first = [own[0] for own in _by_task(found).values()]
-    series = [
-        Line(one.task, one.numbers, [100 * (s - one.aggregate()) for s in one.aggregates[one.main]]) for one in first
-    ]
-    title = f"difference from {max(one.numbers[-1] for one in first)}, x 100"
-    ticks = sorted({number for one in first for number in one.numbers})
-    return lines(series, "aggregated rankings", title, zero=True, ticks=ticks, legend="right")
+    first = _first_temperature(scores)
+    series, ticks = [], set()
+    for of_task in first:
+        by_number = of_task.aggregates[of_task.main]
+        differences = [100 * (score - of_task.aggregate()) for score in by_number]
+        series.append(Line(of_task.task, of_task.numbers, differences))
+        ticks |= set(of_task.numbers)
+    return lines(
+        series,
+        "aggregated rankings",
+        f"difference from {max(ticks)}, x 100",
+        zero=True,
+        ticks=sorted(ticks),
+        legend="right",
+    )
 
 
-def temperatures_chart(found: Sequence[AggregationScores]) -> Spec:
+def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
     """Difference of the aggregate of all runs from that at the first temperature, a line for each task.
 
     Temperatures stand at equal distances, in their order.
     """
-    by_task = _by_task(found)
-    names = list(dict.fromkeys(_temperature(one.temperature) for one in found))
-    series = [
-        Line(
-            task,
-            [_temperature(one.temperature) for one in own],
-            [100 * (one.aggregate() - own[0].aggregate()) for one in own],
-        )
-        for task, own in by_task.items()
-    ]
+    series = []
+    for task, temperatures in _by_task(scores).items():
+        first = temperatures[0].aggregate()
+        names = [_temperature(at.temperature) for at in temperatures]
+        differences = [100 * (at.aggregate() - first) for at in temperatures]
+        series.append(Line(task, names, differences))
     return lines(
-        series, "sampling temperature", f"difference from temperature {names[0]}, x 100", zero=True, legend="right"
+        series,
+        "sampling temperature",
+        f"difference from temperature {_temperature(scores[0].temperature)}, x 100",
+        zero=True,
+        legend="right",
     )
 
 
-def aggregators_chart(found: Sequence[AggregationScores]) -> Spec:
+def aggregators_chart(scores: Sequence[AggregationScores]) -> Spec:
     """The mean of the single runs and what each aggregator makes of all of them, a row for each task."""
-    first = [own[0] for own in _by_task(found).values()]
-    rows = [
-        DotRow(
-            f"{one.task}\n{one.measure}",
-            {f"mean {SINGLE}": _figure(one.mean)} | {name: _figure(one.aggregate(name)) for name in one.aggregates},
-        )
-        for one in first
-    ]
+    rows = []
+    for of_task in _first_temperature(scores):
+        figures = {f"mean {SINGLE}": _figure(of_task.mean)}
+        for name in of_task.aggregates:
+            figures[name] = _figure(of_task.aggregate(name))
+        rows.append(DotRow(f"{of_task.task}\n{of_task.measure}", figures))
     return dots({"": rows}, "score x 100")
 
 
-def _by_task(found: Sequence[AggregationScores]) -> dict[str, list[AggregationScores]]:
-    if not found:
+def _by_task(scores: Sequence[AggregationScores]) -> dict[str, list[AggregationScores]]:
+    if not scores:
         raise ValueError("there are no runs to draw")
     by_task: dict[str, list[AggregationScores]] = {}
-    for one in found:
-        by_task.setdefault(one.task, []).append(one)
+    for of_task in scores:
+        by_task.setdefault(of_task.task, []).append(of_task)
     return by_task
+
+
+def _first_temperature(scores: Sequence[AggregationScores]) -> list[AggregationScores]:
+    """Each task at its first temperature, which others are compared with."""
+    return [temperatures[0] for temperatures in _by_task(scores).values()]
+
+
+def _box(scores: AggregationScores) -> tuple[str, list[float], float]:
+    singles = [100 * score for score in scores.singles]
+    return _temperature(scores.temperature), singles, 100 * scores.aggregate()
 
 
 def _figure(score: float) -> Estimate:

@@ -1,8 +1,8 @@
 """Single runs and their aggregates (Tang et al., Figures 3, 5 and 6): scores of rankings of shuffled lists.
 
-Every list is ranked in m shuffled orders, once. Run j is shuffle j of every list, ranked alone; the aggregate of the
-first k is permutation self-consistency with k of these shuffles. So all numbers k and all aggregators look at the same
-answers, and differences between them are not those of another draw.
+Every list is ranked in m shuffled orders, once. Run j is shuffle j of every list, ranked alone; the
+aggregate of the first k is permutation self-consistency with k of these shuffles. So all numbers k and
+all aggregators look at the same answers, and differences between them are not those of another draw.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class AggregationStudy:
     Attributes:
         singles: of each run alone. float64 [m, n]
         numbers: k, how many of the runs were aggregated, increasing.
-        aggregates: of the aggregates of the first k runs, by name of the aggregator. float64 [len(numbers), n] each
-        not_optimal: aggregates of all lists and numbers that an exact aggregator did not prove to be optimal.
+        aggregates: of the aggregates of the first k runs, by name of the aggregator. float64
+            [len(numbers), n] each
+        not_optimal: aggregates of all lists and numbers that an exact aggregator did not prove to be
+            optimal.
     """
 
     singles: np.ndarray
@@ -56,10 +58,11 @@ def study_aggregation(
     aggregators: Sequence[Aggregator],
     numbers: Sequence[int] = NUMBERS,
 ) -> AggregationStudy:
-    """Score every run, and what each aggregator makes of the first k of them.
+    """Use it to score every run, and what each aggregator makes of the first k of them.
 
-    Passages that an answer leaves out count for a single run where the answer's ranking puts them, behind the others in
-    the order in which they were shown; aggregators take them as permutation self-consistency does.
+    Passages that an answer leaves out count for a single run where the answer's ranking puts them,
+    behind the others in the order in which they were shown; aggregators take them as permutation
+    self-consistency does.
 
     Args:
         shuffled: rankings of the lists, as many of each, as of
@@ -69,73 +72,96 @@ def study_aggregation(
         numbers: k; in any order, each from 1 to the number of shuffles.
 
     Raises:
-        ValueError: lists with different numbers of rankings, a k that there are too few of, two aggregators of one
-            name, or none.
+        ValueError: lists with different numbers of rankings, a k that there are too few of, two
+            aggregators of one name, or none.
     """
-    answers = _by_list(shuffled)
-    times = len(answers[0])
+    rankings_of_list = _by_list(shuffled)
+    times = len(rankings_of_list[0])
     chosen = tuple(sorted(set(numbers)))
     if not chosen or chosen[0] < 1 or chosen[-1] > times:
-        raise ValueError(f"numbers={list(numbers)} of aggregated rankings must lie between 1 and the {times} there are")
+        raise ValueError(
+            f"numbers={list(numbers)} of aggregated rankings must lie between 1 and the {times} "
+            "there are"
+        )
     names = [aggregator.name for aggregator in aggregators]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"aggregators {', '.join(names) or '(none)'}: give at least one, each once")
-    singles = np.stack([score([Ranking(shuffled.original(own[run])) for own in answers]) for run in range(times)])
+        raise ValueError(
+            f"aggregators {', '.join(names) or '(none)'}: give at least one, each once"
+        )
+    singles = []
+    for run in range(times):
+        rankings = [Ranking(shuffled.original(of_list[run])) for of_list in rankings_of_list]
+        singles.append(score(rankings))
     aggregates: dict[str, np.ndarray] = {}
     not_optimal = 0
     for aggregator in aggregators:
-        scored = []
+        scores = []
         for number in chosen:
-            rankings, unproven = _aggregated(shuffled, answers, aggregator, number)
-            scored.append(score(rankings))
+            first = [of_list[:number] for of_list in rankings_of_list]
+            rankings, unproven = _aggregated(shuffled, first, aggregator)
+            scores.append(score(rankings))
             not_optimal += unproven
-        aggregates[aggregator.name] = np.stack(scored)
-    return AggregationStudy(singles, chosen, aggregates, not_optimal)
+        aggregates[aggregator.name] = np.stack(scores)
+    return AggregationStudy(np.stack(singles), chosen, aggregates, not_optimal)
 
 
 def tau_of(targets: Sequence[Sequence[float] | np.ndarray]) -> ListScores:
-    """Kendall's tau to the right order of each list (:mod:`~backpack_rank.position.lists.sorting_scores`)."""
+    """Use it to score by Kendall's tau to the right order of each list.
+
+    See :mod:`~backpack_rank.position.lists.sorting_scores`.
+    """
     return lambda rankings: sorting_scores(rankings, targets).taus
 
 
 def ndcg_of(
-    lists: Sequence[PassageList], qrels: Mapping[str, Mapping[str, int]], measure: str = "nDCG@10"
+    lists: Sequence[PassageList],
+    qrels: Mapping[str, Mapping[str, int]],
+    measure: str = "nDCG@10",
 ) -> ListScores:
-    """A measure of effectiveness of each list, in their order.
+    """Use it to score by a measure of effectiveness of each list, in their order.
 
-    What is relevant is taken from all judgements of a query, so a list without all relevant passages cannot reach 1.
+    What is relevant is taken from all judgements of a query, so a list without all relevant passages
+    cannot reach 1.
 
     Raises:
-        ValueError: (when scored) no list, lists without ids, or a list whose query has no relevant document.
+        ValueError: (when scored) no list, lists without ids, or a list whose query has no relevant
+            document.
     """
 
     def scored(rankings: Sequence[Ranking]) -> np.ndarray:
         values = effectiveness_of(lists, rankings, qrels, (measure,)).values[measure]
-        if missing := [one.query_id for one in lists if one.query_id not in values]:
-            raise ValueError(f"query {missing[0]!r} has no relevant document, so {measure} has no value for its list")
-        return np.array([values[one.query_id] for one in lists], dtype=np.float64)
+        query_ids = [passages.query_id for passages in lists]
+        if missing := [query_id for query_id in query_ids if query_id not in values]:
+            raise ValueError(
+                f"query {missing[0]!r} has no relevant document, so {measure} has no value for its "
+                "list"
+            )
+        return np.array([values[query_id] for query_id in query_ids], dtype=np.float64)
 
     return scored
 
 
 def _by_list(shuffled: ShuffledRankings) -> list[list[int]]:
     """For each list the numbers of its rankings, in order; as many for every list."""
-    found: dict[int, list[int]] = {}
+    rankings_of_list: dict[int, list[int]] = {}
     for number, owner in enumerate(shuffled.lists):
-        found.setdefault(owner, []).append(number)
-    if not found or len({len(numbers) for numbers in found.values()}) > 1:
-        raise ValueError("every list must be ranked equally often, at least once: use rank_shuffled")
-    return [found[owner] for owner in sorted(found)]
+        rankings_of_list.setdefault(owner, []).append(number)
+    if len({len(numbers) for numbers in rankings_of_list.values()}) != 1:
+        raise ValueError(
+            "every list must be ranked equally often, at least once: use rank_shuffled"
+        )
+    return [rankings_of_list[owner] for owner in sorted(rankings_of_list)]
 
 
 def _aggregated(
-    shuffled: ShuffledRankings, answers: Sequence[Sequence[int]], aggregator: Aggregator, number: int
+    shuffled: ShuffledRankings, rankings_of_list: Sequence[Sequence[int]], aggregator: Aggregator
 ) -> tuple[list[Ranking], int]:
-    """The aggregate of the first ``number`` answers to each list, and how many of them are not proven to be optimal."""
+    """The aggregate of the rankings of each list, and how many are not proven to be optimal."""
     rankings, unproven = [], 0
-    for own in answers:
-        given = [shuffled.permutations[one][shuffled.rankings[one].ranked] for one in own[:number]]
-        aggregate = aggregate_of(aggregator, given, len(shuffled.permutations[own[0]]))
+    for numbers in rankings_of_list:
+        # Passages by their numbers in the list, without those that an answer left out.
+        given = [shuffled.permutations[n][shuffled.rankings[n].ranked] for n in numbers]
+        aggregate = aggregate_of(aggregator, given, len(shuffled.permutations[numbers[0]]))
         rankings.append(ranking_of(aggregate, given))
         unproven += aggregator.exact and not aggregate.optimal
     return rankings, unproven

@@ -10,13 +10,25 @@ from typing import Annotated, Any
 
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, Length, NonNegative, PathText, Seed
-from backpack_rank.experiments.grid import show
+from backpack_rank.experiments.grid import fill_grid, show
 from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.option_types import Names, Rows
-from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, dataset_of, dataset_with
+from backpack_rank.pipelines.settings import (
+    EvaluationSettings,
+    check_positive_ints,
+    dataset_of,
+    dataset_with,
+)
 from backpack_rank.position.aggregation.aggregate import Aggregator
 from backpack_rank.position.aggregation.run_spread import AggregationScores, write_run_spread
-from backpack_rank.position.aggregation.study import NUMBERS, ListScores, ndcg_of, study_aggregation, tau_of
+from backpack_rank.position.aggregation.study import (
+    NUMBERS,
+    AggregationStudy,
+    ListScores,
+    ndcg_of,
+    study_aggregation,
+    tau_of,
+)
 from backpack_rank.position.lists.base import ListwiseRanker
 from backpack_rank.position.lists.evaluate import ListTask, listwise_with, needed_listwise
 from backpack_rank.position.lists.list_runs import lists_of
@@ -27,7 +39,7 @@ from backpack_rank.position.lists.ranking_cache import CachedRanker, RankingCach
 from backpack_rank.position.lists.reranker import RANKINGS_FILE, usage_in_words
 from backpack_rank.position.lists.settings import ListwiseSettings, RankerFactory
 from backpack_rank.position.lists.sources import ListSize
-from backpack_rank.position.tables.list_tables import numbers_table, spread_table
+from backpack_rank.position.tables.aggregation_tables import numbers_table, spread_table
 from backpack_rank.position.tables.sorting import TASKS, sorting_lists
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
@@ -45,17 +57,6 @@ class _Lists:
     measure: str
     lists: Sequence[PassageList]
     score: ListScores
-
-
-@dataclass
-class _AggregationResults:
-    """What was measured, in the order of temperatures and tasks, and sentences about it."""
-
-    runs: list[AggregationScores] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def tables(self) -> list[Table]:
-        return [spread_table(self.runs, self.notes), numbers_table(self.runs)]
 
 
 @dataclass(frozen=True)
@@ -126,70 +127,122 @@ class PermutationFigures(ListTask):
         """
         listwise = needed_listwise(settings, "these figures are of a listwise ranker")
         if listwise.options["permutation"] is not None:
-            raise ValueError("permutation=... would shuffle the shuffles again: leave it out; see task.permutations")
+            raise ValueError(
+                "permutation=... would shuffle the shuffles again: leave it out; see task.permutations"
+            )
         if listwise.order != "first_stage":
             raise ValueError(
                 f"listwise.input.order={listwise.order} has no effect here, where lists are shuffled: leave it out"
             )
         self.check(settings)
-        aggregators = [build(node, f"task.aggregators.{name}") for name, node in self.aggregators.items()]
+        aggregators = []
+        for name, node in self.aggregators.items():
+            aggregators.append(build(node, f"task.aggregators.{name}"))
         settings.save(folder)
-        found, rankers = _AggregationResults(), RankerFactory()
-        given: list[_Lists] = []
-        for temperature in self.temperatures:
-            own = listwise_with(settings, {"listwise": {"ranker": {"temperature": temperature}}})
-            ranker = rankers.build(own)
-            given = given or [self._lists(task, settings, getattr(ranker, "size", None)) for task in self.tasks]
-            kept = CachedRanker(ranker, RankingCache(folder / RANKINGS_FILE, _settings(own)), own.lists_per_call)
-            for one in given:
-                self._measure(kept, one, temperature, aggregators, found)
-            found.notes.append(f"{ranker.name}: {usage_in_words(ranker.usage)}.")
-            tables = self._write(folder, found, settings.text)  # what there is so far
-        show(tables, f"Report: {folder / 'report.html'}", quiet)
+        scores: list[AggregationScores] = []
+        notes: list[str] = []
+        rankers = RankerFactory()
+        lists_of_task: dict[str, _Lists] = {}
+
+        def prepare(temperature: float | None) -> CachedRanker:
+            chosen = listwise_with(settings, {"listwise": {"ranker": {"temperature": temperature}}})
+            ranker = rankers.build(chosen)
+            # Lists may be as long as the ranker's window, so they wait for the first ranker.
+            window = getattr(ranker, "size", None)
+            for task in self.tasks:
+                if task not in lists_of_task:
+                    lists_of_task[task] = self._lists(task, settings, window)
+            cache = RankingCache(folder / RANKINGS_FILE, _settings(chosen))
+            return CachedRanker(ranker, cache, chosen.lists_per_call)
+
+        def measure(temperature: float | None, ranker: CachedRanker, task: str, _: None) -> None:
+            given = lists_of_task[task]
+            study = self._study(ranker, given, aggregators)
+            scores.append(_scores(given, temperature, study))
+            log.info("%s, %s: %s %s", ranker.name, given.task, given.measure, scores[-1].aggregates)
+            if temperature == self.temperatures[0]:
+                notes.append(f"{given.task}: {len(given.lists)} lists of {_sizes(given.lists)}.")
+            if study.not_optimal:
+                notes.append(
+                    f"{given.task}: {study.not_optimal} aggregates are not proven to be optimal."
+                )
+
+        def write(ranker: CachedRanker) -> None:
+            notes.append(f"{ranker.name}: {usage_in_words(ranker.usage)}.")
+            self._write(folder, scores, notes, settings.text)
+
+        fill_grid(
+            {temperature: temperature for temperature in self.temperatures},
+            dict.fromkeys(self.tasks),
+            prepare=prepare,
+            measure=measure,
+            after_each=write,
+        )
+        show(_tables(scores, notes), f"Report: {folder / 'report.html'}", quiet)
 
     def _lists(self, task: str, settings: EvaluationSettings, window: int | None) -> _Lists:
         if task in TASKS:
             items = sorting_lists(task, settings, self.files, self.number, self.size, self.seed)
-            lists, score = [one.passages for one in items], tau_of([one.relevance_levels for one in items])
+            lists = [item.passages for item in items]
+            score = tau_of([item.relevance_levels for item in items])
             return _Lists(TASKS[task], TAU, lists, score)
         dataset = dataset_of(self.collections[task])
         test = dataset.split("test")
         depth = self.depth or window or _DEPTH
-        lists = lists_of(dataset.candidates("test", test)[1], test, depth, judged=True)
-        lists = [one for one in lists if len(one) > 1][: self.number]
+        _, candidates = dataset.candidates("test", test)
+        lists = lists_of(candidates, test, depth, judged=True)
+        # A list of one passage has one order.
+        lists = [passages for passages in lists if len(passages) > 1][: self.number]
         return _Lists(task, NDCG, lists, ndcg_of(lists, test.qrels))
 
-    def _measure(
-        self,
-        ranker: ListwiseRanker,
-        given: _Lists,
-        temperature: float | None,
-        aggregators: Sequence[Aggregator],
-        found: _AggregationResults,
-    ) -> None:
+    def _study(
+        self, ranker: ListwiseRanker, given: _Lists, aggregators: Sequence[Aggregator]
+    ) -> AggregationStudy:
         shuffled = rank_shuffled(ranker, given.lists, self.permutations, self.seed)
-        study = study_aggregation(shuffled, given.score, aggregators, [*self.numbers, self.permutations])
-        aggregates = {name: tuple(study.by_number(name).tolist()) for name in study.aggregates}
-        about = (given.task, given.measure, temperature, len(given.lists))
-        found.runs.append(AggregationScores(*about, tuple(study.runs.tolist()), study.numbers, aggregates))
-        log.info("%s, %s: %s %s", ranker.name, given.task, given.measure, aggregates)
-        if temperature == self.temperatures[0]:
-            sizes = sorted({len(one) for one in given.lists})
-            many = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
-            found.notes.append(f"{given.task}: {len(given.lists)} lists of {many}.")
-        if study.not_optimal:
-            found.notes.append(f"{given.task}: {study.not_optimal} aggregates are not proven to be optimal.")
+        numbers = [*self.numbers, self.permutations]
+        return study_aggregation(shuffled, given.score, aggregators, numbers)
 
-    def _write(self, folder: Path, found: _AggregationResults, configuration: str) -> list[Table]:
-        """Write tables, pictures and the page; returns the tables."""
-        tables = found.tables()
+    def _write(
+        self,
+        folder: Path,
+        scores: Sequence[AggregationScores],
+        notes: Sequence[str],
+        configuration: str,
+    ) -> None:
+        """Write tables, pictures and the page of what there is so far."""
+        tables = _tables(scores, notes)
         for table in tables:
             write_table(folder, table)
-        title = "Permutation self-consistency: single runs and aggregates"
-        pictures = write_run_spread(folder, found.runs)
-        page = ListPage(title, tuple(tables), pictures, configuration=configuration)
+        page = ListPage(
+            title="Permutation self-consistency: single runs and aggregates",
+            tables=tuple(tables),
+            pictures=write_run_spread(folder, scores),
+            configuration=configuration,
+        )
         write_list_page(folder / "report.html", page)
-        return tables
+
+
+def _tables(scores: Sequence[AggregationScores], notes: Sequence[str]) -> list[Table]:
+    return [spread_table(scores, notes), numbers_table(scores)]
+
+
+def _scores(given: _Lists, temperature: float | None, study: AggregationStudy) -> AggregationScores:
+    aggregates = {name: tuple(study.by_number(name).tolist()) for name in study.aggregates}
+    return AggregationScores(
+        task=given.task,
+        measure=given.measure,
+        temperature=temperature,
+        lists=len(given.lists),
+        singles=tuple(study.runs.tolist()),
+        numbers=study.numbers,
+        aggregates=aggregates,
+    )
+
+
+def _sizes(lists: Sequence[PassageList]) -> str:
+    """``10``, or ``8 to 10``."""
+    sizes = sorted({len(passages) for passages in lists})
+    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
 
 
 def _settings(listwise: ListwiseSettings) -> dict[str, Any]:

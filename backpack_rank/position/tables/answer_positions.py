@@ -20,7 +20,11 @@ from backpack_rank.position.passages.answer_position_report import (
     print_answer_positions,
     write_answer_positions,
 )
-from backpack_rank.position.passages.answer_positions import MATCHES, AnswerPositions, answer_positions
+from backpack_rank.position.passages.answer_positions import (
+    MATCHES,
+    AnswerPositions,
+    answer_positions,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +53,9 @@ class AnswerPositionStudy(Task):
         if isinstance(self.sources, str):
             object.__setattr__(self, "sources", (self.sources,))
         if not self.sources:
-            raise ValueError("task.sources names nothing: give task.sources=[FOLDER,train-v1.1.json,msmarco-qna/train]")
+            raise ValueError(
+                "task.sources names nothing: give task.sources=[FOLDER,train-v1.1.json,msmarco-qna/train]"
+            )
         if self.match not in MATCHES:
             raise ValueError(f"task.match={self.match}: use one of {', '.join(MATCHES)}")
         if self.bins < 1:
@@ -75,7 +81,9 @@ class AnswerPositionStudy(Task):
         labels = ("original", rotation.label)
         uncertain = 0 if self.certain_only else sum(not row.certain for row in answers.rows)
         counts = (found[0].answers, found[0].unmatched, answers.unanswered, uncertain)
-        histograms = tuple(_histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True))
+        histograms = tuple(
+            _histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True)
+        )
         return CollectionPositions(answers.name, *counts, self.match, histograms)
 
 
@@ -83,4 +91,6 @@ def _histogram(label: str, found: AnswerPositions, bins: int) -> PositionHistogr
     matches = len(found.starts)
     mean = float(found.relative.mean()) if matches else None
     distance = found.uniform_distance if matches else None
-    return PositionHistogram(label, matches, found.cut, mean, distance, tuple(found.histogram(bins).tolist()))
+    return PositionHistogram(
+        label, matches, found.cut, mean, distance, tuple(found.histogram(bins).tolist())
+    )

@@ -65,16 +65,26 @@ def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
         root = Path(folder).expanduser()
         if not root.is_dir():
             raise FileNotFoundError(f"task.runs: there is no folder {root}")
-        here = [path for path in root.glob(f"**/{RANKER}/config.json") if (path.parents[1] / CONFIG).is_file()]
+        here = [
+            path
+            for path in root.glob(f"**/{RANKER}/config.json")
+            if (path.parents[1] / CONFIG).is_file()
+        ]
         if not here:
-            raise FileNotFoundError(f"task.runs: no run of train.py with a saved ranker lies in {root}")
+            raise FileNotFoundError(
+                f"task.runs: no run of train.py with a saved ranker lies in {root}"
+            )
         found |= {path.parent.resolve(): path.stat().st_mtime for path in here}
     newest: dict[tuple[str, Stages, int], Checkpoint] = {}
     for ranker in sorted(found, key=lambda path: found[path]):
         run = trained_run(ranker)
         key = (run.model, run.stages, run.seed)
         if key in newest:
-            log.warning("%s is left out: %s is newer and differs in no option that counts", newest[key].ranker, ranker)
+            log.warning(
+                "%s is left out: %s is newer and differs in no option that counts",
+                newest[key].ranker,
+                ranker,
+            )
         newest[key] = run
     return list(newest.values())
 
@@ -100,11 +110,18 @@ def _stages(run: dict[str, Any]) -> list[TrainingStage]:
     current: dict[str, Any] | None = run
     while current is not None and len(stages) < _LONGEST:
         rotation = _rotation(current["data"])
-        stages.insert(0, TrainingStage(str(current["data"]["name"]), None if rotation is None else rotation.level))
+        stages.insert(
+            0,
+            TrainingStage(
+                str(current["data"]["name"]), None if rotation is None else rotation.level
+            ),
+        )
         before = current.get("checkpoint")
         folder = None if before is None else Path(before).parent
         if folder is not None and not (folder / CONFIG).is_file():
-            log.warning("%s is missing: what %s was trained on before is not known", folder / CONFIG, before)
+            log.warning(
+                "%s is missing: what %s was trained on before is not known", folder / CONFIG, before
+            )
             stages.insert(0, TrainingStage("unknown"))
             break
         current = None if folder is None else plain_values(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,32 +59,41 @@ class FirstStages(ListTask):
         """
         listwise = needed_listwise(settings, "first stages are reranked by a listwise ranker")
         if not self.stages or not self.collections:
-            raise ValueError("task.stages and task.collections must name at least one first stage and one collection")
+            raise ValueError(
+                "task.stages and task.collections must name at least one first stage and one collection"
+            )
         self.check(settings)
         settings.save(folder)
         ranker = RankerFactory().build(listwise)
         start = time.perf_counter()
-        found: list[StageFigures] = []
+        stages: list[StageFigures] = []
         for name, node in self.collections.items():
             test, runs = self._runs(node)
             fusions = [ReciprocalRankFusion()] if self.fused and len(runs) > 1 else []
-            depth = listwise.depth or max(len(scores) for run in runs.values() for scores in run.values())
-            for stage in first_stage_study(ranker, test, runs, depth=depth, fusions=fusions, measures=[self.measure]):
+            depth = listwise.depth or _longest(runs.values())
+            studied = first_stage_study(
+                ranker, test, runs, depth=depth, fusions=fusions, measures=[self.measure]
+            )
+            for stage in studied:
                 label = stage.name if stage.name in runs else "RRF"
-                found.append(self._figures(name, label, stage))
+                stages.append(self._figures(name, label, stage))
                 tag = f"{slugify(label)}__{slugify(name)}"
                 write_run(folder / "runs" / f"{tag}.run", stage.run, tag)
-        note = f"{ranker.name}: {usage_in_words(ranker.usage)}, {time.perf_counter() - start:.1f} s."
-        table = first_stage_table(found, ranker.name, self.measure, [note])
+        seconds = time.perf_counter() - start
+        note = f"{ranker.name}: {usage_in_words(ranker.usage)}, {seconds:.1f} s."
+        table = first_stage_table(stages, ranker.name, self.measure, [note])
         write_table(folder, table)
-        rows = {
-            name: [
-                DotRow(one.stage, {"before": one.before, "after": one.after}) for one in found if one.collection == name
-            ]
-            for name in self.collections
-        }
+        rows: dict[str, list[DotRow]] = {name: [] for name in self.collections}
+        for figures in stages:
+            both = {"before": figures.before, "after": figures.after}
+            rows[figures.collection].append(DotRow(figures.stage, both))
         _, picture = save_chart(folder / "first_stages", dots(rows, self.measure))
-        page = ListPage("First stages", (table,), {"Before and after": picture}, (), settings.text)
+        page = ListPage(
+            title="First stages",
+            tables=(table,),
+            pictures={"Before and after": picture},
+            configuration=settings.text,
+        )
         write_list_page(folder / "report.html", page)
         show([table], f"Report: {folder / 'report.html'}", quiet)
 
@@ -97,6 +107,19 @@ class FirstStages(ListTask):
         return test, runs
 
     def _figures(self, collection: str, label: str, stage: FirstStage) -> StageFigures:
-        before, after = (values.summary().figures[self.measure] for values in (stage.before, stage.after))
-        p = p_wilcoxon(stage.after, stage.before, self.measure)
-        return StageFigures(collection, label, stage.queries, before, after, p)
+        return StageFigures(
+            collection=collection,
+            stage=label,
+            queries=stage.queries,
+            before=stage.before.summary().figures[self.measure],
+            after=stage.after.summary().figures[self.measure],
+            p=p_wilcoxon(stage.after, stage.before, self.measure),
+        )
+
+
+def _longest(runs: Iterable[Run]) -> int:
+    """Candidates of the query that has most."""
+    lengths: list[int] = []
+    for run in runs:
+        lengths += [len(scores) for scores in run.values()]
+    return max(lengths)

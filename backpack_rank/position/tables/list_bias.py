@@ -16,13 +16,19 @@ import numpy as np
 from backpack_rank.constructors import Count, Length, OneOf, Seed
 from backpack_rank.data.collection import Qrels
 from backpack_rank.data.dataset import Dataset
-from backpack_rank.experiments.grid import show
+from backpack_rank.experiments.grid import fill_grid, show
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
 from backpack_rank.position.lists.base import ListwiseRanker, Ranking
-from backpack_rank.position.lists.evaluate import ListTask, check_rows, listwise_with, needed_listwise
+from backpack_rank.position.lists.evaluate import (
+    ListTask,
+    check_rows,
+    listwise_with,
+    needed_listwise,
+)
 from backpack_rank.position.lists.list_positions import (
     MEASURES,
+    OrderRobustness,
     controlled_positions,
     order_robustness,
     reversals,
@@ -31,9 +37,13 @@ from backpack_rank.position.lists.list_positions import (
 )
 from backpack_rank.position.lists.list_runs import lists_of
 from backpack_rank.position.lists.page import ListPage, write_list_page
-from backpack_rank.position.lists.passages import PassageList
+from backpack_rank.position.lists.passages import ListwiseExample, PassageList
 from backpack_rank.position.lists.permutation import rank_shuffled
-from backpack_rank.position.lists.position_curves import PositionReport, SystemPositions, write_position_curves
+from backpack_rank.position.lists.position_curves import (
+    PositionReport,
+    SystemPositions,
+    write_position_curves,
+)
 from backpack_rank.position.lists.position_matrices import write_heat_map
 from backpack_rank.position.lists.propensity import Transitions
 from backpack_rank.position.lists.settings import RankerFactory
@@ -137,7 +147,9 @@ class ListPositionBias(ListTask):
             if name not in INSTRUMENTS:
                 raise ValueError(f"task.instruments: {name!r} is none of {', '.join(INSTRUMENTS)}")
         if not self.rows or not self.instruments:
-            raise ValueError("task.rows and task.instruments must name at least one system and one instrument")
+            raise ValueError(
+                "task.rows and task.instruments must name at least one system and one instrument"
+            )
         check_positive_ints(self, ("number", "shuffles", "shuffled_orders", "minimum"))
 
     def check(self, settings: EvaluationSettings) -> None:
@@ -155,131 +167,202 @@ class ListPositionBias(ListTask):
         checkpoint = listwise_with(settings, next(iter(self.rows.values()))).trained()
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)
-        given = self.lists_to_rank(
-            dataset, ListwiseDataConfig(kind, size, self.number, held_out=self.number, seed=self.seed)
-        )
+        source = ListwiseDataConfig(kind, size, self.number, held_out=self.number, seed=self.seed)
+        given = self.lists_to_rank(dataset, source)
         settings.save(folder, checkpoint)
-        found, rankers = _BiasResults(), RankerFactory()
-        for label, options in self.rows.items():
-            self._measure(label, rankers.build(listwise_with(settings, options)), given, found)
-            tables = self._write(folder, given, found)  # what there is so far
-        show(tables, f"Report: {folder / 'report.html'}", quiet)
+        results, rankers = _BiasResults(), RankerFactory()
+
+        def measure(label: str, ranker: ListwiseRanker, _: str, given: ListsToRank) -> None:
+            log.info("%s: %s", label, ranker.name)
+            self._measure(label, ranker, given, results)
+
+        fill_grid(
+            self.rows,
+            {given.name: given},
+            prepare=lambda options: rankers.build(listwise_with(settings, options)),
+            measure=measure,
+            after_each=lambda _: self._write(folder, given, results),
+        )
+        show(_tables(given, results), f"Report: {folder / 'report.html'}", quiet)
 
     def lists_to_rank(self, dataset: Dataset | None, settings: ListwiseDataConfig) -> ListsToRank:
         """The lists of the test split, or of the sorting task in random order."""
         if settings.kind != COLLECTION:
-            items = settings.held_out_lists(dataset)
-            whole, targets = tuple(item.passages for item in items), tuple(item.relevance_levels for item in items)
-            single = [item for item in items if (item.relevance_levels == 0).sum() == 1]
-            controlled = tuple(item.passages for item in single)
-            best = tuple(int(item.relevance_levels.argmin()) for item in single)
-            note = f"The relevant item is the one that belongs first; {len(items) - len(single)} lists have several."
-            return ListsToRank(settings.kind, whole, {}, targets, controlled, best, (note,))
+            return _sorting_lists(settings.kind, settings.held_out_lists(dataset))
         assert dataset is not None
         test = dataset.split("test")
-        pool = lists_of(dataset.candidates("test", test)[1], test, _POOL, judged=True)
-        grades = [[test.qrels.get(one.query_id, {}).get(doc_id, 0) for doc_id in one.ids] for one in pool]
+        _, candidates = dataset.candidates("test", test)
+        pool = lists_of(candidates, test, _POOL, judged=True)
+        grades, whole = [], []
+        for passages in pool:
+            judgements = test.qrels.get(passages.query_id, {})
+            grades.append([judgements.get(doc_id, 0) for doc_id in passages.ids])
+            if len(passages) >= settings.size:
+                whole.append(passages.select(range(settings.size)))
+        whole = whole[: self.number]
         chosen = with_one_relevant(pool, grades, settings.size, self.minimum)
-        whole = tuple(one.select(range(settings.size)) for one in pool if len(one) >= settings.size)[: self.number]
         notes = (
-            f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from which "
-            f"{chosen.removed} further relevant passages were taken out; {len(chosen.without_relevant)} "
-            f"queries have no relevant candidate and {len(chosen.too_short)} too few others.",
+            f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from "
+            f"which {chosen.removed} further relevant passages were taken out; "
+            f"{len(chosen.without_relevant)} queries have no relevant candidate and "
+            f"{len(chosen.too_short)} too few others.",
             f"All else: the first {settings.size} candidates of {len(whole)} judged queries.",
         )
-        kept = slice(self.number)
-        return ListsToRank(test.name, whole, test.qrels, (), chosen.lists[kept], chosen.relevant[kept], notes)
+        return ListsToRank(
+            name=test.name,
+            whole=tuple(whole),
+            qrels=test.qrels,
+            targets=(),
+            controlled=chosen.lists[: self.number],
+            relevant=chosen.relevant[: self.number],
+            notes=notes,
+        )
 
-    def _measure(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _BiasResults) -> None:
-        log.info("%s: %s", label, ranker.name)
+    def _measure(
+        self, label: str, ranker: ListwiseRanker, given: ListsToRank, results: _BiasResults
+    ) -> None:
         if "positions" in self.instruments:
-            before, start = copy.copy(ranker.usage), time.perf_counter()
-            positions = controlled_positions(ranker, given.controlled, given.relevant)
-            usage, seconds = ranker.usage.since(before), time.perf_counter() - start
-            curves = tuple(positions.curve(measure) for measure in MEASURES)
-            ranked = len(given.controlled) * len(given.controlled[0])
-            found.positions.append(SystemPositions(label, curves, ranked, usage.passes or None, seconds))
+            results.positions.append(_positions(label, ranker, given))
         if "shuffles" in self.instruments:
-            self._shuffled(label, ranker, given, found)
+            self._measure_shuffled(label, ranker, given, results)
         original: Sequence[Ranking] | None = None
         if "orders" in self.instruments:
             robust = order_robustness(
-                ranker, given.whole, given.qrels or None, shuffled=self.shuffled_orders, seed=self.seed
+                ranker,
+                given.whole,
+                given.qrels or None,
+                shuffled=self.shuffled_orders,
+                seed=self.seed,
             )
-            measured = dict(zip(robust.orders, robust.effectiveness, strict=False))
-            figures = {order: values.summary().figures["nDCG@10"] for order, values in measured.items()}
-            pairs = combinations(enumerate(robust.orders), 2)
-            taus = {(one, other): float(robust.tau[i, j]) for (i, one), (j, other) in pairs}
-            found.orders.append(SystemOrders(label, figures, taus))
+            results.orders.append(_orders(label, robust))
             original = robust.rankings[0]
         if "sorting" in self.instruments and given.targets:
+            # The lists in their original order were ranked for the input orders already.
             scores = sorting_scores(original or ranker.rank(given.whole), given.targets)
-            found.sorting.append(
-                SortingFigures(label, {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)})
-            )
+            figures = {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)}
+            results.sorting.append(SortingFigures(label, figures))
 
-    def _shuffled(self, label: str, ranker: ListwiseRanker, given: ListsToRank, found: _BiasResults) -> None:
+    def _measure_shuffled(
+        self, label: str, ranker: ListwiseRanker, given: ListsToRank, results: _BiasResults
+    ) -> None:
+        """What input positions make out, without and with regard to which two they are."""
         size = len(given.whole[0])
         shuffled = rank_shuffled(ranker, given.whole, self.shuffles, self.seed)
         transitions = Transitions.of(shuffled.rankings, size)
         pairs = reversals(shuffled.rankings, size)
         wrong = None
         if given.targets:
-            orders = zip(shuffled.lists, shuffled.permutations, strict=True)
-            wrong = wrong_pairs(shuffled.rankings, [given.targets[n][order] for n, order in orders], size).mean
-        even = (transitions.rankings, transitions.total_variation, transitions.chance)
-        found.evenness.append(PositionBiasStats(label, *even, pairs.mean, pairs.range, wrong))
-        found.transitions[label] = transitions.given_input
-        found.reversed[label] = pairs.shares
+            targets = []
+            for number, order in zip(shuffled.lists, shuffled.permutations, strict=True):
+                targets.append(given.targets[number][order])
+            wrong = wrong_pairs(shuffled.rankings, targets, size).mean
+        results.evenness.append(
+            PositionBiasStats(
+                label=label,
+                rankings=transitions.rankings,
+                total_variation=transitions.total_variation,
+                chance=transitions.chance,
+                reversed=pairs.mean,
+                reversed_range=pairs.range,
+                wrong=wrong,
+            )
+        )
+        results.transitions[label] = transitions.given_input
+        results.reversed[label] = pairs.shares
 
-    def _write(self, folder: Path, given: ListsToRank, found: _BiasResults) -> list[Table]:
-        """Write tables, pictures and the page; returns the tables."""
+    def _write(self, folder: Path, given: ListsToRank, results: _BiasResults) -> None:
+        """Write tables, pictures and the page of what there is so far."""
         pictures: dict[str, Path] = {}
-        if found.positions:
-            report = _position_report(given, found)
-            *_, pictures["Position of the relevant passage"] = write_position_curves(folder, report)
-        if found.transitions:
-            *_, pictures["From input to output position"] = write_heat_map(
+        if results.positions:
+            *_, picture = write_position_curves(folder, _position_report(given, results))
+            pictures["Position of the relevant passage"] = picture
+        if results.transitions:
+            *_, picture = write_heat_map(
                 folder,
                 "transitions",
-                found.transitions,
+                results.transitions,
                 title="Output position by input position, lists shuffled",
                 value="share of an input position",
                 centre=1 / len(given.whole[0]),
             )
-            *_, pictures["Reversed pairs"] = write_heat_map(
+            pictures["From input to output position"] = picture
+            *_, picture = write_heat_map(
                 folder,
                 "reversals",
-                found.reversed,
+                results.reversed,
                 title="Share of pairs that come out reversed, by their input positions",
                 rows="first input position",
                 columns="second input position",
                 value="share reversed",
                 centre=0.5,
             )
-        if any(one.figures for one in found.orders):
-            rows = [DotRow(one.label, one.figures) for one in found.orders]
-            pictures["Input orders"] = save_chart(folder / "input_orders", dots({"": rows}, "nDCG@10"))[1]
-        tables = _tables(given, found)
+            pictures["Reversed pairs"] = picture
+        if any(system.figures for system in results.orders):
+            rows = [DotRow(system.label, system.figures) for system in results.orders]
+            _, picture = save_chart(folder / "input_orders", dots({"": rows}, "nDCG@10"))
+            pictures["Input orders"] = picture
+        tables = _tables(given, results)
         for table in tables:
             write_table(folder, table)
-        title = f"Position bias in lists: {given.name}"
-        write_list_page(folder / "report.html", ListPage(title, tuple(tables), pictures))
-        return tables
+        page = ListPage(f"Position bias in lists: {given.name}", tuple(tables), pictures)
+        write_list_page(folder / "report.html", page)
 
 
-def _tables(given: ListsToRank, found: _BiasResults) -> list[Table]:
+def _sorting_lists(task: str, items: Sequence[ListwiseExample]) -> ListsToRank:
+    # Two items may tie for the first place, and then none is the relevant one.
+    single = [item for item in items if (item.relevance_levels == 0).sum() == 1]
+    return ListsToRank(
+        name=task,
+        whole=tuple(item.passages for item in items),
+        qrels={},
+        targets=tuple(item.relevance_levels for item in items),
+        controlled=tuple(item.passages for item in single),
+        relevant=tuple(int(item.relevance_levels.argmin()) for item in single),
+        notes=(
+            "The relevant item is the one that belongs first; "
+            f"{len(items) - len(single)} lists have several.",
+        ),
+    )
+
+
+def _positions(label: str, ranker: ListwiseRanker, given: ListsToRank) -> SystemPositions:
+    """The relevant passage of each list at every position, and what ranking them cost."""
+    before, start = copy.copy(ranker.usage), time.perf_counter()
+    positions = controlled_positions(ranker, given.controlled, given.relevant)
+    usage, seconds = ranker.usage.since(before), time.perf_counter() - start
+    return SystemPositions(
+        label=label,
+        curves=tuple(positions.curve(measure) for measure in MEASURES),
+        ranked=len(given.controlled) * len(given.controlled[0]),
+        passes=usage.passes or None,
+        seconds=seconds,
+    )
+
+
+def _orders(label: str, robust: OrderRobustness) -> SystemOrders:
+    figures = {}
+    # Without judgements there is no effectiveness.
+    for order, values in zip(robust.orders, robust.effectiveness, strict=False):
+        figures[order] = values.summary().figures["nDCG@10"]
+    taus = {}
+    for (i, order), (j, other) in combinations(enumerate(robust.orders), 2):
+        taus[order, other] = float(robust.tau[i, j])
+    return SystemOrders(label, figures, taus)
+
+
+def _tables(given: ListsToRank, results: _BiasResults) -> list[Table]:
     tables = []
-    if found.positions:
-        tables.append(remedies_table(_position_report(given, found)))
-    if found.orders:
-        tables.append(order_table(found.orders, given.name))
-    if found.evenness:
-        tables.append(evenness_table(found.evenness, given.name))
-    if found.sorting:
-        tables.append(sorting_table("psc_table3", found.sorting))
+    if results.positions:
+        tables.append(remedies_table(_position_report(given, results)))
+    if results.orders:
+        tables.append(order_table(results.orders, given.name))
+    if results.evenness:
+        tables.append(evenness_table(results.evenness, given.name))
+    if results.sorting:
+        tables.append(sorting_table("psc_table3", results.sorting))
     return tables
 
 
-def _position_report(given: ListsToRank, found: _BiasResults) -> PositionReport:
-    return PositionReport(given.name, len(given.controlled), tuple(found.positions), given.notes)
+def _position_report(given: ListsToRank, results: _BiasResults) -> PositionReport:
+    lists = len(given.controlled)
+    return PositionReport(given.name, lists, tuple(results.positions), given.notes)

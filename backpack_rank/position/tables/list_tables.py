@@ -1,27 +1,16 @@
-"""Tables about lists of Tang et al., CapCal and DebiasFirst: figures measured here above the published ones."""
+"""Tables of Tang et al., CapCal and DebiasFirst about lists: figures measured here above the published ones."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
-from backpack_rank.position.aggregation.run_spread import AggregationScores
+from backpack_rank.reporting.paper_layout import Column, PaperRow, beside_published
 from backpack_rank.reporting.published import PublishedTable, published
-from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
+from backpack_rank.reporting.table import Cell, Table
 
 LIST_COLUMNS = ("source", "row", "column", "nDCG@10")
 SORTING_COLUMNS = ("source", "model", "task", "kind", "tau", "exact")
-SPREAD_COLUMNS = (
-    *("task", "measure", "temperature", "lists", "runs", "minimum", "first_quartile", "median", "third_quartile"),
-    *("maximum", "mean", "aggregator", "aggregate", "beaten"),
-)
-NUMBER_COLUMNS = ("task", "measure", "temperature", "lists", "aggregator", "rankings", "score", "share_of_gain")
-_RRF = "rrf"
-_FIVE = 5
 
 
 @dataclass(frozen=True)
@@ -47,39 +36,73 @@ def list_table(
     source: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Measured figures above the published ones; columns that were measured come first, empty ones are left out.
+    """Use it for nDCG@10 of listwise rankers by collection, above what a paper prints.
+
+    >>> measured = {("Base", "DL19"): 0.5058}
+    >>> table = list_table("capcal_table2", measured, marks={}, source="my ranker")
+    >>> [(section.heading, len(section.rows)) for section in table.sections]
+    [('Measured: my ranker', 1), ('Published', 6)]
+    >>> table.rows[0].labels, table.rows[0].cells[0].text
+    (('Base', ''), '50.58')
+
+    Columns that were measured come first, then the other ones that the published table shows.
 
     Args:
         name: of the published table.
         measured: nDCG@10, by row and column.
-        marks: raised behind measured figures.
+        marks: raised behind measured figures, by row and column.
         source: what was measured, heading of that part.
         notes: sentences below the table.
     """
     table = published(name)
-    columns = tuple(dict.fromkeys([*(column for _, column in measured), *table.shown]))
+    columns = list(dict.fromkeys([*(column for _, column in measured), *table.shown]))
     width = max(map(len, table.rows), default=1)
-    here, there, records = [], [], []
-    for row in dict.fromkeys(row for row, _ in measured):
-        found = {column: measured[row, column] for column in columns if (row, column) in measured}
-        cells = {c: Cell(_scaled(value, table.scale), raised=marks.get((row, c), "")) for c, value in found.items()}
-        here.append(Row((row, *[""] * (width - 1)), [cells.get(column, Cell()) for column in columns]))
-        records += [("measured", row, column, value) for column, value in found.items()]
+    sections = (f"Measured: {source}", "Published")
+    rows = []
+    for label in dict.fromkeys(label for label, _ in measured):
+        cells, records = {}, []
+        for column in columns:
+            if (label, column) in measured:
+                value = measured[label, column]
+                mark = marks.get((label, column), "")
+                cells[column] = Cell(_as_printed(value, table.scale), raised=mark)
+                records.append(("measured", label, column, value))
+        # A measured row has one label, a published one may have several.
+        labels = (label, *[""] * (width - 1))
+        rows.append(PaperRow(labels, sections[0], measured=cells, records=records))
     for labels, printed in table.rows.items():
-        cells = {column: Cell(figure.text, raised=figure.marks) for column, figure in printed.items()}
-        there.append(Row(labels, [cells.get(column, Cell()) for column in columns]))
-        records += [("published", " | ".join(labels), column, value) for column, value in table.values(*labels).items()]
-    sections = {f"Measured: {source}": here, "Published": there}
-    sentences = [note for note in (table.note, *notes) if note]
-    return table.table_of([Group("", columns)], sections, sentences, LIST_COLUMNS, records, ("",) * width)
+        cells, records = {}, []
+        for column, figure in printed.items():
+            cells[column] = Cell(figure.text, raised=figure.marks)
+            records.append(("published", " | ".join(labels), column, figure.value))
+        rows.append(PaperRow(labels, sections[1], published=cells, records=records))
+    return beside_published(
+        table,
+        [Column(column, column) for column in columns],
+        rows,
+        told_by="sections",
+        csv_columns=LIST_COLUMNS,
+        notes=[note for note in (table.note, *notes) if note],
+        labels=table.labels or ("",) * width,
+        sections=sections,
+    )
 
 
-def sorting_table(name: str, measured: Sequence[SortingFigures], notes: Sequence[str] = ()) -> Table:
-    """Kendall's tau times 100 on sorting tasks.
+def sorting_table(
+    name: str, measured: Sequence[SortingFigures], notes: Sequence[str] = ()
+) -> Table:
+    """Use it for Kendall's tau times 100 on sorting tasks, above what a paper prints.
+
+    >>> figures = SortingFigures("my model", {("MathSort", "PSC"): Sorted(tau=0.5)})
+    >>> table = sorting_table("psc_table3", [figures])
+    >>> table.groups[0]
+    Group(name='MathSort', columns=('Orig.', 'PSC'))
+    >>> [cell.text for cell in table.rows[0].cells][:2]
+    ['-', '50.0']
 
     Args:
-        name: of the published table. Where its columns are ``TASK WAY`` (Table 3), a row is a model; where they are
-            tasks (Table 8), a row is ``MODEL (WAY)``.
+        name: of the published table. Where its columns are ``TASK WAY`` (Table 3), a row is a
+            model; where they are tasks (Table 8), a row is ``MODEL (WAY)``.
         measured: one for each model.
         notes: further sentences.
 
@@ -88,212 +111,77 @@ def sorting_table(name: str, measured: Sequence[SortingFigures], notes: Sequence
     """
     table = published(name)
     if any(len(labels) > 1 for labels in table.rows):
-        raise ValueError(f"{name}: rows of a table of sorting tasks must have one label, 'model' or 'model (way)'")
-    across = all(" " in column for column in table.columns)
-    there = _sorting_rows(table, across)
-    here = [(one.model, {key: f"{100 * value.tau:.1f}" for key, value in one.figures.items()}) for one in measured]
-    keys = [key for _, figures in [*there, *here] for key in figures]
-    tasks, ways = tuple(dict.fromkeys(task for task, _ in keys)), tuple(dict.fromkeys(way for _, way in keys))
-    sections = {
-        heading: [row for one in figures for row in _laid_out(*one, tasks, ways, across)]
-        for heading, figures in (("Measured here", here), ("Published", there))
-        if figures
-    }
-    records: list[tuple[Any, ...]] = [
-        ("here", one.model, *key, value.tau, value.exact) for one in measured for key, value in one.figures.items()
-    ]
-    records += [
-        ("paper", model, *key, float(text) / table.scale, None)
-        for model, figures in there
-        for key, text in figures.items()
-    ]
-    groups = [Group(task, ways) for task in tasks] if across else [Group("", tasks)]
-    sentences = [f"{table.source}. {table.note}", *notes]
-    return table.table_of(groups, sections, sentences, SORTING_COLUMNS, records)
+        raise ValueError(
+            f"{name}: rows of a table of sorting tasks must have one label, 'model' or 'model (way)'"
+        )
+    ways_are_columns = all(" " in column for column in table.columns)
+    printed_rows = _printed_by_task_and_way(table, ways_are_columns)
+    # What the paper prints gives the order of tasks and ways, so it is looked at first.
+    keys = [key for _, figures in printed_rows for key in figures]
+    keys += [key for model in measured for key in model.figures]
+    tasks = list(dict.fromkeys(task for task, _ in keys))
+    ways = list(dict.fromkeys(way for _, way in keys))
 
-
-def spread_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
-    """Single runs by task and temperature, what each aggregator makes of all of them, and what share it beats.
-
-    Raises:
-        ValueError: nothing was found, or tasks with other aggregators than the first.
-    """
-    names = _aggregators(found)
-    sections, records = [], []
-    for temperature in dict.fromkeys(one.temperature for one in found):
-        rows = []
-        for one in (one for one in found if one.temperature == temperature):
-            quartiles = np.quantile(one.singles, [0, 0.25, 0.5, 0.75, 1]).tolist()
-            low, first, middle, third, high = quartiles
-            best = max(round(100 * one.aggregate(name), 2) for name in names)
-            cells = [_hundred(value) for value in (low, middle, high, third - first)]
-            cells += [_hundred(one.aggregate(name), best) for name in names]
-            cells.append(Cell(f"{100 * _beaten(one, one.main):.0f}%"))
-            rows.append(Row((one.task, one.measure), cells))
-            about = (one.task, one.measure, temperature, one.lists, len(one.singles))
-            records += [(*about, *quartiles, one.mean, name, one.aggregate(name), _beaten(one, name)) for name in names]
-        heading = "" if temperature is None else f"Sampling temperature {temperature:g}"
-        sections.append(Section(heading, rows))
-    many = found[0].numbers[-1]
-    sentences = (
-        f"{_said().paper}, Figures 3 and 6. Scores times 100: min, median, max and interquartile range (IQR) "
-        f"of {len(found[0].singles)} single runs, each of one shuffle of every list; aggregates of the first {many} of "
-        f"them. beats: share of the single runs that score less than {names[0]}.",
-        *spread_notes(found),
-        *notes,
-    )
-    groups = (Group("single runs", ("min", "median", "max", "IQR")), Group("aggregate", names), Group("", ("beats",)))
-    title = "Single runs and their aggregates"
-    return Table("single_runs", title, ("task", "measure"), groups, sections, sentences, SPREAD_COLUMNS, records)
-
-
-def numbers_table(found: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
-    """The first aggregator by number of aggregated rankings at the first temperature; the CSV file has all of both.
-
-    Raises:
-        ValueError: as :func:`spread_table`, or tasks with other numbers than the first.
-    """
-    names, numbers = _aggregators(found), found[0].numbers
-    rows, records = [], []
-    for one in found:
-        if one.numbers != numbers:
-            raise ValueError(f"{one.task} has other numbers of rankings than {found[0].task}")
-        if one.temperature == found[0].temperature:
-            cells = (_hundred(one.mean), *map(_hundred, one.aggregates[one.main]))
-            rows.append(Row((one.task, one.measure), cells))
-        for name in names:
-            for number, score in zip(numbers, one.aggregates[name], strict=True):
-                gain = _share(one.mean, score, one.aggregate(name))
-                about = (one.task, one.measure, one.temperature, one.lists)
-                records.append((*about, name, number, score, None if math.isnan(gain) else gain))
-    sentences = (
-        f"{_said().paper}, Figure 5 (a). Scores times 100: mean of the single runs, and {names[0]} of the "
-        "first so many of them.",
-        *notes,
-    )
-    groups = (Group("", ("single",)), Group("aggregated rankings", tuple(map(str, numbers))))
-    title, sections = "Number of aggregated rankings", [Section("", rows)]
-    return Table(
-        "aggregated_rankings", title, ("task", "measure"), groups, sections, sentences, NUMBER_COLUMNS, records
+    rows = []
+    for model in measured:
+        for label, keys in _keys_by_row(model.model, model.figures, ways_are_columns).items():
+            cells, records = {}, []
+            for task, way in keys:
+                scores = model.figures[task, way]
+                cells[task, way if ways_are_columns else ""] = Cell(f"{100 * scores.tau:.1f}")
+                records.append(("here", model.model, task, way, scores.tau, scores.exact))
+            rows.append(PaperRow((label,), "Measured here", measured=cells, records=records))
+    for name_of_model, texts in printed_rows:
+        for label, keys in _keys_by_row(name_of_model, texts, ways_are_columns).items():
+            cells, records = {}, []
+            for task, way in keys:
+                text = texts[task, way]
+                cells[task, way if ways_are_columns else ""] = Cell(text)
+                records.append(("paper", name_of_model, task, way, float(text) / table.scale, None))
+            rows.append(PaperRow((label,), "Published", published=cells, records=records))
+    if ways_are_columns:
+        columns = [Column((task, way), way, group=task) for task in tasks for way in ways]
+    else:
+        columns = [Column((task, ""), task) for task in tasks]
+    return beside_published(
+        table,
+        columns,
+        rows,
+        told_by="sections",
+        csv_columns=SORTING_COLUMNS,
+        notes=[f"{table.source}. {table.note}", *notes],
     )
 
 
-def spread_notes(found: Sequence[AggregationScores]) -> list[str]:
-    """What the paper's text says about its figures, each beside what was measured here."""
-    base = [one for one in found if one.temperature == found[0].temperature]
-    sentences = {
-        "figure3": _against_best(base),
-        "figure5a": _early(base),
-        "figure5b": _temperatures(found),
-        "figure6": _against_rrf(base),
-    }
-    return [f"{_said().says[figure]} Here: {here}" for figure, here in sentences.items() if here]
-
-
-def _scaled(value: float, scale: int) -> str:
+def _as_printed(value: float, scale: int) -> str:
     """A measured figure as the paper would print it: ``50.58`` or ``.5058``."""
     return f"{scale * value:.2f}" if scale == 100 else f"{value:.4f}".removeprefix("0")
 
 
-def _sorting_rows(table: PublishedTable, across: bool) -> list[tuple[str, dict[tuple[str, str], str]]]:
+def _printed_by_task_and_way(
+    table: PublishedTable, ways_are_columns: bool
+) -> list[tuple[str, dict[tuple[str, str], str]]]:
     """Rows of a published table as (model, figures by task and way)."""
-    found = []
+    rows = []
     for (label,), printed in table.rows.items():
-        model, _, own = label.removesuffix(")").partition(" (")
-        figures = {}
+        model, _, way_of_row = label.removesuffix(")").partition(" (")
+        texts = {}
         for column, figure in printed.items():
-            task, _, way = column.rpartition(" ") if across else (column, "", own)
-            figures[task, way] = figure.text
-        found.append((label if across else model, figures))
-    return found
+            if ways_are_columns:
+                task, _, way = column.rpartition(" ")
+            else:
+                task, way = column, way_of_row
+            texts[task, way] = figure.text
+        rows.append((label if ways_are_columns else model, texts))
+    return rows
 
 
-def _laid_out(
-    model: str, figures: Mapping[tuple[str, str], str], tasks: Sequence[str], ways: Sequence[str], across: bool
-) -> list[Row]:
-    """A model as one row, or as one for each of its ways of ranking."""
-    if across:
-        return [Row((model,), tuple(Cell(figures.get((task, way), NONE)) for task in tasks for way in ways))]
-    own = dict.fromkeys(way for _, way in figures)
-    return [Row((f"{model} ({way})",), tuple(Cell(figures.get((task, way), NONE)) for task in tasks)) for way in own]
-
-
-def _said() -> PublishedTable:
-    return published("psc_figures")
-
-
-def _against_best(base: Sequence[AggregationScores]) -> str:
-    words = []
-    for one in base:
-        best = max(one.singles)
-        change = f" ({100 * (one.aggregate() / best - 1):+.1f}%)" if best > 0 else ""
-        words.append(f"{one.task} {100 * (one.aggregate() - best):+.2f}{change}")
-    return f"{base[0].main} against the best single run, points: {'; '.join(words)}."
-
-
-def _early(base: Sequence[AggregationScores]) -> str:
-    if _FIVE not in base[0].numbers[:-1]:
-        return ""
-    at = base[0].numbers.index(_FIVE)
-    shares = {one.task: _share(one.mean, one.aggregates[one.main][at], one.aggregate()) for one in base}
-    return f"five give {_shares(shares)} of the gain of {base[0].numbers[-1]} over the mean single run."
-
-
-def _temperatures(found: Sequence[AggregationScores]) -> str:
-    base = {one.task: one for one in reversed(found) if one.temperature == found[0].temperature}
-    changes = [
-        (100 * (one.aggregate() - base[one.task].aggregate()), one)
-        for one in found
-        if one.temperature != found[0].temperature
-    ]
-    if not changes:
-        return ""
-    change, one = max(changes, key=lambda pair: abs(pair[0]))
-    return (
-        f"the largest change of {one.main} is {change:+.2f} points ({one.task}, temperature "
-        f"{_named(one.temperature)} in place of {_named(found[0].temperature)})."
-    )
-
-
-def _against_rrf(base: Sequence[AggregationScores]) -> str:
-    if _RRF not in base[0].aggregates or base[0].main == _RRF:
-        return ""
-    differences = [100 * (one.aggregate() - one.aggregate(_RRF)) for one in base]
-    shares = {one.task: _share(one.mean, one.aggregate(_RRF), one.aggregate()) for one in base}
-    return (
-        f"{base[0].main} is ahead in {sum(d > 0 for d in differences)} of {len(base)} by {np.mean(differences):+.2f} "
-        f"points on average; RRF gives {_shares(shares)} of its gain over the mean single run."
-    )
-
-
-def _shares(shares: dict[str, float]) -> str:
-    words = [f"{NONE if math.isnan(share) else f'{100 * share:.1f}%'} ({task})" for task, share in shares.items()]
-    return ", ".join(words)
-
-
-def _aggregators(found: Sequence[AggregationScores]) -> tuple[str, ...]:
-    if not found:
-        raise ValueError("a table of single runs needs a task")
-    names = tuple(found[0].aggregates)
-    for one in found:
-        if tuple(one.aggregates) != names:
-            raise ValueError(f"{one.task} has other aggregators than {found[0].task}")
-    return names
-
-
-def _beaten(one: AggregationScores, name: str) -> float:
-    return float(np.mean(np.array(one.singles) < one.aggregate(name)))
-
-
-def _share(baseline: float, part: float, whole: float) -> float:
-    """What one way gains over a baseline, as a share of what another one gains; NaN where that gains nothing."""
-    return (part - baseline) / (whole - baseline) if whole > baseline else math.nan
-
-
-def _hundred(score: float, best: float | None = None) -> Cell:
-    text = f"{100 * score:.2f}"
-    return Cell(text, best is not None and round(100 * score, 2) == best)
-
-
-def _named(temperature: float | None) -> str:
-    return "of the server" if temperature is None else f"{temperature:g}"
+def _keys_by_row(
+    model: str, keys: Iterable[tuple[str, str]], ways_are_columns: bool
+) -> dict[str, list[tuple[str, str]]]:
+    """Task and way of the figures of each row: one row for a model, or one for each of its ways."""
+    rows: dict[str, list[tuple[str, str]]] = {model: []} if ways_are_columns else {}
+    for task, way in keys:
+        label = model if ways_are_columns else f"{model} ({way})"
+        rows.setdefault(label, []).append((task, way))
+    return rows

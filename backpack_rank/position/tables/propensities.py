@@ -11,9 +11,21 @@ from backpack_rank.constructors import Count, OneOf, Range, Seed
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.lists.evaluate import ListTask, needed_listwise
 from backpack_rank.position.lists.position_matrices import write_heat_map
-from backpack_rank.position.lists.propensity import FILE, FLOOR, Propensities, Transitions, estimate_propensities
+from backpack_rank.position.lists.propensity import (
+    FILE,
+    FLOOR,
+    Propensities,
+    Transitions,
+    estimate_propensities,
+)
 from backpack_rank.position.lists.settings import RankerFactory
-from backpack_rank.position.lists.sources import KINDS, ListSize, ListwiseDataConfig, dataset_of_lists, trained_lists
+from backpack_rank.position.lists.sources import (
+    KINDS,
+    ListSize,
+    ListwiseDataConfig,
+    dataset_of_lists,
+    trained_lists,
+)
 
 log = logging.getLogger(__name__)
 STEM = "propensity_map"
@@ -52,7 +64,9 @@ class PropensityEstimation(ListTask):
         dataset = dataset_of_lists(settings, checkpoint, kind)
         ranker = RankerFactory().build(listwise)
         lists = [item.passages for item in source.source(dataset).lists(0)]
-        found = estimate_propensities(ranker, lists, source.size, self.shuffles, self.seed, self.floor)
+        found = estimate_propensities(
+            ranker, lists, source.size, self.shuffles, self.seed, self.floor
+        )
         settings.save(folder, checkpoint)
         found.save(folder / FILE)
         write_heat_map(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,33 +15,41 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import row_of, show
+from backpack_rank.experiments.grid import fill_grid, row_of, show
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with
-from backpack_rank.position.lists.evaluate import ListTask, check_rows, listwise_with, needed_listwise
+from backpack_rank.position.lists.evaluate import (
+    ListTask,
+    check_rows,
+    listwise_with,
+    needed_listwise,
+)
 from backpack_rank.position.lists.reranker import usage_in_words
 from backpack_rank.position.lists.settings import RankerFactory
 from backpack_rank.position.tables.list_tables import list_table
 from backpack_rank.reporting.measure_files import write_per_query
 from backpack_rank.reporting.published import published
-from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 MEASURE = "nDCG@10"
 
 
-@dataclass
-class _GridResults:
-    """Cells by row and column, rows of first stages, and what each ranking cost."""
+class _Candidates:
+    """Test split and candidates of one collection, as each row changes them; each is read once."""
 
-    cells: dict[tuple[str, str], PerQuery] = field(default_factory=dict)
-    stages: list[str] = field(default_factory=list)
-    costs: list[str] = field(default_factory=list)
+    def __init__(self, node: Mapping[str, Any]) -> None:
+        self.node = node
+        self._read: dict[str, tuple[str, Run, Collection]] = {}
 
-    def measured(self, row: str, heading: str, run: Run, test: Collection) -> None:
-        self.cells[row, heading] = effectiveness(run, test.qrels, (MEASURE,))
-        log.info("%s, %s: %s %.4f", heading, row, MEASURE, self.cells[row, heading].mean(MEASURE))
+    def of(self, changes: Mapping[str, Any]) -> tuple[str, Run, Collection]:
+        """Name of the first stage, its candidates, and the test split."""
+        key, dataset = dataset_with(self.node, changes)
+        if key not in self._read:
+            test = dataset.split("test")
+            stage, candidates = dataset.candidates("test", test)
+            self._read[key] = (stage, candidates, test)
+        return self._read[key]
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,10 @@ class RerankingGrid(ListTask):
     Attributes:
         published: name of the published table (``conf/published``), or path of a file like those.
         collections: by heading of the column, nodes of ``conf/data``.
-        rows: by name, options that differ from those of the command line: ``calibration``, ``permutation``,
-            ``listwise.ranker.mode`` and the like; ``data`` changes the collections of the row, for example their
-            candidates, and ``{folder}`` in it is the folder of a collection's test split.
+        rows: by name, options that differ from those of the command line: ``calibration``,
+            ``permutation``, ``listwise.ranker.mode`` and the like; ``data`` changes the collections
+            of the row, for example their candidates, and ``{folder}`` in it is the folder of a
+            collection's test split.
         baseline: the row that the others are compared with.
         options: parts of the configuration that several rows refer to; not read here.
     """
@@ -68,11 +77,14 @@ class RerankingGrid(ListTask):
         with located("task.published"):
             published(self.published)
         if self.baseline is not None and self.baseline not in self.rows:
-            raise ValueError(f"task.baseline={self.baseline} is none of the rows {', '.join(self.rows)}")
+            raise ValueError(
+                f"task.baseline={self.baseline} is none of the rows {', '.join(self.rows)}"
+            )
 
     def check(self, settings: EvaluationSettings) -> None:
         """Raise ``ValueError`` for a wrong option of a row or of a collection."""
-        check_rows(settings, {row: _without_data(options) for row, options in self.rows.items()}, "task.rows")
+        without_data = {row: _without_data(options) for row, options in self.rows.items()}
+        check_rows(settings, without_data, "task.rows")
         for heading, node in self.collections.items():
             with located(f"task.collections.{heading}"):
                 dataset_with(node, {})
@@ -87,61 +99,70 @@ class RerankingGrid(ListTask):
         Raises:
             ValueError: no listwise ranker is chosen.
         """
-        listwise = needed_listwise(settings, "this experiment compares remedies of a listwise ranker")
+        listwise = needed_listwise(
+            settings, "this experiment compares remedies of a listwise ranker"
+        )
         self.check(settings)
         settings.save(folder)
-        found, rankers = _GridResults(), RankerFactory()
-        for heading, node in self.collections.items():
-            self._rank(settings, heading, node, folder, rankers, found)
-        table = self._layout(found, listwise.label)
+        measured: dict[tuple[str, str], PerQuery] = {}
+        first_stages: list[str] = []
+        costs: list[str] = []
+        rankers = RankerFactory()
+
+        def measure(
+            heading: str, collection: _Candidates, row: str, options: Mapping[str, Any]
+        ) -> None:
+            stage, candidates, test = collection.of(options.get("data", {}))
+            label = f"{stage} (first stage)"
+            # First stages are rows too, once for each collection.
+            if (label, heading) not in measured:
+                measured[label, heading] = _effectiveness(candidates, test, heading, label)
+                first_stages.append(label)
+            chosen = listwise_with(settings, _without_data(options))
+            ranker = rankers.build(chosen)
+            run = chosen.reranker(ranker, folder).rerank(candidates, test)
+            measured[row, heading] = _effectiveness(run, test, heading, row)
+            costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
+
+        fill_grid(self.collections, self.rows, prepare=_Candidates, measure=measure)
+        table = list_table(
+            self.published,
+            measured={cell: values.mean(MEASURE) for cell, values in measured.items()},
+            marks=self._marks(measured, first_stages),
+            source=listwise.label,
+            notes=[*costs, *self._notes()],
+        )
         write_table(folder, table)
-        cells = [(f"{row}, {heading}", cell.values) for (row, heading), cell in found.cells.items()]
-        write_per_query(folder / "per_query.csv", cells)
+        values = [(f"{row}, {heading}", cell.values) for (row, heading), cell in measured.items()]
+        write_per_query(folder / "per_query.csv", values)
         show([table], f"Written to {folder}", quiet)
 
-    def _rank(
-        self,
-        settings: EvaluationSettings,
-        heading: str,
-        node: Mapping[str, Any],
-        folder: Path,
-        rankers: RankerFactory,
-        found: _GridResults,
-    ) -> None:
-        """Measure all rows on one collection; first stages are rows too."""
-        read: dict[str, tuple[str, Run, Collection]] = {}
-        for row, options in self.rows.items():
-            key, dataset = dataset_with(node, options.get("data", {}))
-            if key not in read:
-                test = dataset.split("test")
-                read[key] = (*dataset.candidates("test", test), test)
-            stage, candidates, test = read[key]
-            label = f"{stage} (first stage)"
-            if (label, heading) not in found.cells:
-                found.measured(label, heading, candidates, test)
-                found.stages.append(label)
-            own = listwise_with(settings, _without_data(options))
-            ranker = rankers.build(own)
-            found.measured(row, heading, own.reranker(ranker, folder).rerank(candidates, test), test)
-            found.costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
+    def _notes(self) -> list[str]:
+        if self.baseline is None:
+            return []
+        return [
+            f"† differs from {self.baseline} by Wilcoxon's signed-rank test over the queries, "
+            f"p < {SIGNIFICANCE:g}, not corrected."
+        ]
 
-    def _layout(self, found: _GridResults, name: str) -> Table:
-        notes = [*found.costs]
-        if self.baseline is not None:
-            notes.append(
-                f"† differs from {self.baseline} by Wilcoxon's signed-rank test over the queries, "
-                f"p < {SIGNIFICANCE:g}, not corrected."
-            )
-        measured = {cell: values.mean(MEASURE) for cell, values in found.cells.items()}
-        marks = {cell: self._mark(*cell, found) for cell in found.cells}
-        return list_table(self.published, measured, marks, name, notes)
-
-    def _mark(self, row: str, heading: str, found: _GridResults) -> str:
+    def _marks(
+        self, measured: Mapping[tuple[str, str], PerQuery], first_stages: Sequence[str]
+    ) -> dict[tuple[str, str], str]:
         """A dagger where a row differs from the baseline."""
-        base, own = found.cells.get((str(self.baseline), heading)), found.cells[row, heading]
-        if base is None or row in (self.baseline, *found.stages):
-            return ""
-        return "†" if p_wilcoxon(own, base, MEASURE) < SIGNIFICANCE else ""
+        marks = {}
+        for (row, heading), values in measured.items():
+            baseline = measured.get((str(self.baseline), heading))
+            if baseline is None or row == self.baseline or row in first_stages:
+                continue
+            if p_wilcoxon(values, baseline, MEASURE) < SIGNIFICANCE:
+                marks[row, heading] = "†"
+        return marks
+
+
+def _effectiveness(run: Run, test: Collection, heading: str, row: str) -> PerQuery:
+    values = effectiveness(run, test.qrels, (MEASURE,))
+    log.info("%s, %s: %s %.4f", heading, row, MEASURE, values.mean(MEASURE))
+    return values
 
 
 def _without_data(options: Mapping[str, Any]) -> dict[str, Any]:

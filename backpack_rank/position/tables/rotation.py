@@ -17,11 +17,17 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
+from backpack_rank.experiments.grid import fill_grid, paths_in_words, refuse_alpha, show
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.tasks import Task
-from backpack_rank.position.tables.checkpoints import Checkpoint, Stages, TrainingStage, find_checkpoints, group_by_seed
+from backpack_rank.position.tables.checkpoints import (
+    Checkpoint,
+    Stages,
+    TrainingStage,
+    find_checkpoints,
+    group_by_seed,
+)
 from backpack_rank.position.tables.rotation_tables import (
     KNOWN_AS,
     LETTERS,
@@ -38,6 +44,7 @@ from backpack_rank.reporting.measure_files import write_per_query
 from backpack_rank.reporting.published import published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
+from backpack_rank.reranking.pointwise import PointwiseReranker
 
 log = logging.getLogger(__name__)
 ORIGINAL, ROTATED = "original", "rotated"
@@ -67,16 +74,26 @@ class RotationBenchmark:
         tests = {ORIGINAL: test, ROTATED: rotated_collection(test, settings.rotation)}
         return cls(tests, stage, candidates, settings)
 
-    def measure(self, runs: Sequence[Checkpoint], which: Sequence[str] = (ORIGINAL, ROTATED)) -> dict[str, PerQuery]:
+    def measure(
+        self, runs: Sequence[Checkpoint], which: Sequence[str] = (ORIGINAL, ROTATED)
+    ) -> dict[str, PerQuery]:
         """Values per query on the test collections asked for, means over the rankers given."""
-        found: dict[str, list[PerQuery]] = {name: [] for name in which}
-        for run in runs:
+
+        def prepare(run: Checkpoint) -> PointwiseReranker:
             log.info("measuring %s", run.ranker)
-            reranker = self.settings.reranker(run.ranker)
-            for name in which:
-                test = self.tests[name]
-                found[name].append(effectiveness(reranker.rerank(self.candidates, test), test.qrels, MEASURES))
-        return {name: mean_values(values) for name, values in found.items()}
+            return self.settings.reranker(run.ranker)
+
+        def measure(_: Path, reranker: PointwiseReranker, name: str, test: Collection) -> PerQuery:
+            ranked = reranker.rerank(self.candidates, test)
+            return effectiveness(ranked, test.qrels, MEASURES)
+
+        rankers = {run.ranker: run for run in runs}
+        tests = {name: self.tests[name] for name in which}
+        cells = fill_grid(rankers, tests, prepare, measure)
+        means = {}
+        for name in which:
+            means[name] = mean_values([cells[ranker, name] for ranker in rankers])
+        return means
 
     def first_stage(self) -> PerQuery:
         """Values of the candidates themselves; they are the same for both test collections."""
@@ -119,13 +136,14 @@ class RotationEffect(Task):
         bench = RotationBenchmark.of(settings, dataset)
         measured, values = {}, []
         for (model, of), group in group_by_seed(runs).items():
-            found = bench.measure(group)
-            label = paper_name(model)
-            measured[label, stages[of]] = _tested(found, len(group))
-            values += [(f"{label} ({stages[of]}) on {name}", one.values) for name, one in found.items()]
+            by_test = bench.measure(group)
+            label, training = paper_name(model), stages[of]
+            measured[label, training] = _tested(by_test, len(group))
+            for name, of_test in by_test.items():
+                values.append((f"{label} ({training}) on {name}", of_test.values))
         notes = [*missing_effects(measured, source), *ranker_notes(runs)]
-        floor = (bench.stage, figures_of(bench.first_stage()))
-        table = effect_table(self.published, measured, bench.in_words(), floor, notes)
+        first_stage = (bench.stage, figures_of(bench.first_stage()))
+        table = effect_table(self.published, measured, bench.in_words(), first_stage, notes)
         finish(settings, folder, table, values, quiet)
 
 
@@ -147,20 +165,27 @@ class RotationTransfer(Task):
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
         target, level = TrainingStage(dataset.name), settings.rotation.level
-        runs = [run for run in chosen_runs(self.runs, self.models, settings) if run.stages[-1] == target]
+        runs = [
+            run for run in chosen_runs(self.runs, self.models, settings) if run.stages[-1] == target
+        ]
         first = self.first or _only_first(runs)
         befores: list[Stages] = [(), (TrainingStage(first),), (TrainingStage(first, level),)]
-        chains = {(*before, target): letter for before, letter in zip(befores, LETTERS, strict=True)}
+        chains = {
+            (*before, target): letter for before, letter in zip(befores, LETTERS, strict=True)
+        }
         runs = [run for run in runs if run.stages in chains]
         bench = RotationBenchmark.of(settings, dataset)
         by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
         for (model, stages), group in group_by_seed(runs).items():
-            found = bench.measure(group, (ORIGINAL,))[ORIGINAL]
-            by_model.setdefault(paper_name(model), {})[chains[stages]] = (found, len(group))
+            of_group = bench.measure(group, (ORIGINAL,))[ORIGINAL]
+            by_model.setdefault(paper_name(model), {})[chains[stages]] = (of_group, len(group))
         measured = {model: _chained(rows) for model, rows in by_model.items()}
         notes = [*missing_chains(measured, first, target.data), *ranker_notes(runs)]
         table = transfer_table(measured, target.data, first, bench.in_words(), notes)
-        values = [(f"{model} ({c})", rows[c][0].values) for model, rows in by_model.items() for c in rows]
+        values = []
+        for model, rows in by_model.items():
+            for letter, (of_chain, _) in rows.items():
+                values.append((f"{model} ({letter})", of_chain.values))
         finish(settings, folder, table, values, quiet)
 
 
@@ -178,16 +203,25 @@ def chosen_runs(
     output = Path(settings.output) / "train"
     if folders is None and not output.is_dir():
         return []
-    named = [str(output)] if folders is None else [folders] if isinstance(folders, str) else list(folders)
+    named = (
+        [str(output)]
+        if folders is None
+        else [folders]
+        if isinstance(folders, str)
+        else list(folders)
+    )
     runs = find_checkpoints(named)
-    kept = [
-        run
-        for run in runs
-        if (models is None or run.model in models or paper_name(run.model) in models)
-        and (stages is None or run.stages in stages)
-    ]
+    kept = []
+    for run in runs:
+        of_model = models is None or run.model in models or paper_name(run.model) in models
+        if of_model and (stages is None or run.stages in stages):
+            kept.append(run)
     if len(kept) < len(runs):
-        log.info("%d of %d saved rankers are of another model or training data", len(runs) - len(kept), len(runs))
+        log.info(
+            "%d of %d saved rankers are of another model or training data",
+            len(runs) - len(kept),
+            len(runs),
+        )
     return kept
 
 
@@ -205,14 +239,13 @@ def paper_name(model: str) -> str:
 def mean_values(values: Sequence[PerQuery]) -> PerQuery:
     """Means over several rankers for every query and measure; all rank the same queries."""
     first = values[0]
-    return PerQuery(
-        {
-            measure: {query: sum(one.values[measure][query] for one in values) / len(values) for query in by_query}
-            for measure, by_query in first.values.items()
-        },
-        first.left_out,
-        first.missing,
-    )
+    means: dict[str, dict[str, float]] = {}
+    for measure, by_query in first.values.items():
+        means[measure] = {}
+        for query in by_query:
+            total = sum(of_ranker.values[measure][query] for of_ranker in values)
+            means[measure][query] = total / len(values)
+    return PerQuery(means, first.left_out, first.missing)
 
 
 def figures_of(values: PerQuery) -> dict[str, Estimate]:
@@ -228,11 +261,15 @@ def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str
         for training, rotation in zip(TRAININGS, ("none", "train"), strict=True):
             if (model, training) not in measured:
                 command = f"{called('train')} model={models.get(model, model)} data={source} data.rotation={rotation}"
-                lines.append(f"Not measured, as there is no such ranker: {model}, {training} ({command}).")
+                lines.append(
+                    f"Not measured, as there is no such ranker: {model}, {training} ({command})."
+                )
     return lines
 
 
-def missing_chains(measured: Mapping[str, Mapping[str, TransferRow]], first: str, target: str) -> list[str]:
+def missing_chains(
+    measured: Mapping[str, Mapping[str, TransferRow]], first: str, target: str
+) -> list[str]:
     """A sentence for every model of the paper that lacks a chain."""
     lines = []
     for model in dict.fromkeys([*MODELS, *measured]):
@@ -248,10 +285,13 @@ def ranker_notes(runs: Sequence[Checkpoint]) -> list[str]:
     """Sentences that name rankers, and seeds where there are several."""
     lines = []
     for (model, stages), group in group_by_seed(runs).items():
-        trained = " -> ".join(f"{stage.data}{'' if stage.rotation is None else ', rotated'}" for stage in stages)
+        data = [
+            stage.data if stage.rotation is None else f"{stage.data}, rotated" for stage in stages
+        ]
         seeds = ", ".join(str(run.seed) for run in group)
         mean = f"means over seeds {seeds}" if len(group) > 1 else f"seed {seeds}"
-        lines.append(f"{paper_name(model)} ({trained}): {mean}; {', '.join(str(run.ranker.parent) for run in group)}.")
+        folders = ", ".join(str(run.ranker.parent) for run in group)
+        lines.append(f"{paper_name(model)} ({' -> '.join(data)}): {mean}; {folders}.")
     return lines
 
 
@@ -270,23 +310,28 @@ def finish(
     show([table], paths_in_words(written), quiet)
 
 
-def _tested(found: Mapping[str, PerQuery], rankers: int) -> RotationRow:
-    original, rotated = found[ORIGINAL], found[ROTATED]
+def _tested(values_by_test: Mapping[str, PerQuery], rankers: int) -> RotationRow:
+    original, rotated = values_by_test[ORIGINAL], values_by_test[ROTATED]
     p_values = {measure: p_wilcoxon(original, rotated, measure) for measure in MEASURES}
     return RotationRow(figures_of(original), figures_of(rotated), p_values, rankers)
 
 
 def _chained(rows: Mapping[str, tuple[PerQuery, int]]) -> dict[str, TransferRow]:
-    found = {}
+    """Chains of one model by letter, each with the letters of those that it is better than."""
+    chains = {}
     for letter, (values, rankers) in sorted(rows.items()):
         better = dict.fromkeys(MEASURES, "")
         for other in sorted(rows.keys() - {letter}):
-            beaten = rows[other][0]
             for measure in MEASURES:
-                higher = values.mean(measure) > beaten.mean(measure)
-                better[measure] += other if higher and p_wilcoxon(values, beaten, measure) < SIGNIFICANCE else ""
-        found[letter] = TransferRow(figures_of(values), better, rankers)
-    return found
+                if _is_better(values, rows[other][0], measure):
+                    better[measure] += other
+        chains[letter] = TransferRow(figures_of(values), better, rankers)
+    return chains
+
+
+def _is_better(values: PerQuery, others: PerQuery, measure: str) -> bool:
+    higher = values.mean(measure) > others.mean(measure)
+    return higher and p_wilcoxon(values, others, measure) < SIGNIFICANCE
 
 
 def _only_first(runs: Sequence[Checkpoint]) -> str:

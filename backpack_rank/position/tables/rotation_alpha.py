@@ -14,7 +14,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.result_table import BIAS, EFFECTIVENESS
 from backpack_rank.evaluation.results import Estimate, PerQuery, RunInfo
-from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.experiments.grid import fill_grid, refuse_alpha
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import MetricSuite
@@ -22,7 +22,7 @@ from backpack_rank.pipelines.option_types import Alphas, Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.answer_positions import query_positions
-from backpack_rank.position.tables.checkpoints import group_by_seed
+from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
 from backpack_rank.position.tables.rotation import (
     ORIGINAL,
     ROTATED,
@@ -33,7 +33,14 @@ from backpack_rank.position.tables.rotation import (
     ranker_notes,
     trainings_on,
 )
-from backpack_rank.position.tables.rotation_tables import EFFECT, PLACE, THIRDS, TRAININGS, RankersAtAlpha, alpha_table
+from backpack_rank.position.tables.rotation_alpha_table import (
+    EFFECT,
+    PLACE,
+    THIRDS,
+    RankersAtAlpha,
+    alpha_table,
+)
+from backpack_rank.position.tables.rotation_tables import TRAININGS
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import Policy, check_alpha
 
@@ -72,24 +79,33 @@ class RotationByAlpha(Task):
         stages = trainings_on(source, settings)
         alphas = sorted({1.0, *(check_alpha(alpha) for alpha in self.alphas)}, reverse=True)
         metrics = settings.metrics(dataset)
-        works = {
-            name: evaluation_loader(settings, dataset.with_rotation(rotation), metrics)("test")
-            for name, rotation in ((ORIGINAL, "none"), (ROTATED, "test"))
-        }
+        works = {}
+        for name, rotation in ((ORIGINAL, "none"), (ROTATED, "test")):
+            load = evaluation_loader(settings, dataset.with_rotation(rotation), metrics)
+            works[name] = load("test")
         places = answer_places(settings, dataset)
-        runs, rows, every = [], [], {}
-        for (model, of), group in group_by_seed(chosen_runs(self.runs, self.models, settings, list(stages))).items():
-            turned = {run.ranker: settings.reranker(run.ranker) for run in group}
-            if not next(iter(turned.values())).scorer.ranker.has_senses:
+        runs: list[Checkpoint] = []
+        rows: list[RankersAtAlpha] = []
+        values_of_row: dict[tuple[str, str, float], Values] = {}
+        chosen = chosen_runs(self.runs, self.models, settings, list(stages))
+        for (model, of), group in group_by_seed(chosen).items():
+            rerankers = {run.ranker: settings.reranker(run.ranker) for run in group}
+            if not next(iter(rerankers.values())).scorer.ranker.has_senses:
                 log.info("%s has no senses, so there is no alpha to turn", model)
                 continue
             runs += group
-            found = [_values(turned[run.ranker], settings.policy, alphas, works, metrics) for run in group]
-            for number, alpha in enumerate(alphas):
-                values = _means([one[number] for one in found])
+            by_alpha = _values_by_alpha(rerankers, settings.policy, alphas, works, metrics)
+            for alpha, values in zip(alphas, by_alpha, strict=True):
                 key = (paper_name(model), stages[of], alpha)
-                every[key] = values
-                rows.append(RankersAtAlpha(*key, _figures(values), _thirds(values, places), len(group)))
+                values_of_row[key] = values
+                rows.append(
+                    RankersAtAlpha(
+                        *key,
+                        figures=_figures(values),
+                        thirds=_thirds(values, places),
+                        rankers=len(group),
+                    )
+                )
         if not rows:
             raise ValueError(
                 f"no ranker with senses that was trained on {source} was found: train some by {called('train')} -m "
@@ -97,15 +113,15 @@ class RotationByAlpha(Task):
             )
         work = works[ORIGINAL]
         about = metrics.fairness.describe(RunInfo(), work.stage)
-        notes = [*findings(every), *ranker_notes(runs)]
-        table = alpha_table(rows, work.test.name, work.bias_set, about.sign_in_words.rstrip("."), notes)
-        labelled = [
-            (f"{model} ({training}) alpha={alpha:g} on {name}", one.values)
-            for (model, training, alpha), values in every.items()
-            for name, kinds in values.items()
-            for one in kinds.values()
-        ]
-        finish(settings, folder, table, labelled, quiet)
+        notes = [*findings(values_of_row), *ranker_notes(runs)]
+        sign = about.sign_in_words.rstrip(".")
+        table = alpha_table(rows, work.test.name, work.bias_set, sign, notes)
+        per_query = []
+        for (model, training, alpha), values in values_of_row.items():
+            for name, kinds in values.items():
+                label = f"{model} ({training}) alpha={alpha:g} on {name}"
+                per_query += [(label, of_kind.values) for of_kind in kinds.values()]
+        finish(settings, folder, table, per_query, quiet)
 
 
 def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, dict[str, float]]:
@@ -113,72 +129,103 @@ def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, d
     if dataset.answers is None:
         return {}
     answers = load_answers(dataset.answers, title=dataset.titles)
-    return {ORIGINAL: query_positions(answers), ROTATED: query_positions(answers, settings.rotation)}
+    return {
+        ORIGINAL: query_positions(answers),
+        ROTATED: query_positions(answers, settings.rotation),
+    }
 
 
-def findings(values: Mapping[tuple[str, str, float], Values]) -> list[str]:
-    """Sentences that answer both questions by Wilcoxon's test over the queries."""
-    lines = []
-    for (model, training, alpha), found in values.items():
-        other = values.get((model, TRAININGS[1], alpha))
-        if training == TRAININGS[0] and other is not None:
-            p = p_wilcoxon(found[ORIGINAL][BIAS], other[ORIGINAL][BIAS], GENDER)
-            means = [one[ORIGINAL][BIAS].mean(GENDER) for one in (found, other)]
-            lines.append(
-                f"Does rotation change gender bias? {model}, alpha={alpha:g}: {GENDER} {means[0]:.4f} after original "
-                f"and {means[1]:.4f} after debiased training, Wilcoxon p = {p:.3g}."
+def findings(values_of_row: Mapping[tuple[str, str, float], Values]) -> list[str]:
+    """Sentences that answer both questions by Wilcoxon's test over the queries.
+
+    Args:
+        values_of_row: by model, training and alpha.
+    """
+    original, debiased = TRAININGS
+    sentences = []
+    for (model, training, alpha), values in values_of_row.items():
+        others = values_of_row.get((model, debiased, alpha))
+        if training == original and others is not None:
+            of_original, of_debiased = values[ORIGINAL][BIAS], others[ORIGINAL][BIAS]
+            p = p_wilcoxon(of_original, of_debiased, GENDER)
+            sentences.append(
+                f"Does rotation change gender bias? {model}, alpha={alpha:g}: {GENDER} "
+                f"{of_original.mean(GENDER):.4f} after original and {of_debiased.mean(GENDER):.4f} "
+                f"after debiased training, Wilcoxon p = {p:.3g}."
             )
         if alpha != 1:
-            plain, turned = _effect(values[model, training, 1.0]), _effect(found)
-            p = p_wilcoxon(plain, turned, EFFECT)
-            means = [plain.mean(EFFECT), turned.mean(EFFECT)]
-            lines.append(
-                f"Does alpha change position bias? {model}, {training}: {EFFECT} falls by {means[0]:.4f} on rotated "
-                f"passages at alpha=1 and by {means[1]:.4f} at alpha={alpha:g}, Wilcoxon p = {p:.3g}."
+            unchanged = _effect(values_of_row[model, training, 1.0])
+            controlled = _effect(values)
+            p = p_wilcoxon(unchanged, controlled, EFFECT)
+            sentences.append(
+                f"Does alpha change position bias? {model}, {training}: {EFFECT} falls by "
+                f"{unchanged.mean(EFFECT):.4f} on rotated passages at alpha=1 and by "
+                f"{controlled.mean(EFFECT):.4f} at alpha={alpha:g}, Wilcoxon p = {p:.3g}."
             )
-    return lines
+    return sentences
 
 
-def _values(
-    reranker: PointwiseReranker,
+def _values_by_alpha(
+    rerankers: Mapping[Path, PointwiseReranker],
     policy: Policy,
     alphas: Sequence[float],
     works: Mapping[str, EvaluationData],
     metrics: MetricSuite,
 ) -> list[Values]:
-    """Values of a ranker at each alpha."""
-    turned = [reranker.with_policy(policy, alpha) for alpha in alphas]
-    measured = {name: metrics.evaluate(turned, work).systems for name, work in works.items()}
-    return [{name: dict(systems[number].values) for name, systems in measured.items()} for number in range(len(alphas))]
+    """Mean values of several rankers at each alpha."""
 
+    def prepare(reranker: PointwiseReranker) -> list[PointwiseReranker]:
+        return [reranker.with_policy(policy, alpha) for alpha in alphas]
 
-def _means(found: Sequence[Values]) -> Values:
-    return {
-        name: {kind: mean_values([one[name][kind] for one in found]) for kind in kinds}
-        for name, kinds in found[0].items()
-    }
+    def measure(
+        _: Path, controlled: list[PointwiseReranker], name: str, work: EvaluationData
+    ) -> list[dict[str, PerQuery]]:
+        systems = metrics.evaluate(controlled, work).systems
+        return [dict(system.values) for system in systems]
+
+    cells = fill_grid(rerankers, works, prepare, measure)
+    by_alpha = []
+    for number in range(len(alphas)):
+        means: Values = {}
+        for name in works:
+            of_rankers = [cells[ranker, name][number] for ranker in rerankers]
+            means[name] = {}
+            for kind in of_rankers[0]:
+                means[name][kind] = mean_values([kinds[kind] for kinds in of_rankers])
+        by_alpha.append(means)
+    return by_alpha
 
 
 def _figures(values: Values) -> dict[str, dict[str, Estimate]]:
-    return {
-        name: {measure: figure for one in kinds.values() for measure, figure in one.summary().figures.items()}
-        for name, kinds in values.items()
-    }
+    """All measures by test set."""
+    figures: dict[str, dict[str, Estimate]] = {}
+    for name, kinds in values.items():
+        figures[name] = {}
+        for of_kind in kinds.values():
+            figures[name] |= of_kind.summary().figures
+    return figures
 
 
-def _thirds(values: Values, places: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, tuple[Estimate, int]]]:
-    found: dict[str, dict[str, tuple[Estimate, int]]] = {}
-    for name, at in places.items():
+def _thirds(
+    values: Values, places: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, tuple[Estimate, int]]]:
+    """Effectiveness by the third of the passage in which the answer starts, and how many queries."""
+    thirds: dict[str, dict[str, tuple[Estimate, int]]] = {}
+    for name, start_of in places.items():
         scores = values[name][EFFECTIVENESS]
         for number, third in enumerate(THIRDS):
-            queries = [q for q in scores.query_ids if q in at and int(3 * at[q]) == number]
+            queries = []
+            for query in scores.query_ids:
+                if query in start_of and int(3 * start_of[query]) == number:
+                    queries.append(query)
             if queries:
                 figure = scores.select_queries(queries).summary().figures[PLACE]
-                found.setdefault(name, {})[third] = (figure, len(queries))
-    return found
+                thirds.setdefault(name, {})[third] = (figure, len(queries))
+    return thirds
 
 
 def _effect(values: Values) -> PerQuery:
     """What rotated passages cost each query."""
-    original, rotated = (values[name][EFFECTIVENESS].values[EFFECT] for name in (ORIGINAL, ROTATED))
+    original = values[ORIGINAL][EFFECTIVENESS].values[EFFECT]
+    rotated = values[ROTATED][EFFECTIVENESS].values[EFFECT]
     return PerQuery({EFFECT: {query: value - rotated[query] for query, value in original.items()}})

@@ -12,7 +12,10 @@ from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.representations import CONTEXTUAL
-from backpack_rank.position.passages.term_similarity_report import TermSimilarityReport, write_term_similarity
+from backpack_rank.position.passages.term_similarity_report import (
+    TermSimilarityReport,
+    write_term_similarity,
+)
 from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
 from backpack_rank.position.tables.rotation import chosen_runs, paper_name, ranker_notes
 from backpack_rank.position.tables.rotation_tables import TRAININGS, similarity_table
@@ -58,11 +61,19 @@ class RotationSimilarity(Task):
         measured: dict[tuple[str, str, str], tuple[float, float]] = {}
         figures: dict[str, list[TermSimilarityReport]] = {}
         for (model, (stage,)), group in group_by_seed(runs).items():
-            training, collection = TRAININGS[stage.rotation is not None], _PAPER_DATA.get(stage.data, stage.data)
-            reports = [self._measured(run, settings, f"{paper_name(model)}, {training}") for run in group]
+            training, collection = (
+                TRAININGS[stage.rotation is not None],
+                _PAPER_DATA.get(stage.data, stage.data),
+            )
+            reports = [
+                self._measured(run, settings, f"{paper_name(model)}, {training}") for run in group
+            ]
             curves = [report.curves[0] for report in reports]
             sums = sum(curve.mats for curve in curves), sum(curve.mats_std for curve in curves)
-            measured[paper_name(model), collection, training] = (sums[0] / len(curves), sums[1] / len(curves))
+            measured[paper_name(model), collection, training] = (
+                sums[0] / len(curves),
+                sums[1] / len(curves),
+            )
             figures.setdefault(collection, []).append(reports[0])
         settings.save(folder)
         sampled = next(iter(figures.values()))[0]
@@ -77,7 +88,9 @@ class RotationSimilarity(Task):
             write_term_similarity(folder / f"figure2_{slugify(collection)}", _joined(reports))
         show([table], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
 
-    def _measured(self, run: Checkpoint, settings: EvaluationSettings, label: str) -> TermSimilarityReport:
+    def _measured(
+        self, run: Checkpoint, settings: EvaluationSettings, label: str
+    ) -> TermSimilarityReport:
         """The curve of a ranker's contextual vectors under that label."""
         log.info("measuring %s", run.ranker)
         collection = run.dataset().with_rotation("none").split(self.similarity.split)
@@ -85,7 +98,9 @@ class RotationSimilarity(Task):
         task = replace(self.similarity, representations=(CONTEXTUAL,))
         report = task.measure(scorer, collection, str(run.ranker))
         meaning = {label: f"{report.meaning[CONTEXTUAL]} of {run.ranker}"}
-        return replace(report, curves=(replace(report.curves[0], representation=label),), meaning=meaning)
+        return replace(
+            report, curves=(replace(report.curves[0], representation=label),), meaning=meaning
+        )
 
 
 def _joined(reports: Sequence[TermSimilarityReport]) -> TermSimilarityReport:

@@ -9,13 +9,18 @@ from typing import Annotated, Any
 
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, Length, OneOf, PathText, Seed
-from backpack_rank.experiments.grid import show
+from backpack_rank.experiments.grid import fill_grid, show
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.position.lists.evaluate import ListTask, check_rows, listwise_with, needed_listwise
+from backpack_rank.position.lists.evaluate import (
+    ListTask,
+    check_rows,
+    listwise_with,
+    needed_listwise,
+)
 from backpack_rank.position.lists.passages import ListwiseExample
 from backpack_rank.position.lists.reranker import remarks, usage_in_words
-from backpack_rank.position.lists.settings import RankerFactory
+from backpack_rank.position.lists.settings import ListwiseSettings, RankerFactory
 from backpack_rank.position.lists.sorting_scores import sorting_scores
 from backpack_rank.position.lists.sorting_tasks import MATHSORT, READERS
 from backpack_rank.position.lists.sources import ListSize, ListwiseDataConfig
@@ -23,7 +28,11 @@ from backpack_rank.position.lists.windows import SlidingWindows
 from backpack_rank.position.tables.list_tables import Sorted, SortingFigures, sorting_table
 from backpack_rank.reporting.writers import write_table
 
-TASKS: Mapping[str, str] = {"mathsort": "MathSort", "wordsort": "WordSort", "gsm8ksort": "GSM8KSort"}
+TASKS: Mapping[str, str] = {
+    "mathsort": "MathSort",
+    "wordsort": "WordSort",
+    "gsm8ksort": "GSM8KSort",
+}
 """The paper's names of the tasks."""
 _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
@@ -36,8 +45,8 @@ class SortingTask(ListTask):
         published: name of the published table, which says whether ways are columns (Table 3) or rows (Table 8).
         ways: of ranking, by name: options that differ from those of the command line, such as ``permutation``.
         tasks: of :data:`TASKS`.
-        files: folder with the published ``mathsort.tsv``, ``wordsort.tsv`` and ``gsm8ksort.jsonl``; None draws lists of
-            the first two.
+        files: folder with the published ``mathsort.tsv``, ``wordsort.tsv`` and ``gsm8ksort.jsonl``;
+            None draws lists of the first two.
         number: lists of each task at most.
         size: items of lists that are drawn.
         seed: of lists that are drawn.
@@ -77,39 +86,61 @@ class SortingTask(ListTask):
         listwise = needed_listwise(settings, "sorting needs a listwise ranker")
         self.check(settings)
         settings.save(folder)
-        found: dict[tuple[str, str], Sorted] = {}
-        notes, rankers = [], RankerFactory()
-        which = (settings, self.files, self.number, self.size, self.seed)
-        given = {task: sorting_lists(task, *which) for task in self.tasks}
+        lists_of_task = {}
+        for task in self.tasks:
+            lists_of_task[task] = sorting_lists(
+                task, settings, self.files, self.number, self.size, self.seed
+            )
+        notes: list[str] = []
+        rankers = RankerFactory()
         plain = rankers.build(listwise)
-        name = plain.ranker.name if isinstance(plain, SlidingWindows) else plain.name  # ways may do without windows
-        # All tasks of one way before the next one, which may be of another model or prompt.
-        for way, options in self.ways.items():
-            own = listwise_with(settings, options)
-            for task, items in given.items():
-                ranker = rankers.build(own)
-                scores = sorting_scores(
-                    ranker.rank([item.passages for item in items]), [i.relevance_levels for i in items]
-                )
-                found[TASKS[task], way] = Sorted(scores.tau, scores.exact_share)
-                sentences = [usage_in_words(ranker.usage), *remarks(ranker)]
-                notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {'; '.join(sentences)}.")
-        table = sorting_table(self.published, [SortingFigures(name, found)], notes)
+        # A way of ranking may do without windows, so the model is named without them.
+        name = plain.ranker.name if isinstance(plain, SlidingWindows) else plain.name
+
+        def measure(
+            way: str, chosen: ListwiseSettings, task: str, items: Sequence[ListwiseExample]
+        ) -> Sorted:
+            # A ranker for each task counts what the task alone costs; the model stays loaded.
+            ranker = rankers.build(chosen)
+            rankings = ranker.rank([item.passages for item in items])
+            scores = sorting_scores(rankings, [item.relevance_levels for item in items])
+            sentences = "; ".join([usage_in_words(ranker.usage), *remarks(ranker)])
+            notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {sentences}.")
+            return Sorted(scores.tau, scores.exact_share)
+
+        cells = fill_grid(
+            self.ways,
+            lists_of_task,
+            prepare=lambda options: listwise_with(settings, options),
+            measure=measure,
+        )
+        figures = {(TASKS[task], way): scores for (way, task), scores in cells.items()}
+        table = sorting_table(self.published, [SortingFigures(name, figures)], notes)
         write_table(folder, table)
         show([table], f"Written to {folder}", quiet)
 
 
 def sorting_lists(
-    task: str, settings: EvaluationSettings, files: str | None, number: int, size: int = 10, seed: int = 0
+    task: str,
+    settings: EvaluationSettings,
+    files: str | None,
+    number: int,
+    size: int = 10,
+    seed: int = 0,
 ) -> list[ListwiseExample]:
     """Lists of a sorting task: the published ones, or drawn ones where there is no folder of files.
 
     Raises:
-        ValueError: a task whose lists can only be read; words are to be drawn, and no data has been chosen.
+        ValueError: a task whose lists can only be read; words are to be drawn, and no data has been
+            chosen.
     """
     if files is not None:
         return READERS[task](Path(files).expanduser() / f"{task}.{_ENDINGS[task]}")[:number]
     if task == "gsm8ksort":
-        raise ValueError("gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out")
+        raise ValueError(
+            "gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out"
+        )
     dataset = settings.chosen_dataset if task == MATHSORT else settings.needed_dataset()
-    return ListwiseDataConfig(task, size, number, held_out=number, seed=seed).held_out_lists(dataset)
+    return ListwiseDataConfig(task, size, number, held_out=number, seed=seed).held_out_lists(
+        dataset
+    )

@@ -10,7 +10,17 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from backpack_rank.constructors import MOST, AllDocuments, Called, Count, Length, Note, OneOf, Range, Seed
+from backpack_rank.constructors import (
+    MOST,
+    AllDocuments,
+    Called,
+    Count,
+    Length,
+    Note,
+    OneOf,
+    Range,
+    Seed,
+)
 from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.packing import PackedBatch
@@ -25,7 +35,11 @@ from backpack_rank.position.passages.representations import (
     document_rows,
     representations,
 )
-from backpack_rank.position.passages.term_similarity import TermSample, choose_terms, term_similarity
+from backpack_rank.position.passages.term_similarity import (
+    TermSample,
+    choose_terms,
+    term_similarity,
+)
 from backpack_rank.position.passages.term_similarity_report import (
     TermSimilarityReport,
     print_term_similarity,
@@ -64,7 +78,9 @@ class TermSimilarity(Task):
     per_position: Several = 4
     seed: Seed = 0
     query: str | None = None
-    representations: Annotated[Sequence[Annotated[str, OneOf(tuple(KINDS))]], Length(1)] | None = None
+    representations: Annotated[Sequence[Annotated[str, OneOf(tuple(KINDS))]], Length(1)] | None = (
+        None
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.representations, str):
@@ -85,7 +101,9 @@ class TermSimilarity(Task):
             print_term_similarity(report)
             print(f"Written to {folder}")
 
-    def measure(self, scorer: Scorer, collection: Collection, name: str = "") -> TermSimilarityReport:
+    def measure(
+        self, scorer: Scorer, collection: Collection, name: str = ""
+    ) -> TermSimilarityReport:
         """ATS and MATS of a ranker on the documents of a collection.
 
         Raises:
@@ -97,12 +115,16 @@ class TermSimilarity(Task):
         query = None if self.query is None else pair_tokenizer.encode_query(self.query)
         rows = [
             row
-            for row in document_rows(pair_tokenizer, self._documents(collection, pair_tokenizer), query)
+            for row in document_rows(
+                pair_tokenizer, self._documents(collection, pair_tokenizer), query
+            )
             if row.length
         ]
         eligible = eligible_terms(pair_tokenizer, rows)
         if not len(eligible):
-            raise ValueError(f"no term stands in two of the {len(rows)} documents: raise task.documents")
+            raise ValueError(
+                f"no term stands in two of the {len(rows)} documents: raise task.documents"
+            )
         terms = choose_terms(eligible, self.terms, self.seed)
         longest = max(row.length for row in rows)
         samples = {kind: TermSample(terms, longest, self.per_position, self.seed) for kind in kinds}
@@ -116,7 +138,9 @@ class TermSimilarity(Task):
             query=self.query or "",
             per_position=self.per_position,
             seed=self.seed,
-            curves=tuple(term_similarity(sample, self.max_distance, kind) for kind, sample in samples.items()),
+            curves=tuple(
+                term_similarity(sample, self.max_distance, kind) for kind, sample in samples.items()
+            ),
             meaning={kind: KINDS[kind] for kind in kinds},
         )
 
@@ -137,7 +161,11 @@ class TermSimilarity(Task):
         total = len(collection.documents)
         drawn = None
         if self.documents is not None and self.documents < total:
-            drawn = set(np.random.default_rng(self.seed).choice(total, self.documents, replace=False).tolist())
+            drawn = set(
+                np.random.default_rng(self.seed)
+                .choice(total, self.documents, replace=False)
+                .tolist()
+            )
         found: list[np.ndarray] = []
         texts: list[str] = []
         for number, (_, text) in enumerate(collection.documents):
@@ -163,14 +191,24 @@ def eligible_terms(pair_tokenizer: PairTokenizer, rows: Sequence[DocumentRow]) -
 
 
 def fill(
-    samples: dict[str, TermSample], kinds: dict[str, Representation], scorer: Scorer, rows: Sequence[DocumentRow]
+    samples: dict[str, TermSample],
+    kinds: dict[str, Representation],
+    scorer: Scorer,
+    rows: Sequence[DocumentRow],
 ) -> None:
     """Run the ranker over the documents and let every sample take notice of its terms."""
     first = next(iter(samples.values()))
-    place_of = np.full(max(int(max(row.ids.max() for row in rows)), int(first.terms.max())) + 1, -1, dtype=np.int64)
+    place_of = np.full(
+        max(int(max(row.ids.max() for row in rows)), int(first.terms.max())) + 1, -1, dtype=np.int64
+    )
     place_of[first.terms] = np.arange(len(first.terms))
-    starts, lengths = (np.array([getattr(row, name) for row in rows]) for name in ("start", "length"))
-    with torch.inference_mode(), Progress(total=len(rows), desc="reading documents", unit="doc") as bar:
+    starts, lengths = (
+        np.array([getattr(row, name) for row in rows]) for name in ("start", "length")
+    )
+    with (
+        torch.inference_mode(),
+        Progress(total=len(rows), desc="reading documents", unit="doc") as bar,
+    ):
         for numbers, batch in _batches(rows, scorer.tokens_per_batch):
             documents = numbers[batch.text_ids.numpy()]
             positions = batch.position_ids.numpy() - starts[documents]

@@ -20,7 +20,7 @@ from backpack_rank.position.aggregation.run_spread import AggregationScores, spr
 from backpack_rank.position.lists.permutation import PermutationSelfConsistency, rank_shuffled
 from backpack_rank.position.lists.saved import load_listwise
 from backpack_rank.position.lists.sources import ListwiseDataConfig
-from backpack_rank.position.tables.list_tables import numbers_table, spread_table
+from backpack_rank.position.tables.aggregation_tables import numbers_table, spread_table
 
 SYNTHETIC = ["+data@task.collections.Synthetic=synthetic", "+task.collections.Synthetic.test.test_queries=6"]
 SYNTHETIC += ["+task.collections.Synthetic.test.documents=40"]

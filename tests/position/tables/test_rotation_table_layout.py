@@ -10,12 +10,11 @@ import pytest
 from shown import cells
 
 from backpack_rank.evaluation.results import Estimate
+from backpack_rank.position.tables.rotation_alpha_table import RankersAtAlpha, alpha_table
 from backpack_rank.position.tables.rotation_tables import (
     BothSets,
-    RankersAtAlpha,
     RotationRow,
     TransferRow,
-    alpha_table,
     effect_table,
     printed_on_both,
     similarity_table,
