@@ -1,4 +1,4 @@
-"""A page as HTML: one file with its style and script inside, which asks for nothing from anywhere."""
+"""A page as HTML: one file with its style and script inside, which needs no network."""
 
 from __future__ import annotations
 
