@@ -11,15 +11,16 @@ from omegaconf import DictConfig
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.alpha import choose_alpha
+from backpack_rank.pipelines.breakdowns import write_class_counts
 from backpack_rank.pipelines.certificate import certify, check_certificate
 from backpack_rank.pipelines.evaluate_runs import rank_run_files, read_runs
 from backpack_rank.pipelines.evaluation_checks import check_together
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results, write_senses
+from backpack_rank.pipelines.evaluation_notes import rendition_notes, swap_notes
 from backpack_rank.pipelines.explain import explain
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.metrics import MetricSuite, rank_all
-from backpack_rank.pipelines.report import rendition_notes, swap_notes, write_class_counts
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import AUTO, EvaluationSettings
 from backpack_rank.pipelines.tasks import Task, task_of

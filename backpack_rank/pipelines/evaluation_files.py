@@ -11,9 +11,10 @@ from pathlib import Path
 from backpack_rank.data.trec import run_tag, write_run
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
+from backpack_rank.pipelines.breakdowns import write_gaps_by
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns
-from backpack_rank.pipelines.report import write_evaluation_page, write_gaps_by
+from backpack_rank.pipelines.report import write_evaluation_page
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import print_comparison, write_comparison

@@ -26,7 +26,7 @@ from backpack_rank.pipelines.certificate import (
 )
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.evaluation_data import EvaluationData
-from backpack_rank.pipelines.report import rendition_notes
+from backpack_rank.pipelines.evaluation_notes import rendition_notes
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
