@@ -141,6 +141,20 @@ def swap_stability(
     )
 
 
+def swap_measures(scaled: bool = True, only_changed: bool = False, depth: int = DEPTH) -> list[str]:
+    """Names of the measures.
+
+    Args:
+        scaled: also those in units of the spread of the scores.
+        only_changed: those over documents that a swap changed, whose names end in ``(swapped)``.
+        depth: of the overlap.
+    """
+    names = ["swap change", "swap tau", f"swap overlap@{depth}", "swap max shift"]
+    if scaled:
+        names.insert(1, "swap change/std")
+    return [f"{name} (swapped)" for name in names] if only_changed else names
+
+
 @dataclass(frozen=True, eq=False)
 class _Compared:
     """One list: arrays [m] in the order of its documents.
@@ -190,9 +204,8 @@ def _per_query(
     depth: int,
     only_changed: bool,
 ) -> PerQuery:
-    suffix = " (swapped)" if only_changed else ""
-    names = ["swap change", *(["swap change/std"] if spread > 0 else []), "swap tau", f"swap overlap@{depth}"]
-    values: dict[str, dict[str, float]] = {f"{name}{suffix}": {} for name in (*names, "swap max shift")}
+    names = swap_measures(scaled=spread > 0, only_changed=only_changed, depth=depth)
+    values: dict[str, dict[str, float]] = {name: {} for name in names}
     for query_id in query_ids:
         found = compared[query_id]
         chosen = found.changed if only_changed else np.ones(len(found.changed), dtype=bool)

@@ -23,7 +23,7 @@ from backpack_rank.evaluation.significance import Comparison
 from backpack_rank.files import write_text
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import SystemRuns
-from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.reporting.answer import sentence
 from backpack_rank.reporting.comparison import comparison_tables
 from backpack_rank.reporting.explanation import explanation_html, write_profiles
@@ -151,7 +151,7 @@ class RankingPair:
 
 def write_evaluation_page(
     folder: Path,
-    settings: EvaluationSettings,
+    settings: SavedOptions,
     report: Report,
     systems: Sequence[SystemRuns],
     data: EvaluationData,
@@ -189,7 +189,7 @@ def answer_of(report: Report, tests: Sequence[Comparison]) -> Answer | None:
 def write_with_texts(
     folder: Path,
     page: Page,
-    settings: EvaluationSettings,
+    settings: SavedOptions,
     report: Report,
     turns: Sequence[RankingPair],
     reranker: PointwiseReranker | None,
@@ -205,7 +205,7 @@ def write_with_texts(
         reranker: at the alpha and under the policy whose senses are shown.
     """
     with located("bias.lexicon"):
-        lexicon = load_lexicon(settings.config.bias.lexicon)
+        lexicon = load_lexicon(settings.lexicon)
     page = replace(page, groups=lexicon.group_names)
     if turns:
         changed = [changed_queries(turn, lexicon, QUERIES if turn is turns[0] else FURTHER) for turn in turns]

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run, run_tag
@@ -62,9 +60,7 @@ class Jobs:
         return read_json(self._folder / entry.job / MEASURES_FILE).about.policy
 
     def _settings(self, job: str) -> EvaluationSettings:
-        config = OmegaConf.create(read_yaml(self._folder / job / CONFIG))
-        assert isinstance(config, DictConfig)
-        return EvaluationSettings.of(config)
+        return EvaluationSettings.of(read_yaml(self._folder / job / CONFIG))
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     same = [entry for entry in shown if jobs.loaded(entry) is loaded]
     bias, name = _bias_queries(loaded)
     pairs = [_ranking_pair(jobs, choice.base(entry), entry, bias, name) for entry in same]
-    return write_with_texts(folder, page, settings, report, pairs, controlled)
+    return write_with_texts(folder, page, settings.saved, report, pairs, controlled)
 
 
 @dataclass(frozen=True)

@@ -104,9 +104,7 @@ def test_folders_are_named_after_the_run_or_the_data(tmp_path: Path) -> None:
 
 def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
     config = configured("rerank", f"output={trained.output}")
-    settings = RerankSettings.of(config).evaluation
-    assert settings.runs is None
-    assert settings.output == str(trained.output)
+    assert RerankSettings.of(config).checkpoint == trained.ranker
     assert not OmegaConf.missing_keys(config)
 
 

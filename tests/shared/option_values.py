@@ -81,4 +81,4 @@ def read(script: str, config: DictConfig) -> None:
     if script == "evaluate":
         EvaluationSettings.of(config)
     else:
-        TrainingSettings.of(config).check_ranking()
+        TrainingSettings.of(config).ranking()
