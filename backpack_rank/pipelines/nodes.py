@@ -44,8 +44,7 @@ def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OmegaConfBaseException: an option looks up what is not there.
     """
-    options = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else config
-    assert isinstance(options, Mapping)
+    options: Any = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else config
     return {str(name): value for name, value in options.items()}
 
 
@@ -81,7 +80,9 @@ def missing_options(options: Mapping[str, Any], place: str) -> list[str]:
 
 def merged(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Options with some of them changed, at any depth; a list is replaced and not joined."""
-    return plain_options(OmegaConf.merge(_composed(options), _composed(changes)))
+    config = OmegaConf.merge(_composed(options), _composed(changes))
+    assert isinstance(config, DictConfig)
+    return plain_options(config)
 
 
 def with_nodes(options: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:

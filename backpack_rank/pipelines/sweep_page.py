@@ -109,7 +109,7 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     if not shown:
         why = "The sweep has no position of the dial that ranks, beside alpha=1 of the same ranker."
         last = jobs.settings(sweep.entries[-1].job)
-        return write_with_texts(folder, replace(page, changes=Missing(why)), last, report, [], None)
+        return write_with_texts(folder, replace(page, changes=Missing(why)), last.saved, report, [], None)
     settings, loaded = jobs.settings(shown[0].job), jobs.loaded(shown[0])
     controlled = loaded.reranker.with_policy(settings.policy, shown[0].row.alpha or 0.0)
     same = [entry for entry in shown if jobs.loaded(entry) is loaded]

@@ -139,7 +139,8 @@ def test_runs_that_cannot_be_compared_are_named(
     monkeypatch.chdir(tmp_path)
     assert "is given twice" in said(f"[{run_file},{run_file.name}]")
     assert "alpha=0.5 does nothing to run=...: leave one of them out" in said(str(run_file), "alpha=0.5")
-    assert "run=... does nothing to explain.*: leave one of them out" in said(str(run_file), "explain.query=a", "explain.document=b")
+    explained = said(str(run_file), "explain.query=a", "explain.document=b")
+    assert "run=... does nothing to explain.*: leave one of them out" in explained
 
 
 def test_measures_of_runs_name_what_exists(trained: Workplace, tmp_path: Path, run_file: Path) -> None:

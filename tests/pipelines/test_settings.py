@@ -79,7 +79,7 @@ def test_no_experiment_ignores_alpha_or_a_budget(name: str, tmp_path: Path, monk
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     data = [] if name == "recruitment" else ["data=synthetic"]  # it has texts of its own
     data += ["listwise=trained"] if name == "lists/bias" else []
-    for option, said in (("alpha=0.5", "alpha=0.5"), ("budget='nDCG@10>=0.1'", "budget=.* does nothing to this experiment")):
+    for option, said in (("alpha=0.5", "alpha=0.5"), ("budget='nDCG@10>=0.1'", "budget=.* does nothing to this exp")):
         with pytest.raises(ValueError, match=said):
             evaluate(configured("evaluate", f"experiment={name}", *data, option, f"output={tmp_path}"), tmp_path)
 

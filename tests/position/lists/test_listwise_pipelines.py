@@ -152,8 +152,8 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranke
             ["listwise=trained", "alpha=0.5", "policy=renditions"],
             "alpha=0.5: orders are averaged in full or not at all",
         ),
-        (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true does nothing to listwise=..."),
-        (["listwise=trained", "run=a.trec"], "run=... does nothing to listwise=...: leave one of them out"),
+        (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true does nothing"),
+        (["listwise=trained", "run=a.trec"], "run=a.trec does nothing to listwise=..."),
         (
             ["listwise=trained", "listwise.depth=0"],
             "listwise.depth=0 must be a whole number of at least 1",
