@@ -14,6 +14,7 @@ import pytest
 from in_process import TEST_SPLIT, configured
 from workplace import ROOT
 
+from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import save_ranker
 from backpack_rank.pipelines.evaluate import evaluate
 
@@ -25,7 +26,7 @@ class Followed:
     """What an evaluation calls, from its task on, until it has written everything.
 
     Attributes:
-        calls: files of all calls, in the order of the first one in each.
+        calls: files of all calls, in order.
         checks: how often alpha was checked.
         with_alpha: files in which a call took alpha, until the first multiplication.
         on_the_way: files of the calls that stood above that multiplication.
@@ -33,7 +34,7 @@ class Followed:
     """
 
     def __init__(self) -> None:
-        self.calls: dict[str, None] = {}
+        self.calls: list[str] = []
         self.checks = 0
         self.with_alpha: set[str] = set()
         self.on_the_way: set[str] = set()
@@ -47,16 +48,18 @@ class Followed:
         if file is None:
             return
         if self._task is None:
-            if frame.f_code.co_qualname != "RankUnderAlpha.run":
+            if (file, frame.f_code.co_name) != ("backpack_rank/pipelines/evaluate.py", "run"):
                 return
             self._task = frame
-        self.calls.setdefault(file)
+        if self.calls[-1:] != [file]:
+            self.calls.append(file)
         taken = [value for value in frame.f_locals.values() if type(value) is float and value == ALPHA]
         if taken:
             self.checks += frame.f_code.co_name == "check_alpha"
             if self.weights is None:
                 self.with_alpha.add(file)
-        if frame.f_code.co_qualname == "BackpackForRanking.score_senses" and self.weights is None:
+        multiplies = (file, frame.f_code.co_name) == ("backpack_rank/models/rankers.py", "score_senses")
+        if multiplies and self.weights is None:
             self.weights = frame.f_locals["sense_weights"]
             self.on_the_way = set(filter(None, map(file_of, callers(frame, self._task))))
 
@@ -88,10 +91,10 @@ def listed(heading: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def followed(make_backpack, pair_tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Followed:
+def followed(make_backpack, tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Followed:
     """A small evaluation under alpha."""
     folder = tmp_path_factory.mktemp("ways")
-    save_ranker(folder / "ranker", make_backpack(), pair_tokenizer)
+    save_ranker(folder / "ranker", make_backpack(), PairTokenizer(tokenizer, 64))
     options = [f"checkpoint={folder / 'ranker'}", f"alpha={ALPHA}", "policy=lowest_senses", "swap=false"]
     config = configured("evaluate", *options, *TEST_SPLIT, "bias.families=[RaB]", "cache.max_gb=0")
     found = Followed()
@@ -119,6 +122,7 @@ def test_alpha_reaches_the_senses_through_the_listed_files(followed: Followed) -
 def test_a_query_passes_the_listed_files_in_their_order(followed: Followed) -> None:
     files = listed("The way of a query")
     assert len(files) <= 10
-    assert [file for file in followed.calls if file in files] == files
+    calls = iter(followed.calls)
+    assert [file for file in files if file not in calls] == [], "looked for one behind the other"
     # All that stands above the multiplication is on the way of a query.
     assert followed.on_the_way <= set(files)
