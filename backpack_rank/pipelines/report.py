@@ -20,7 +20,7 @@ from backpack_rank.pipelines.page_sections import (
     changed_queries,
     senses_of,
 )
-from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.reporting.answer import sentence
 from backpack_rank.reporting.comparison import comparison_tables
 from backpack_rank.reporting.page.build import page_of_rows
@@ -33,7 +33,7 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 
 def write_evaluation_page(
     folder: Path,
-    settings: EvaluationSettings,
+    settings: SavedOptions,
     report: Report,
     systems: Sequence[SystemRuns],
     data: EvaluationData,
@@ -90,7 +90,7 @@ def _significance(
 def write_with_texts(
     folder: Path,
     page: Page,
-    settings: EvaluationSettings,
+    settings: SavedOptions,
     report: Report,
     rankings: Sequence[RankingPair],
     reranker: PointwiseReranker | None,
@@ -106,7 +106,7 @@ def write_with_texts(
         reranker: at the alpha and under the policy whose senses are shown.
     """
     with located("bias.lexicon"):
-        lexicon = load_lexicon(settings.config.bias.lexicon)
+        lexicon = load_lexicon(settings.lexicon)
     page = replace(page, groups=lexicon.group_names)
     if rankings:
         page = replace(page, changes=_changes(rankings, lexicon))

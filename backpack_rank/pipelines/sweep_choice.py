@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
 from backpack_rank.data.collection import Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run, run_tag
@@ -72,9 +70,7 @@ class Jobs:
         return self._folder / entry.job / "runs"
 
     def _settings(self, job: str) -> EvaluationSettings:
-        config = OmegaConf.create(read_yaml(self._folder / job / CONFIG))
-        assert isinstance(config, DictConfig)
-        return EvaluationSettings.of(config)
+        return EvaluationSettings.of(read_yaml(self._folder / job / CONFIG))
 
 
 class LoadedJob:

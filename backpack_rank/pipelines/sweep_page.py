@@ -51,7 +51,7 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     if not shown:
         why = "The sweep has no position of the dial that ranks, beside alpha=1 of the same ranker."
         settings = jobs.settings(sweep.entries[-1].job)
-        return write_with_texts(folder, replace(page, changes=why), settings, report, [], None)
+        return write_with_texts(folder, replace(page, changes=why), settings.saved, report, [], None)
     first = shown[0]
     settings, loaded = jobs.settings(first.job), jobs.loaded(first)
     reranker = loaded.reranker.with_policy(settings.policy, first.row.alpha or 0.0)
@@ -61,7 +61,7 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
         # Of the same ranker on the same queries.
         if jobs.loaded(entry) is loaded:
             rankings.append(_ranking_pair(jobs, choice.base(entry), entry, bias_set, run_name))
-    return write_with_texts(folder, page, settings, report, rankings, reranker)
+    return write_with_texts(folder, page, settings.saved, report, rankings, reranker)
 
 
 def _rows_by_policy(sweep: Sweep, jobs: Jobs, names: list[str]) -> dict[str, list[SystemResult]]:
