@@ -51,7 +51,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "retrieve": {},
 }
-"""Options of each script that do nothing unless another is given too, with any value or that one."""
+"""Options of each script that do nothing without another, with any value or with that one."""
 TEXTS = (
     "explain.query",
     "explain.document",
