@@ -29,7 +29,8 @@ def fill_grid(
     measure: Callable[[_OuterName, _Prepared, _InnerName, _Inner], _Value],
     after_each: Callable[[_Prepared], None] | None = None,
 ) -> dict[tuple[_OuterName, _InnerName], _Value]:
-    """Use it for every experiment that measures each of several rows on each of several collections.
+    """Use it for every experiment that measures each of several rows on each of several
+    collections.
 
     >>> rows, collections = {"one": "1", "two": "2"}, {"tiny": ["d1", "d2", "d3"]}
     >>> def measure(row, depth, name, documents):
@@ -65,7 +66,7 @@ def fill_grid(
 
 
 def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
-    """Where a row stands, with the options that it looks up: ``task.rows.PSC with task.options.psc``."""
+    """Where a row stands, with what it looks up: ``task.rows.PSC with task.options.psc``."""
     return settings.saved.place_of(option, name)
 
 

@@ -1,4 +1,6 @@
-"""A few documents under the dial: score and rank at each alpha, and another ranker recalibrated (appendix D)."""
+"""A few documents under the dial: score and rank at each alpha, and another ranker recalibrated
+(appendix D).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ class ScoreTable(Task):
 def score_rows(
     collection: Collection, runs: dict[float, Run], other: Run, weight: float
 ) -> list[ScoreRow]:
-    """Use it to set scores and ranks of every query and document side by side, best at alpha = 1 first.
+    """Use it to set scores and ranks of every query and document side by side, best at alpha = 1
+    first.
 
     Args:
         collection: texts and groups.
@@ -87,7 +90,9 @@ def score_rows(
 
 
 def bm25_scores(collection: Collection) -> Run:
-    """BM25 scores of every document for every query; a document that shares no word with it has 0."""
+    """BM25 scores of every document for every query; a document that shares no word with it has
+    0.
+    """
     candidates = Bm25(depth=len(collection.documents), cache=False).candidates(collection)
     doc_ids = [doc_id for doc_id, _ in collection.documents]
     run = {}

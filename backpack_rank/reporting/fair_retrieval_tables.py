@@ -1,4 +1,6 @@
-"""Tables of rankers by effectiveness and bias, such as those of Afzali et al.: measured beside published."""
+"""Tables of rankers by effectiveness and bias, such as those of Afzali et al.: measured beside
+published.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ COLUMNS = (
     *("table", "cutoff", "row", "system", "measure"),
     *("published", "measured", "mean", "low", "high"),
 )
-"""Of the CSV files: ``measured`` is as shown (absolute for bias); ``mean``, ``low`` and ``high`` have
-their signs."""
+"""Of the CSV files: ``measured`` is as shown (absolute for bias); ``mean``, ``low`` and ``high``
+have their signs."""
 FIGURE2 = "fair_retrieval_figure2"
 BIAS = ("RaB(tf)", "ARaB(tf)", "RaB(bool)", "ARaB(bool)")
 BELOW_ZERO = "*"
@@ -117,7 +119,8 @@ def figure2(
     cutoff: int = 10,
     alphas: Mapping[str, float] | None = None,
 ) -> Table:
-    """Use it for nDCG@10 against bias at every alpha (Figure 2), of which the paper prints no numbers.
+    """Use it for nDCG@10 against bias at every alpha (Figure 2), of which the paper prints no
+    numbers.
 
     Args:
         measured, measured_on, sign_in_words: as :func:`paper_table`.
@@ -134,7 +137,8 @@ def figure2(
         raise ValueError(f"alphas names {unknown}, but measured are {sorted(measured)}")
     if not alphas:
         raise ValueError(
-            f"none of the systems {sorted(measured)} has an alpha: call them alpha=..., or give alphas"
+            f"none of the systems {sorted(measured)} has an alpha: call them alpha=..., or give "
+            "alphas"
         )
     columns = [Column("nDCG@10", "nDCG@10")]
     for name in BIAS:
@@ -165,7 +169,9 @@ def figure2(
 def _rows_of_cutoff(
     table: PublishedTable, cutoff: str | None, measured: Measured, system_of_row: Mapping[str, str]
 ) -> list[PaperRow]:
-    """The paper's rows of a cut-off (None: it has none), then further systems that have a figure."""
+    """The paper's rows of a cut-off (None: it has none), then further systems that have a
+    figure.
+    """
     measures = {name: name if cutoff is None else f"{name}@{cutoff}" for name in table.columns}
     lines: dict[str, tuple[str | None, Mapping[str, Printed]]] = {}
     for labels, printed in table.rows.items():
@@ -282,7 +288,8 @@ def _notes(
         notes.append(table.note)
     if any(cell.raised for row in rows for cell in (row.measured or {}).values()):
         notes.append(
-            f"{BELOW_ZERO} The mean is below 0: its absolute value hides that it leans the other way."
+            f"{BELOW_ZERO} The mean is below 0: its absolute value hides that it leans the other "
+            "way."
         )
     return notes
 

@@ -13,7 +13,8 @@ class Setting:
     """Overrides that tell the jobs of a sweep apart, beside alpha.
 
     Attributes:
-        name: all of them, as they were given, such as ``policy=uniform,data=dl19``; empty where only alpha varies.
+        name: all of them, as they were given, such as ``policy=uniform,data=dl19``; empty where
+            only alpha varies.
         policy: what the policy is called, such as ``paired_tokens``; empty where it does not vary.
         rest: the other overrides. Settings with equal ones share the unchanged
             ranker, alpha 1.

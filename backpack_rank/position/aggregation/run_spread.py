@@ -1,4 +1,5 @@
-"""Scores of single runs beside those of their aggregates: pictures (Tang et al., Figures 3, 5 and 6).
+"""Scores of single runs beside those of their aggregates: pictures (Tang et al., Figures 3, 5 and
+6).
 
 Scores are drawn times 100, as the paper prints Kendall's tau and nDCG@10.
 """
@@ -64,7 +65,9 @@ class AggregationScores:
         return float(np.mean(self.singles))
 
     def aggregate(self, name: str | None = None) -> float:
-        """Score of the aggregate of the largest number of runs, by default of the first aggregator."""
+        """Score of the aggregate of the largest number of runs, by default of the first
+        aggregator.
+        """
         return self.aggregates[name or self.main][-1]
 
     def share_beaten(self, name: str) -> float:
@@ -81,15 +84,17 @@ class AggregationScores:
 
 
 def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) -> dict[str, Path]:
-    """Use it to write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, as ``.png`` and ``.svg``.
+    """Use it to write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, as ``.png`` and
+    ``.svg``.
 
-    Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6 where
-    there is one aggregator; 3, 5 (a) and 6 are of the first temperature, and 3 has a box for each of
-    the others too.
+    Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6
+    where there is one aggregator; 3, 5 (a) and 6 are of the first temperature, and 3 has a box for
+    each of the others too.
 
     Args:
         folder: made where it is missing.
-        scores: of tasks and temperatures; the first temperature is the one that others compare with.
+        scores: of tasks and temperatures; the first temperature is the one that others compare
+            with.
 
     Returns:
         SVG files by heading.
@@ -117,8 +122,8 @@ def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) ->
 def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
     """Box plots of the single runs' scores, a panel for each task and a box for each temperature.
 
-    Boxes go from the first to the third quartile, whiskers to the smallest and the largest run; every
-    run is a dot, and the aggregate of all is a diamond.
+    Boxes go from the first to the third quartile, whiskers to the smallest and the largest run;
+    every run is a dot, and the aggregate of all is a diamond.
     """
     panels, titles = {}, {}
     for task, temperatures in _by_task(scores).items():
@@ -129,7 +134,9 @@ def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Difference of the aggregate of the first k runs from that of all, by k, a line for each task."""
+    """Difference of the aggregate of the first k runs from that of all, by k, a line for each
+    task.
+    """
     first = _first_temperature(scores)
     series, ticks = [], set()
     for of_task in first:
@@ -148,7 +155,8 @@ def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Difference of the aggregate of all runs from that at the first temperature, a line for each task.
+    """Difference of the aggregate of all runs from that at the first temperature, a line for each
+    task.
 
     Temperatures stand at equal distances, in their order.
     """
@@ -168,7 +176,9 @@ def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def aggregators_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """The mean of the single runs and what each aggregator makes of all of them, a row for each task."""
+    """The mean of the single runs and what each aggregator makes of all of them, a row for each
+    task.
+    """
     rows = []
     for of_task in _first_temperature(scores):
         figures = {f"mean {SINGLE}": _figure(of_task.mean)}

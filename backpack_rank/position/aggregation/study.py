@@ -1,8 +1,10 @@
-"""Single runs and their aggregates (Tang et al., Figures 3, 5 and 6): scores of rankings of shuffled lists.
+"""Single runs and their aggregates (Tang et al., Figures 3, 5 and 6): scores of rankings of
+shuffled lists.
 
 Every list is ranked in m shuffled orders, once. Run j is shuffle j of every list, ranked alone; the
-aggregate of the first k is permutation self-consistency with k of these shuffles. So all numbers k and
-all aggregators look at the same answers, and differences between them are not those of another draw.
+aggregate of the first k is permutation self-consistency with k of these shuffles. So all numbers k
+and all aggregators look at the same answers, and differences between them are not those of another
+draw.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ class AggregationStudy:
         numbers: k, how many of the runs were aggregated, increasing.
         aggregates: of the aggregates of the first k runs, by name of the aggregator. float64
             [len(numbers), n] each
-        not_optimal: aggregates of all lists and numbers that an exact aggregator did not prove to be
-            optimal.
+        not_optimal: aggregates of all lists and numbers that an exact aggregator did not prove to
+            be optimal.
     """
 
     singles: np.ndarray
@@ -120,8 +122,8 @@ def ndcg_of(
 ) -> ListScores:
     """Use it to score by a measure of effectiveness of each list, in their order.
 
-    What is relevant is taken from all judgements of a query, so a list without all relevant passages
-    cannot reach 1.
+    What is relevant is taken from all judgements of a query, so a list without all relevant
+    passages cannot reach 1.
 
     Raises:
         ValueError: (when scored) no list, lists without ids, or a list whose query has no relevant

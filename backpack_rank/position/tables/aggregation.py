@@ -1,4 +1,6 @@
-"""``evaluate.py experiment=lists/psc_figures``: single runs, numbers of rankings, sampling temperature, aggregators."""
+"""``evaluate.py experiment=lists/psc_figures``: single runs, numbers of rankings, sampling
+temperature, aggregators.
+"""
 
 from __future__ import annotations
 
@@ -63,12 +65,15 @@ class _Lists:
 class PermutationFigures(ListTask):
     """``task`` of ``conf/experiment/lists/psc_figures.yaml`` (Tang et al., Figures 3, 5 and 6).
 
-    All shuffles of a task's lists are ranked once for each temperature; everything else is made of these rankings.
-    Whole lists are shuffled: lists longer than the window are permuted around the windows, not inside each of them.
+    All shuffles of a task's lists are ranked once for each temperature; everything else is made of
+    these rankings. Whole lists are shuffled: lists longer than the window are permuted around the
+    windows, not inside each of them.
 
     Attributes:
-        aggregators: by any name, nodes of ``conf/permutation/aggregator``; the first is what others compare with.
-        tasks: sorting tasks, of :data:`~backpack_rank.position.tables.sorting.TASKS`, and names of ``collections``.
+        aggregators: by any name, nodes of ``conf/permutation/aggregator``; the first is what others
+            compare with.
+        tasks: sorting tasks, of :data:`~backpack_rank.position.tables.sorting.TASKS`, and names of
+            ``collections``.
         collections: by name, nodes of ``conf/data``.
         files: folder of the published sorting lists; None draws lists of mathsort and wordsort.
         number: lists of each task at most.
@@ -119,20 +124,23 @@ class PermutationFigures(ListTask):
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank the shuffles, write pictures, tables and ``report.html``, and print the tables.
 
-        Rankings are kept in ``rankings.jsonl``; a job with the same folder and options goes on from there.
+        Rankings are kept in ``rankings.jsonl``; a job with the same folder and options goes on from
+        there.
 
         Raises:
-            ValueError: no listwise ranker, an option that shuffled lists have no use for, or a task whose lists can
-                only be read.
+            ValueError: no listwise ranker, an option that shuffled lists have no use for, or a task
+                whose lists can only be read.
         """
         listwise = needed_listwise(settings, "these figures are of a listwise ranker")
         if listwise.options["permutation"] is not None:
             raise ValueError(
-                "permutation=... would shuffle the shuffles again: leave it out; see task.permutations"
+                "permutation=... would shuffle the shuffles again: leave it out; see "
+                "task.permutations"
             )
         if listwise.order != "first_stage":
             raise ValueError(
-                f"listwise.input.order={listwise.order} has no effect here, where lists are shuffled: leave it out"
+                f"listwise.input.order={listwise.order} has no effect here, where lists are "
+                "shuffled: leave it out"
             )
         self.check(settings)
         aggregators = []

@@ -1,4 +1,6 @@
-"""Tables of permutation self-consistency: single runs, their aggregates, and by number of aggregated rankings."""
+"""Tables of permutation self-consistency: single runs, their aggregates, and by number of
+aggregated rankings.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,8 @@ def _largest_change_by_temperature(scores: Sequence[AggregationScores]) -> str:
         return ""
     change, changed = max(changes, key=lambda pair: abs(pair[0]))
     return (
-        f"the largest change of {changed.main} is {change:+.2f} points ({changed.task}, temperature "
+        f"the largest change of {changed.main} is {change:+.2f} points ({changed.task}, "
+        "temperature "
         f"{_temperature(changed.temperature)} in place of {_temperature(first)})."
     )
 

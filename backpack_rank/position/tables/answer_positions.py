@@ -1,4 +1,6 @@
-"""Where answers stand in the passages of collections, as they are and rotated (Hofstätter et al. 2021, Figure 1)."""
+"""Where answers stand in the passages of collections, as they are and rotated (Hofstätter et al.
+2021, Figure 1).
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class AnswerPositionStudy(Task):
         sources: BEIR folders with ``answers.jsonl``, files of SQuAD, ir_datasets ids; see
             :func:`~backpack_rank.data.answers.load_answers`.
         title: texts of BEIR folders begin with their titles.
-        match: ``offsets`` (the places given, a search where there are none) or ``all`` (a search, every match counts,
-            as the paper did).
+        match: ``offsets`` (the places given, a search where there are none) or ``all`` (a search,
+            every match counts, as the paper did).
         certain_only: leave out answers whose given place is only the likeliest of several.
         bins: of the histogram.
     """
@@ -54,7 +56,8 @@ class AnswerPositionStudy(Task):
             object.__setattr__(self, "sources", (self.sources,))
         if not self.sources:
             raise ValueError(
-                "task.sources names nothing: give task.sources=[FOLDER,train-v1.1.json,msmarco-qna/train]"
+                "task.sources names nothing: give "
+                "task.sources=[FOLDER,train-v1.1.json,msmarco-qna/train]"
             )
         if self.match not in MATCHES:
             raise ValueError(f"task.match={self.match}: use one of {', '.join(MATCHES)}")
@@ -62,7 +65,9 @@ class AnswerPositionStudy(Task):
             raise ValueError(f"task.bins={self.bins} must be at least 1")
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure all sources; write ``answer_positions.json``, ``.csv``, ``.png``, ``.svg`` and print a table."""
+        """Measure all sources; write ``answer_positions.json``, ``.csv``, ``.png``, ``.svg`` and
+        print a table.
+        """
         refuse_alpha(settings)
         rotation = settings.rotation
         collections = []
@@ -77,20 +82,20 @@ class AnswerPositionStudy(Task):
             print(f"Written to {folder}")
 
     def _measured(self, answers: Answers, rotation: Rotation) -> CollectionPositions:
-        found = answer_positions(answers, (None, rotation), self.match, self.certain_only)
-        labels = ("original", rotation.label)
+        positions = answer_positions(answers, (None, rotation), self.match, self.certain_only)
+        original = positions[0]
         uncertain = 0 if self.certain_only else sum(not row.certain for row in answers.rows)
-        counts = (found[0].answers, found[0].unmatched, answers.unanswered, uncertain)
-        histograms = tuple(
-            _histogram(label, one, self.bins) for label, one in zip(labels, found, strict=True)
-        )
-        return CollectionPositions(answers.name, *counts, self.match, histograms)
+        counts = (original.answers, original.unmatched, answers.unanswered, uncertain)
+        histograms = []
+        for label, of_passages in zip(("original", rotation.label), positions, strict=True):
+            histograms.append(_histogram(label, of_passages, self.bins))
+        return CollectionPositions(answers.name, *counts, self.match, tuple(histograms))
 
 
-def _histogram(label: str, found: AnswerPositions, bins: int) -> PositionHistogram:
-    matches = len(found.starts)
-    mean = float(found.relative.mean()) if matches else None
-    distance = found.uniform_distance if matches else None
-    return PositionHistogram(
-        label, matches, found.cut, mean, distance, tuple(found.histogram(bins).tolist())
-    )
+def _histogram(label: str, positions: AnswerPositions, bins: int) -> PositionHistogram:
+    matches = len(positions.starts)
+    counts = tuple(positions.histogram(bins).tolist())
+    if not matches:
+        return PositionHistogram(label, matches, positions.cut, None, None, counts)
+    mean, distance = float(positions.relative.mean()), positions.uniform_distance
+    return PositionHistogram(label, matches, positions.cut, mean, distance, counts)

@@ -16,7 +16,8 @@ from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
 from backpack_rank.pipelines.settings import dataset_of, rotation_of
 
 log = logging.getLogger(__name__)
-_LONGEST = 10  # runs that begin with one another
+_LONGEST = 10
+"""Runs that go on from one another, at most, so that runs that name each other come to an end."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Checkpoint:
 
     Attributes:
         ranker: its folder.
-        model: name of the model, such as ``tk``; the class of the ranker where the run does not say.
+        model: name of the model, such as ``tk``; the class of the ranker where the run does not
+            say.
         stages: what it was trained on, the last training last.
         seed: of the last training.
     """
@@ -53,30 +55,29 @@ class Checkpoint:
 
 
 def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
-    """Every saved ranker below these folders whose run's configuration lies beside it, the oldest first.
+    """Use it to find every saved ranker below some folders, the oldest first.
 
-    Of rankers that differ in nothing that is known (model, stages, seed) only the newest is kept.
+    A ranker counts where its run's configuration lies beside it. Of rankers that differ in nothing
+    that is known (model, stages, seed) only the newest is kept.
 
     Raises:
         FileNotFoundError: a folder that does not exist, or that holds no such ranker.
     """
-    found: dict[Path, float] = {}
+    saved_at: dict[Path, float] = {}
     for folder in folders:
         root = Path(folder).expanduser()
         if not root.is_dir():
             raise FileNotFoundError(f"task.runs: there is no folder {root}")
-        here = [
-            path
-            for path in root.glob(f"**/{RANKER}/config.json")
-            if (path.parents[1] / CONFIG).is_file()
-        ]
+        configs = root.glob(f"**/{RANKER}/config.json")
+        here = [path for path in configs if (path.parents[1] / CONFIG).is_file()]
         if not here:
             raise FileNotFoundError(
                 f"task.runs: no run of train.py with a saved ranker lies in {root}"
             )
-        found |= {path.parent.resolve(): path.stat().st_mtime for path in here}
+        for path in here:
+            saved_at[path.parent.resolve()] = path.stat().st_mtime
     newest: dict[tuple[str, Stages, int], Checkpoint] = {}
-    for ranker in sorted(found, key=lambda path: found[path]):
+    for ranker in sorted(saved_at, key=lambda path: saved_at[path]):
         run = trained_run(ranker)
         key = (run.model, run.stages, run.seed)
         if key in newest:

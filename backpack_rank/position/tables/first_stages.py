@@ -1,4 +1,6 @@
-"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages and their fusion."""
+"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages and
+their fusion.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class FirstStages(ListTask):
                     dataset_with(node, changes)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Rank everything; write the table, a picture, ``report.html`` and all rankings, and print the table.
+        """Rank everything; write the table, a picture, ``report.html`` and all rankings, and print
+        the table.
 
         Raises:
             ValueError: no listwise ranker, or no first stage.
@@ -60,7 +63,8 @@ class FirstStages(ListTask):
         listwise = needed_listwise(settings, "first stages are reranked by a listwise ranker")
         if not self.stages or not self.collections:
             raise ValueError(
-                "task.stages and task.collections must name at least one first stage and one collection"
+                "task.stages and task.collections must name at least one first stage and one "
+                "collection"
             )
         self.check(settings)
         settings.save(folder)

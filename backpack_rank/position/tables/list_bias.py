@@ -1,4 +1,6 @@
-"""``evaluate.py experiment=lists/bias``: position bias of a listwise ranker, without and with remedies."""
+"""``evaluate.py experiment=lists/bias``: position bias of a listwise ranker, without and with
+remedies.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ from backpack_rank.reporting.writers import write_table
 log = logging.getLogger(__name__)
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
 _POOL = 100
-"""Candidates of a query among which a relevant passage and others that are not relevant are looked for."""
+"""Candidates of a query among which a relevant passage and others that are not relevant are looked
+for.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ class ListsToRank:
         name: what they are.
         whole: lists of one size.
         qrels: judgements of a collection; empty for a sorting task.
-        targets: of a sorting task, the right place of the item at each input position, equal ones tied; empty for a
-            collection.
+        targets: of a sorting task, the right place of the item at each input position, equal ones
+            tied; empty for a collection.
         controlled: lists with one relevant passage each.
         relevant: its position in each of them.
         notes: sentences about them.
@@ -117,9 +121,11 @@ class ListPositionBias(ListTask):
     """``task`` of ``conf/experiment/lists/bias.yaml``.
 
     Attributes:
-        rows: by name of the system, options that differ from those of the command line; the first is the baseline.
+        rows: by name of the system, options that differ from those of the command line; the first
+            is the baseline.
         instruments: of :data:`INSTRUMENTS`.
-        lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained on.
+        lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained
+            on.
         size: passages of a list; None: as the ranker was trained.
         number: lists at most.
         shuffles: of each list, for transitions and reversals.

@@ -1,4 +1,6 @@
-"""Tables about position bias in lists: remedies, robustness to input order, evenness of positions."""
+"""Tables about position bias in lists: remedies, robustness to input order, evenness of
+positions.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class SystemOrders:
 
     Attributes:
         label: name of the system.
-        figures: a measure of effectiveness by input order, ``original`` first; empty without judgements.
+        figures: a measure of effectiveness by input order, ``original`` first; empty without
+            judgements.
         taus: mean Kendall's tau between the outputs of two input orders, by both names.
     """
 
@@ -131,8 +134,10 @@ def remedies_table(
         costs = (system.ranked, system.passes, system.seconds)
         records.append((system.label, measure, *summary, *costs))
     sentences = (
-        f"{report.collection}: {report.lists:,} lists, the relevant passage of each at every one of "
-        f"{report.positions} positions. Mean, range (best position minus worst) and variance are of "
+        f"{report.collection}: {report.lists:,} lists, the relevant passage of each at every one "
+        "of "
+        f"{report.positions} positions. Mean, range (best position minus worst) and variance are "
+        "of "
         "the positions' means over the lists.",
         f"Change: of the range, against {report.systems[0].label}. Passes: forward passes for one "
         "list. ms: wall-clock time for one list.",
@@ -217,13 +222,15 @@ def evenness_table(
         records.append((system.label, system.rankings, *evenness, system.wrong))
     pairs = ("reversed", "range", "wrong") if with_wrong else ("reversed", "range")
     about_pairs = (
-        "Pairs: share that comes out in the opposite of the input order, 1/2 without position bias, "
+        "Pairs: share that comes out in the opposite of the input order, 1/2 without position "
+        "bias, "
         "and its range over the pairs of input positions"
     )
     if with_wrong:
         about_pairs += "; share in the wrong order"
     sentences = (
-        f"{collection}, lists shuffled. TV: total variation between transitions from input to output "
+        f"{collection}, lists shuffled. TV: total variation between transitions from input to "
+        "output "
         "positions and even ones, 0 is no position bias; chance: what random rankings, as many, "
         "would have.",
         f"{about_pairs}.",

@@ -1,4 +1,6 @@
-"""Tables of Tang et al., CapCal and DebiasFirst about lists: figures measured here above the published ones."""
+"""Tables of Tang et al., CapCal and DebiasFirst about lists: figures measured here above the
+published ones.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ SORTING_COLUMNS = ("source", "model", "task", "kind", "tau", "exact")
 
 @dataclass(frozen=True)
 class Sorted:
-    """A model on a sorting task: mean Kendall's tau, and the share of lists that are exactly right, in [0, 1]."""
+    """A model on a sorting task: mean Kendall's tau, and the share of lists that are exactly right,
+    in [0, 1].
+    """
 
     tau: float
     exact: float | None = None
@@ -23,7 +27,9 @@ class Sorted:
 
 @dataclass(frozen=True)
 class SortingFigures:
-    """Figures of one model, by task and by way of ranking: ``Orig.``, ``PSC``, ``PRP`` or another."""
+    """Figures of one model, by task and by way of ranking: ``Orig.``, ``PSC``, ``PRP`` or
+    another.
+    """
 
     model: str
     figures: Mapping[tuple[str, str], Sorted] = field(default_factory=dict)
@@ -112,7 +118,8 @@ def sorting_table(
     table = published(name)
     if any(len(labels) > 1 for labels in table.rows):
         raise ValueError(
-            f"{name}: rows of a table of sorting tasks must have one label, 'model' or 'model (way)'"
+            f"{name}: rows of a table of sorting tasks must have one label, 'model' or 'model "
+            "(way)'"
         )
     ways_are_columns = all(" " in column for column in table.columns)
     printed_rows = _printed_by_task_and_way(table, ways_are_columns)

@@ -1,4 +1,6 @@
-"""``evaluate.py experiment=propensities``: how much a frozen listwise ranker favours each way from input to output."""
+"""``evaluate.py experiment=propensities``: how much a frozen listwise ranker favours each way from
+input to output.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,13 @@ class PropensityEstimation(ListTask):
     """``task`` of ``evaluate.py experiment=propensities`` (DebiasFirst, section 4.1, eq. 5).
 
     Attributes:
-        lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained on.
+        lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained
+            on.
         size: passages of a list; None: as the ranker was trained.
         number: lists at most.
         shuffles: of each list.
-        floor: least propensity as a share of the even one, 1 / size^2, so that no weight is infinite.
+        floor: least propensity as a share of the even one, 1 / size^2, so that no weight is
+            infinite.
         seed: of the shuffles, and of a sorting task's lists.
     """
 
@@ -52,7 +56,8 @@ class PropensityEstimation(ListTask):
     seed: Seed = 0
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Write ``propensities.json`` for ``task.propensities`` of training, and a table and picture of it.
+        """Write ``propensities.json`` for ``task.propensities`` of training, and a table and
+        picture of it.
 
         Raises:
             ValueError: no listwise ranker, or it is not known which lists are meant.
@@ -64,33 +69,37 @@ class PropensityEstimation(ListTask):
         dataset = dataset_of_lists(settings, checkpoint, kind)
         ranker = RankerFactory().build(listwise)
         lists = [item.passages for item in source.source(dataset).lists(0)]
-        found = estimate_propensities(
+        propensities = estimate_propensities(
             ranker, lists, source.size, self.shuffles, self.seed, self.floor
         )
         settings.save(folder, checkpoint)
-        found.save(folder / FILE)
+        propensities.save(folder / FILE)
         write_heat_map(
             folder,
             STEM,
-            found.counts / found.counts.sum(),
+            propensities.counts / propensities.counts.sum(),
             title=f"Propensities of {ranker.name}",
             rows="input position",
             columns="output position",
             value="share of all transitions",
-            centre=1 / found.size**2,
-            notes=[in_words(found)],
+            centre=1 / propensities.size**2,
+            notes=[in_words(propensities)],
         )
-        log.info(in_words(found))
+        log.info(in_words(propensities))
         if not quiet:
-            print(f"{in_words(found)}\nFor training: task.propensities={folder / FILE}")
+            print(f"{in_words(propensities)}\nFor training: task.propensities={folder / FILE}")
 
 
-def in_words(found: Propensities) -> str:
+def in_words(propensities: Propensities) -> str:
     """How far from no bias the transitions are, and what was floored."""
-    transitions = Transitions(found.counts)
-    left_out = f"; {found.left_out} lists of other sizes left out" if found.left_out else ""
+    transitions = Transitions(propensities.counts)
+    left_out = ""
+    if propensities.left_out:
+        left_out = f"; {propensities.left_out} lists of other sizes left out"
     return (
-        f"{found.lists} lists of {found.size} passages, each shuffled {found.shuffles} times{left_out}. Distance of "
-        f"the transitions from even: {transitions.total_variation:.3f} (by chance {transitions.chance:.3f}); "
-        f"{found.floored} of {found.size**2} cells below the floor of {found.floor:g} of the even share"
+        f"{propensities.lists} lists of {propensities.size} passages, each shuffled "
+        f"{propensities.shuffles} times{left_out}. Distance of the transitions from even: "
+        f"{transitions.total_variation:.3f} (by chance {transitions.chance:.3f}); "
+        f"{propensities.floored} of {propensities.size**2} cells below the floor of "
+        f"{propensities.floor:g} of the even share"
     )

@@ -1,4 +1,6 @@
-"""Tables of listwise rerankers in a paper's layout: one ranker with several remedies, over several collections."""
+"""Tables of listwise rerankers in a paper's layout: one ranker with several remedies, over several
+collections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables 3, 4 and 5 of Hofstätter et al. 2021: rankers of original and rotated passages, tested on both; transfer."""
+"""Tables 3, 4 and 5 of Hofstätter et al. 2021: rankers of original and rotated passages, tested on
+both; transfer.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,8 @@ class RotationEffect(Task):
     """``task`` of ``evaluate.py experiment=passage_rotation/table3`` and ``table4``.
 
     Attributes:
-        published: name of a published table like 3 (MS MARCO) or 4 (SQuAD), whose figures stand beside ours.
+        published: name of a published table like 3 (MS MARCO) or 4 (SQuAD), whose figures stand
+            beside ours.
         runs: folders that hold the runs of train.py; None takes all of ``output``.
         trained_on: name of the training data; None is that of ``data=``.
         models: names to measure; None measures all that are found.
@@ -127,7 +130,9 @@ class RotationEffect(Task):
             printed_on_both(published(self.published))
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure the rankers found; write the table as Markdown, LaTeX and CSV, and values per query."""
+        """Measure the rankers found; write the table as Markdown, LaTeX and CSV, and values per
+        query.
+        """
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
@@ -152,7 +157,8 @@ class RotationTransfer(Task):
     """``task`` of ``evaluate.py experiment=passage_rotation/table5``.
 
     Attributes:
-        first: name of the data that the longer chains were trained on first; None takes the one that is found.
+        first: name of the data that the longer chains were trained on first; None takes the one
+            that is found.
         runs, models: as in :class:`RotationEffect`.
     """
 
@@ -161,7 +167,9 @@ class RotationTransfer(Task):
     models: Names | None = None
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure the rankers found on the original test set; write the table and values per query."""
+        """Measure the rankers found on the original test set; write the table and values per
+        query.
+        """
         refuse_alpha(settings)
         dataset = settings.needed_dataset()
         target, level = TrainingStage(dataset.name), settings.rotation.level
@@ -195,7 +203,8 @@ def chosen_runs(
     settings: EvaluationSettings,
     stages: Sequence[Stages] | None = None,
 ) -> list[Checkpoint]:
-    """Saved rankers of these models and stages (None: any); none at all when nothing was trained in ``output`` yet.
+    """Saved rankers of these models and stages (None: any); none at all when nothing was trained in
+    ``output`` yet.
 
     Raises:
         FileNotFoundError: a folder that is named does not exist or holds no ranker.
@@ -254,7 +263,9 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
 
 
 def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str) -> list[str]:
-    """A sentence for every cell of the paper that has no ranker here, with the command that trains one."""
+    """A sentence for every cell of the paper that has no ranker here, with the command that trains
+    one.
+    """
     models = {name: ours for ours, name in reversed(list(KNOWN_AS.items()))}
     lines = []
     for model in dict.fromkeys([*MODELS, *(model for model, _ in measured)]):
@@ -275,8 +286,10 @@ def missing_chains(
     for model in dict.fromkeys([*MODELS, *measured]):
         if lacking := [letter for letter in LETTERS if letter not in measured.get(model, {})]:
             lines.append(
-                f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} ({called('train')} "
-                f"data={target} [checkpoint=FOLDER of a ranker trained with data={first} data.rotation=none or train])."
+                f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} "
+                f"({called('train')} "
+                f"data={target} [checkpoint=FOLDER of a ranker trained with data={first} "
+                "data.rotation=none or train])."
             )
     return lines
 
@@ -285,9 +298,9 @@ def ranker_notes(runs: Sequence[Checkpoint]) -> list[str]:
     """Sentences that name rankers, and seeds where there are several."""
     lines = []
     for (model, stages), group in group_by_seed(runs).items():
-        data = [
-            stage.data if stage.rotation is None else f"{stage.data}, rotated" for stage in stages
-        ]
+        data = []
+        for stage in stages:
+            data.append(stage.data if stage.rotation is None else f"{stage.data}, rotated")
         seeds = ", ".join(str(run.seed) for run in group)
         mean = f"means over seeds {seeds}" if len(group) > 1 else f"seed {seeds}"
         folders = ", ".join(str(run.ranker.parent) for run in group)

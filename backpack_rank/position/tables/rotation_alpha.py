@@ -1,4 +1,6 @@
-"""Does rotation change gender bias, and does alpha change position bias? Both biases over rotation and alpha."""
+"""Does rotation change gender bias, and does alpha change position bias? Both biases over rotation
+and alpha.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ class RotationByAlpha(Task):
     models: Names | None = None
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure the rankers at every alpha on both test sets; write the table and values per query.
+        """Measure the rankers at every alpha on both test sets; write the table and values per
+        query.
 
         Raises:
             ValueError: no ranker with senses was trained on that data.
@@ -108,8 +111,10 @@ class RotationByAlpha(Task):
                 )
         if not rows:
             raise ValueError(
-                f"no ranker with senses that was trained on {source} was found: train some by {called('train')} -m "
-                f"data={source} data.rotation=none,train model=backpack_tiny, and say where by task.runs=[FOLDER]"
+                f"no ranker with senses that was trained on {source} was found: train some by "
+                f"{called('train')} -m "
+                f"data={source} data.rotation=none,train model=backpack_tiny, and say where by "
+                "task.runs=[FOLDER]"
             )
         work = works[ORIGINAL]
         about = metrics.fairness.describe(RunInfo(), work.stage)
@@ -125,7 +130,9 @@ class RotationByAlpha(Task):
 
 
 def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, dict[str, float]]:
-    """Relative start of every query's answer in both test sets; empty for data without ``answers``."""
+    """Relative start of every query's answer in both test sets; empty for data without
+    ``answers``.
+    """
     if dataset.answers is None:
         return {}
     answers = load_answers(dataset.answers, title=dataset.titles)
@@ -209,7 +216,9 @@ def _figures(values: Values) -> dict[str, dict[str, Estimate]]:
 def _thirds(
     values: Values, places: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, tuple[Estimate, int]]]:
-    """Effectiveness by the third of the passage in which the answer starts, and how many queries."""
+    """Effectiveness by the third of the passage in which the answer starts, and how many
+    queries.
+    """
     thirds: dict[str, dict[str, tuple[Estimate, int]]] = {}
     for name, start_of in places.items():
         scores = values[name][EFFECTIVENESS]

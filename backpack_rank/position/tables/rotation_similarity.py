@@ -1,4 +1,6 @@
-"""Table 2 and Figure 2 of Hofstätter et al. 2021: MATS of rankers trained on original and on rotated passages."""
+"""Table 2 and Figure 2 of Hofstätter et al. 2021: MATS of rankers trained on original and on
+rotated passages.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.representations import CONTEXTUAL
 from backpack_rank.position.passages.term_similarity_report import (
+    SimilarityCurve,
     TermSimilarityReport,
     write_term_similarity,
 )
@@ -41,44 +44,40 @@ class RotationSimilarity(Task):
     models: Names | None = ("tk",)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure every ranker on the passages that it was trained for; write the table, and a figure per collection.
+        """Measure every ranker on the passages that it was trained for; write the table, and a
+        figure per collection.
 
         Raises:
             ValueError: no ranker was trained on one collection alone.
         """
         refuse_alpha(settings)
         level = settings.rotation.level
-        runs = [
-            run
-            for run in chosen_runs(self.runs, self.models, settings)
-            if len(run.stages) == 1 and run.stages[0].rotation in (None, level)
-        ]
+        runs = []
+        for run in chosen_runs(self.runs, self.models, settings):
+            if len(run.stages) == 1 and run.stages[0].rotation in (None, level):
+                runs.append(run)
         if not runs:
             raise ValueError(
-                "no ranker for this table was found: train some with data.rotation=none and data.rotation=train, and "
+                "no ranker for this table was found: train some with data.rotation=none and "
+                "data.rotation=train, and "
                 "say where they are by task.runs=[FOLDER]"
             )
         measured: dict[tuple[str, str, str], tuple[float, float]] = {}
         figures: dict[str, list[TermSimilarityReport]] = {}
         for (model, (stage,)), group in group_by_seed(runs).items():
-            training, collection = (
-                TRAININGS[stage.rotation is not None],
-                _PAPER_DATA.get(stage.data, stage.data),
-            )
-            reports = [
-                self._measured(run, settings, f"{paper_name(model)}, {training}") for run in group
-            ]
+            training = TRAININGS[stage.rotation is not None]
+            collection, label = _PAPER_DATA.get(stage.data, stage.data), paper_name(model)
+            reports = [self._measured(run, settings, f"{label}, {training}") for run in group]
             curves = [report.curves[0] for report in reports]
-            sums = sum(curve.mats for curve in curves), sum(curve.mats_std for curve in curves)
-            measured[paper_name(model), collection, training] = (
-                sums[0] / len(curves),
-                sums[1] / len(curves),
-            )
+            mats = sum(curve.mats for curve in curves) / len(curves)
+            deviation = sum(curve.mats_std for curve in curves) / len(curves)
+            measured[label, collection, training] = (mats, deviation)
             figures.setdefault(collection, []).append(reports[0])
         settings.save(folder)
         sampled = next(iter(figures.values()))[0]
         notes = [
-            f"{sampled.terms} terms in {sampled.documents} passages, distances up to {self.similarity.max_distance} "
+            f"{sampled.terms} terms in {sampled.documents} passages, distances up to "
+            f"{self.similarity.max_distance} "
             f"tokens; the standard deviation is over the distances.",
             *ranker_notes(runs),
         ]
@@ -105,9 +104,10 @@ class RotationSimilarity(Task):
 
 def _joined(reports: Sequence[TermSimilarityReport]) -> TermSimilarityReport:
     """Several rankers on the same documents as one report."""
-    return replace(
-        reports[0],
-        ranker=", ".join(report.ranker for report in reports),
-        curves=tuple(curve for report in reports for curve in report.curves),
-        meaning={name: meaning for report in reports for name, meaning in report.meaning.items()},
-    )
+    curves: list[SimilarityCurve] = []
+    meaning: dict[str, str] = {}
+    for report in reports:
+        curves += report.curves
+        meaning |= report.meaning
+    rankers = ", ".join(report.ranker for report in reports)
+    return replace(reports[0], ranker=rankers, curves=tuple(curves), meaning=meaning)

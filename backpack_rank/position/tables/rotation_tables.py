@@ -1,4 +1,6 @@
-"""Tables of passage rotation (Hofstätter et al. 2021): published rows, and below each the measured one."""
+"""Tables of passage rotation (Hofstätter et al. 2021): published rows, and below each the measured
+one.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,8 @@ class TransferRow:
     Attributes:
         figures: by measure.
         better_than: by measure, letters of the chains that this one is significantly better than.
-        rankers: how many (seeds), None for a printed row; figures are of their mean values per query.
+        rankers: how many (seeds), None for a printed row; figures are of their mean values per
+            query.
     """
 
     figures: Mapping[str, Estimate]
@@ -137,8 +140,8 @@ def effect_table(
 
     Args:
         name: of the published table.
-        measured: by model and training (:data:`TRAININGS`). Models with a name of the paper stand in
-            its rows, further ones behind them.
+        measured: by model and training (:data:`TRAININGS`). Models with a name of the paper stand
+            in its rows, further ones behind them.
         collection: what was measured on.
         first_stage: name and figures of the ranking that the candidates come from.
         notes: further sentences.
@@ -179,7 +182,8 @@ def effect_table(
         rows.append(PaperRow(("",), label, measured=cells, records=records))
         sentences.append(f"{label}: the candidates that are ranked, the same of both test sets.")
     sentences += [
-        "Δ = (Deb. - Orig.) / Deb., as the paper's figures were computed. Bold: the smaller Δ of the "
+        "Δ = (Deb. - Orig.) / Deb., as the paper's figures were computed. Bold: the smaller Δ of "
+        "the "
         "two trainings.",
         f"{MARK} the two test sets differ by Wilcoxon's signed-rank test over the queries, "
         f"p < {SIGNIFICANCE:g}, not corrected (the paper has no such test here).",

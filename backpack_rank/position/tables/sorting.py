@@ -1,4 +1,6 @@
-"""``evaluate.py experiment=lists/psc_table3`` and ``psc_table8``: sorting tasks, by several ways of ranking."""
+"""``evaluate.py experiment=lists/psc_table3`` and ``psc_table8``: sorting tasks, by several ways of
+ranking.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,14 @@ _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
 @dataclass(frozen=True)
 class SortingTask(ListTask):
-    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (Tang et al., section 3.1).
+    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (Tang et al.,
+    section 3.1).
 
     Attributes:
-        published: name of the published table, which says whether ways are columns (Table 3) or rows (Table 8).
-        ways: of ranking, by name: options that differ from those of the command line, such as ``permutation``.
+        published: name of the published table, which says whether ways are columns (Table 3) or
+            rows (Table 8).
+        ways: of ranking, by name: options that differ from those of the command line, such as
+            ``permutation``.
         tasks: of :data:`TASKS`.
         files: folder with the published ``mathsort.tsv``, ``wordsort.tsv`` and ``gsm8ksort.jsonl``;
             None draws lists of the first two.

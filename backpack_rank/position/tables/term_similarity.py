@@ -1,4 +1,6 @@
-"""Do token vectors know where in a passage they stand? ATS and MATS (Hofstätter et al. 2021) on a collection."""
+"""Do token vectors know where in a passage they stand? ATS and MATS (Hofstätter et al. 2021) on a
+collection.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,15 @@ class TermSimilarity(Task):
     Attributes:
         split: whose collection the documents are from.
         documents: read, drawn from the collection by ``seed``; None reads all.
-        terms: compared, drawn by ``seed`` from those that stand in two of the documents or more; None compares all.
+        terms: compared, drawn by ``seed`` from those that stand in two of the documents or more;
+            None compares all.
         max_distance: of two positions, in tokens.
         per_position: occurrences of a term that are kept at each position, at most; at least 2.
         seed: of all draws.
         query: that every document stands behind; None reads documents alone, as the paper does.
-        representations: kinds of token vectors (:data:`~backpack_rank.position.passages.representations.KINDS`); None
-            takes all that the ranker has.
+        representations: kinds of token vectors
+            (:data:`~backpack_rank.position.passages.representations.KINDS`); None takes all that
+            the ranker has.
     """
 
     split: Annotated[str, OneOf(SPLITS)] = "test"
@@ -107,19 +111,14 @@ class TermSimilarity(Task):
         """ATS and MATS of a ranker on the documents of a collection.
 
         Raises:
-            ValueError: the ranker has no such representation, the query cannot be read, or the documents hold no pair
-                of equal terms.
+            ValueError: the ranker has no such representation, the query cannot be read, or the
+                documents hold no pair of equal terms.
         """
         kinds = self._kinds(scorer)
         pair_tokenizer = scorer.pair_tokenizer
         query = None if self.query is None else pair_tokenizer.encode_query(self.query)
-        rows = [
-            row
-            for row in document_rows(
-                pair_tokenizer, self._documents(collection, pair_tokenizer), query
-            )
-            if row.length
-        ]
+        documents = self._documents(collection, pair_tokenizer)
+        rows = [row for row in document_rows(pair_tokenizer, documents, query) if row.length]
         eligible = eligible_terms(pair_tokenizer, rows)
         if not len(eligible):
             raise ValueError(
@@ -145,48 +144,49 @@ class TermSimilarity(Task):
         )
 
     def _kinds(self, scorer: Scorer) -> dict[str, Representation]:
-        own = representations(scorer.ranker)
-        wanted = list(own) if self.representations is None else list(self.representations)
+        available = representations(scorer.ranker)
+        wanted = list(available) if self.representations is None else list(self.representations)
+        known = ", ".join(available)
         for kind in wanted:
-            if kind not in own:
-                raise ValueError(
-                    f"task.representations: {type(scorer.ranker).__name__} has no {kind!r}; it has {', '.join(own)}"
-                )
+            if kind not in available:
+                name = type(scorer.ranker).__name__
+                raise ValueError(f"task.representations: {name} has no {kind!r}; it has {known}")
         if not wanted:
-            raise ValueError(f"task.representations is empty; this ranker has {', '.join(own)}")
-        return {kind: own[kind] for kind in wanted}
+            raise ValueError(f"task.representations is empty; this ranker has {known}")
+        return {kind: available[kind] for kind in wanted}
 
     def _documents(self, collection: Collection, pair_tokenizer: PairTokenizer) -> list[np.ndarray]:
         """Token ids of the documents drawn, in the order of the collection."""
         total = len(collection.documents)
         drawn = None
         if self.documents is not None and self.documents < total:
-            drawn = set(
-                np.random.default_rng(self.seed)
-                .choice(total, self.documents, replace=False)
-                .tolist()
-            )
-        found: list[np.ndarray] = []
+            rng = np.random.default_rng(self.seed)
+            drawn = set(rng.choice(total, self.documents, replace=False).tolist())
+        sequences: list[np.ndarray] = []
         texts: list[str] = []
         for number, (_, text) in enumerate(collection.documents):
             if drawn is None or number in drawn:
                 texts.append(text)
-            if len(texts) == _ROWS or (drawn is not None and len(found) + len(texts) == len(drawn)):
-                found += pair_tokenizer.encode(texts)
+            last = drawn is not None and len(sequences) + len(texts) == len(drawn)
+            if len(texts) == _ROWS or last:
+                sequences += pair_tokenizer.encode(texts)
                 texts = []
-                if drawn is not None and len(found) == len(drawn):
+                if last:  # the documents behind the last one drawn are not read
                     break
-        return found + pair_tokenizer.encode(texts)
+        return sequences + pair_tokenizer.encode(texts)
 
 
 def eligible_terms(pair_tokenizer: PairTokenizer, rows: Sequence[DocumentRow]) -> np.ndarray:
-    """Token ids that stand in two documents or more, without special tokens and buckets of unknown words."""
+    """Token ids that stand in two documents or more, without special tokens and buckets of unknown
+    words.
+    """
     size = len(pair_tokenizer.tokenizer)
     documents = np.zeros(size, dtype=np.int64)
     for row in rows:
         ids = np.unique(row.ids[row.start : row.start + row.length])
         documents[ids[ids < size]] += 1
-    documents[[number for number in pair_tokenizer.tokenizer.all_special_ids if number < size]] = 0
+    special = [number for number in pair_tokenizer.tokenizer.all_special_ids if number < size]
+    documents[special] = 0
     return np.flatnonzero(documents > 1)
 
 
@@ -196,15 +196,14 @@ def fill(
     scorer: Scorer,
     rows: Sequence[DocumentRow],
 ) -> None:
-    """Run the ranker over the documents and let every sample take notice of its terms."""
-    first = next(iter(samples.values()))
-    place_of = np.full(
-        max(int(max(row.ids.max() for row in rows)), int(first.terms.max())) + 1, -1, dtype=np.int64
-    )
-    place_of[first.terms] = np.arange(len(first.terms))
-    starts, lengths = (
-        np.array([getattr(row, name) for row in rows]) for name in ("start", "length")
-    )
+    """Run the ranker over the documents, and add what stands for its terms to every sample."""
+    # All samples look at the same terms.
+    terms_sampled = next(iter(samples.values())).terms
+    size = max(int(max(row.ids.max() for row in rows)), int(terms_sampled.max())) + 1
+    place_of = np.full(size, -1, dtype=np.int64)
+    place_of[terms_sampled] = np.arange(len(terms_sampled))
+    starts = np.array([row.start for row in rows])
+    lengths = np.array([row.length for row in rows])
     with (
         torch.inference_mode(),
         Progress(total=len(rows), desc="reading documents", unit="doc") as bar,
@@ -218,9 +217,10 @@ def fill(
                 # By length, so that samples do not depend on where a batch ends.
                 order = np.argsort(lengths[documents[chosen]], kind="stable")
                 read = np.flatnonzero(chosen)[order]
-                there, mask = batch.to(scorer.device), torch.from_numpy(chosen).to(scorer.device)
+                on_device = batch.to(scorer.device)
+                mask = torch.from_numpy(chosen).to(scorer.device)
                 for kind, represent in kinds.items():
-                    vectors = represent(there, mask).float().cpu().numpy()
+                    vectors = represent(on_device, mask).float().cpu().numpy()
                     samples[kind].add(documents[read], terms[read], positions[read], vectors[order])
             bar.update(len(numbers))
 
