@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.first_stage import Bm25, GivenCandidates
+from backpack_rank.data.rotation import Rotation
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.sources.inline import load_inline
 from backpack_rank.data.sources.irds import load_irds
 from backpack_rank.data.sources.trec import load_trec
-from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.first_stage import Bm25, GivenCandidates
-from backpack_rank.data.rotation import Rotation
 
 DOCUMENTS = {"a": "red fox jumps high", "b": "the grey goose sleeps", "c": "red goose in the rain"}
 QUERIES = {"1": "red goose", "2": "fox"}
