@@ -62,6 +62,7 @@ def load_beir(
         collection = load_beir("nfcorpus", "test")
 
     Every file may end in ``.gz``.
+
     Args:
         folder: holds ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
         split: ``train``, ``dev``, ``test``. Its qrels file says which queries belong to it. In a
