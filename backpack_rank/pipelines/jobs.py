@@ -72,6 +72,7 @@ def one_of_several(
     if was_begun:
         # The options are those of the folder, and none is given anew.
         resumed = OmegaConf.merge(config, {"resume": str(folder)})
+        assert isinstance(resumed, DictConfig)
         return alone(script, resumed, folder, options=())
     if script == "train":
         return alone(script, config, folder, options)
