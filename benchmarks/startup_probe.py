@@ -42,7 +42,7 @@ PARTS = (
     ("runs, values per query", "backpack_rank.pipelines.evaluation_files", "write_runs"),
     ("runs, values per query", "backpack_rank.pipelines.evaluation_files", "write_per_query"),
     ("runs, values per query", "backpack_rank.pipelines.evaluation_files", "_write_submission"),
-    ("report: senses", "backpack_rank.pipelines.report", "sense_profiles"),
+    ("report: senses", "backpack_rank.pipelines.page_sections", "sense_profiles"),
     ("report: where changes come from", "backpack_rank.pipelines.report", "attributions"),
     ("report: page", "backpack_rank.pipelines.report", "write_page"),
     ("report: pictures", "backpack_rank.pipelines.report", "write_pictures"),

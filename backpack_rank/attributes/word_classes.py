@@ -1,8 +1,9 @@
 """Classes of words that are equivalent up to an attribute, such as {he, she} for gender.
 
-Paired tokens, which move every word to the mean of its class, and a reader of a report need the same thing: which words
-stand for each other. A class holds words of all groups of the attribute in one grammatical form; {man, woman} and
-{men, women} are two classes.
+Paired tokens, which move every word to the mean of its class, and a reader of a report need the
+same
+thing: which words stand for each other. A class holds words of all groups of the attribute in one
+grammatical form; {man, woman} and {men, women} are two classes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backpack_rank.attributes.lexicon import Lexicon, check_word, find_lexicon, grouped_words, header_of, rows
+from backpack_rank.attributes.lexicon import Lexicon, find_lexicon
+from backpack_rank.attributes.word_files import WordFile, check_word
 from backpack_rank.data.words import word_tokens
 
 
@@ -30,8 +32,8 @@ class WordClass:
 
     def __post_init__(self) -> None:
         if len(self.words) < 2:
-            found = ", ".join(self.words) or "none"
-            raise ValueError(f"word class {self.name!r} needs at least two words (found: {found})")
+            words = ", ".join(self.words) or "none"
+            raise ValueError(f"word class {self.name!r} needs at least two words (found: {words})")
         for word in self.words:
             check_word(word, f"word class {self.name!r}")
 
@@ -56,17 +58,20 @@ class WordClasses:
         if not self.classes:
             raise ValueError(f"word classes {self.name!r}: there is no class")
         names: set[str] = set()
-        owner: dict[str, str] = {}
-        for one in self.classes:
-            if one.name in names:
-                raise ValueError(f"word classes {self.name!r}: there are two classes {one.name!r}")
-            names.add(one.name)
-            for word in one.words:
-                if word in owner:
+        class_of: dict[str, str] = {}
+        for word_class in self.classes:
+            if word_class.name in names:
+                raise ValueError(
+                    f"word classes {self.name!r}: there are two classes {word_class.name!r}"
+                )
+            names.add(word_class.name)
+            for word in word_class.words:
+                if word in class_of:
                     raise ValueError(
-                        f"word classes {self.name!r}: {word!r} is in {owner[word]!r} and again in {one.name!r}"
+                        f"word classes {self.name!r}: {word!r} is in {class_of[word]!r} "
+                        f"and again in {word_class.name!r}"
                     )
-                owner[word] = one.name
+                class_of[word] = word_class.name
 
     @property
     def group_of(self) -> dict[str, str]:
@@ -76,44 +81,58 @@ class WordClasses:
     @property
     def words(self) -> frozenset[str]:
         """The words of all classes."""
-        return frozenset(word for one in self.classes for word in one.words)
+        return frozenset(word for word_class in self.classes for word in word_class.words)
 
     def merged(self, other: WordClasses) -> WordClasses:
-        """The classes of both; those that share a word or a name become one, under the first one's name.
+        """The classes of both; those that share a word or a name become one, named as the first.
 
-        So a second list widens a first one: a row ``boy,guy`` in it adds "guy" to the class "boy", and if the
-        first list has {guy, gal} as well, the result has one class {boy, girl, guy, gal}.
+        So a second list widens a first one: a row ``boy,guy`` in it adds "guy" to the class "boy",
+        and if the first list has {guy, gal} as well, the result has one class {boy, girl, guy,
+        gal}.
         """
-        named = [(one.name, one.words) for one in (*self.classes, *other.classes)]
+        named_words = []
+        for word_class in (*self.classes, *other.classes):
+            named_words.append((word_class.name, word_class.words))
+        groups = self.group_of | other.group_of
         return WordClasses(
-            f"{self.name}+{other.name}", joined(named), groups=tuple((self.group_of | other.group_of).items())
+            f"{self.name}+{other.name}", joined(named_words), groups=tuple(groups.items())
         )
 
 
 def load_classes(path: str | Path) -> WordClasses:
-    """Read a CSV file with the columns ``class`` and ``word``, and ``group`` if it says which group each word is of.
+    """Read a CSV file with the columns ``class`` and ``word``, and perhaps ``group`` of each word.
 
     Args:
-        path: a file, or a name in the ``lexicons/`` folder with or without ``.csv`` (see
-            :func:`~backpack_rank.attributes.lexicon.find_lexicon`).
+        path: a file, or a name in the ``lexicons/`` folder with or without ``.csv``, see
+            :func:`~backpack_rank.attributes.lexicon.find_lexicon`.
 
     Raises:
         FileNotFoundError: no such file; lists the places that were tried.
-        ValueError: names file and line of a missing or unknown column, an empty cell, a word that occurs twice
-            or in two classes, a word with white space, a class of one word; or the file has no class.
+        ValueError: names file and line of a missing or unknown column, an empty cell, a word that
+            occurs twice or in two classes, a word with white space, a class of one word; or the
+            file has no class.
     """
-    found = find_lexicon(path)
-    words, first_lines = grouped_words(found, "class", "classes", ("group",))
-    if not words:
-        raise ValueError(f"{found}: there is no row below the header")
-    for name, members in words.items():
-        if len(members) < 2:
-            raise ValueError(f"{found}, line {first_lines[name]}: class {name!r} has one word only, {members[0]!r}")
-    classes = tuple(WordClass(name, tuple(members)) for name, members in words.items())
-    groups: tuple[tuple[str, str], ...] = ()
-    if "group" in header_of(found):
-        groups = tuple((word.lower(), group) for _, (word, group) in rows(found, ("word", "group"), ("class",)))
-    return WordClasses(found.stem, classes, found, groups)
+    file = WordFile(find_lexicon(path))
+    words_by_class: dict[str, list[str]] = {}
+    first_lines: dict[str, int] = {}
+    groups: list[tuple[str, str]] = []
+    for row in file.rows(("word", "class"), optional=("group",)):
+        word, name = file.word(row["word"]), row["class"]
+        file.once(word, name, groups="classes")
+        first_lines.setdefault(name, file.line)
+        words_by_class.setdefault(name, []).append(word)
+        if "group" in row:
+            groups.append((word, row["group"]))
+    if not words_by_class:
+        raise ValueError(f"{file.path}: there is no row below the header")
+    for name, words in words_by_class.items():
+        if len(words) < 2:
+            raise ValueError(
+                f"{file.path}, line {first_lines[name]}: class {name!r} has one word only, "
+                f"{words[0]!r}"
+            )
+    classes = tuple(WordClass(name, tuple(words)) for name, words in words_by_class.items())
+    return WordClasses(file.path.stem, classes, file.path, tuple(groups))
 
 
 def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:
@@ -124,7 +143,9 @@ def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:
         ValueError: no path is given, or as :func:`load_classes`.
     """
     if not paths:
-        raise ValueError("no file of word classes is given; name at least one, for example gender_classes")
+        raise ValueError(
+            "no file of word classes is given; name at least one, for example gender_classes"
+        )
     classes = load_classes(paths[0])
     for path in paths[1:]:
         classes = classes.merged(load_classes(path))
@@ -146,40 +167,52 @@ def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, i
     Counted on :func:`~backpack_rank.attributes.lexicon.word_tokens`.
 
     Raises:
-        ValueError: a word that the tokenizer splits, such as "ma'am", and that would never be counted.
+        ValueError: a word that the tokenizer splits, such as "ma'am", and that would never be
+            counted.
     """
     for word in sorted(classes.words):
         if word_tokens(word) != [word]:
             where = classes.name if classes.path is None else classes.path
             raise ValueError(
-                f"{where}: {word!r} is split into {word_tokens(word)} when texts are counted, so it would never "
-                "be found; remove it from the list"
+                f"{where}: {word!r} is split into {word_tokens(word)} when texts are counted, so "
+                "it would never be found; remove it from the list"
             )
-    wanted = classes.words
-    found: Counter[str] = Counter()
+    class_words = classes.words
+    counts: Counter[str] = Counter()
     for text in texts:
-        found.update(token for token in word_tokens(text) if token in wanted)
-    return {word: found[word] for one in classes.classes for word in one.words}
+        counts.update(token for token in word_tokens(text) if token in class_words)
+    return {word: counts[word] for word_class in classes.classes for word in word_class.words}
 
 
-def joined(named: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
-    """Classes that share a word or a name as one, at the place and with the name of the first."""
-    members: list[dict[str, None]] = []  # dictionaries keep the order of words
+def joined(named_words: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
+    """Classes that share a word or a name as one, at the place and with the name of the first.
+
+    Args:
+        named_words: names and words of the classes.
+    """
+    # Connected components, kept in the order of their first class. Dictionaries without values
+    # stand for sets that keep the order of words.
+    components: list[dict[str, None]] = []
     names: list[list[str]] = []
-    for name, words in named:
-        touched = [
-            index for index, group in enumerate(members) if name in names[index] or not group.keys().isdisjoint(words)
-        ]
+    for name, words in named_words:
+        touched = []
+        for index, component in enumerate(components):
+            if name in names[index] or not component.keys().isdisjoint(words):
+                touched.append(index)
         if not touched:
-            members.append(dict.fromkeys(words))
+            components.append(dict.fromkeys(words))
             names.append([name])
             continue
-        first = touched[0]
-        for index in touched[1:]:
-            members[first].update(members[index])
+        first, *others = touched
+        for index in others:
+            components[first].update(components[index])
             names[first] += names[index]
-        members[first].update(dict.fromkeys(words))
+        components[first].update(dict.fromkeys(words))
         names[first].append(name)
-        for index in reversed(touched[1:]):
-            del members[index], names[index]
-    return tuple(WordClass(known[0], tuple(group)) for known, group in zip(names, members, strict=True))
+        # From the last one, so that the indexes before it stay right.
+        for index in reversed(others):
+            del components[index], names[index]
+    classes = []
+    for class_names, component in zip(names, components, strict=True):
+        classes.append(WordClass(class_names[0], tuple(component)))
+    return tuple(classes)

@@ -147,10 +147,10 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
                 )
             with located(f"{path}, line {number}"):
                 start = _checked_start(row, texts[row.doc_id])
-            behind = len(titled[row.doc_id]) - len(
-                texts[row.doc_id]
-            )  # a title and a space, or nothing
-            rows.append(_stripped(row, None if start is None else start + behind))
+            if start is not None:
+                # The answer moves behind a title and a space, or nothing.
+                start += len(titled[row.doc_id]) - len(texts[row.doc_id])
+            rows.append(_stripped(row, start))
     if not rows:
         raise ValueError(f"{path}: holds no answers")
     answered = {row.query_id for row in rows}
@@ -213,23 +213,19 @@ def irds_answers(dataset_id: str) -> Answers:
     documents = IrDatasetsStore(dataset_id)
     documents.prepare()
     with library_lock():
-        texts = {
-            query.query_id: tuple(
-                dict.fromkeys(text for answer in query.answers if (text := answer.strip()))
-            )
-            for query in dataset.queries_iter()
-        }
-        rows = [
-            Answer(qrel.query_id, qrel.doc_id, text)
-            for qrel in dataset.qrels_iter()
-            if qrel.relevance > 0
-            for text in texts.get(qrel.query_id, ())
-        ]
+        texts: dict[str, list[str]] = {}
+        for query in dataset.queries_iter():
+            answers = dict.fromkeys(answer.strip() for answer in query.answers)
+            texts[query.query_id] = [text for text in answers if text]
+        rows: list[Answer] = []
+        for qrel in dataset.qrels_iter():
+            if qrel.relevance > 0:
+                for text in texts.get(qrel.query_id, ()):
+                    rows.append(Answer(qrel.query_id, qrel.doc_id, text))
     if not rows:
         raise ValueError(f"{dataset_id}: no relevant document of a query with an answer")
-    return Answers(
-        dataset_id, documents, tuple(rows), sum(not answers for answers in texts.values())
-    )
+    unanswered = sum(not answers for answers in texts.values())
+    return Answers(dataset_id, documents, tuple(rows), unanswered)
 
 
 def _batches(rows: Iterable[_T]) -> Iterator[tuple[_T, ...]]:

@@ -262,6 +262,7 @@ def sample_texts(
     pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int
 ) -> list[np.ndarray]:
     """Token ids of ``number`` pairs, or of all where there are fewer, drawn by ``seed``.
+
     Raises:
         ValueError: there is no pair.
     """

@@ -19,7 +19,7 @@ def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
 
     >>> beginning("a saw and a hammer", 8, longest_run=100)
     ('a saw and', False)
-    >>> beginning("a" + 1000 * " " + "saw", 100, longest_run=50)[1]
+    >>> beginning("a" + 1000 * " " + "saw", 100, longest_run=30)[1]
     True
 
     Args:

@@ -179,22 +179,22 @@ class Bm25Index:
         return cls(settings, folder, mapped=True)
 
     def search(self, queries: Queries, depth: int, threads: int = 1) -> Run:
-        """Each query's ``depth`` best documents with a score above zero, ties by ascending document
-        id.
-        """
+        """Each query's ``depth`` best documents with a score above zero, ties by ascending id."""
         if not queries:
             return {}
         tokens = self._settings.tokenize(queries.values())
+        # The tokenizer numbers the words of the queries, the index those of the collection.
         words = {token_id: word for word, token_id in tokens.vocab.items()}
-        known = self._model.vocab_dict
-        ids = [
-            [known[words[token]] for token in query if words[token] in known]
-            for query in tokens.ids
-        ]
+        indexed = self._model.vocab_dict
+        ids_of_queries: list[list[int]] = []
+        for query in tokens.ids:
+            of_query = [words[token] for token in query]
+            ids_of_queries.append([indexed[word] for word in of_query if word in indexed])
+        few = max(len(self._doc_ids), len(ids_of_queries)) < SHOW_PROGRESS_FROM
         with ThreadPoolExecutor(max_workers=threads) as pool:
-            found = pool.map(lambda query_ids: self._best(query_ids, depth), ids)
-            few = max(len(self._doc_ids), len(ids)) < SHOW_PROGRESS_FROM
-            shown = Progress(found, desc="BM25", total=len(ids), unit="query", disable=few)
+            best = pool.map(lambda query_ids: self._best(query_ids, depth), ids_of_queries)
+            total = len(ids_of_queries)
+            shown = Progress(best, desc="BM25", total=total, unit="query", disable=few)
             return dict(zip(queries, shown, strict=True))
 
     def _best(self, query_ids: list[int], depth: int) -> dict[str, float]:
@@ -203,13 +203,17 @@ class Bm25Index:
         scores = self._model.get_scores_from_ids(query_ids)
         matches = np.flatnonzero(scores > 0)
         if len(matches) > depth:
-            # Everything that ties with the last place takes part, so that ids and not chance decide
-            # about it.
+            # Everything that ties with the last place takes part, so that ids and not chance
+            # decide about it.
             values = scores[matches]
             last = np.partition(values, len(values) - depth)[len(values) - depth]
             matches = matches[values >= last]
-        found = [(-float(scores[match]), self._doc_ids[match].decode("utf-8")) for match in matches]
-        return {doc_id: -negative for negative, doc_id in sorted(found)[:depth]}
+        # By the negative score: equal scores then stand by ascending id.
+        ranked: list[tuple[float, str]] = []
+        for match in matches:
+            ranked.append((-float(scores[match]), self._doc_ids[match].decode("utf-8")))
+        ranked.sort()
+        return {doc_id: -negative for negative, doc_id in ranked[:depth]}
 
 
 @dataclass(frozen=True)
@@ -361,9 +365,8 @@ class _Builder:
                     np.concatenate(arrays) for arrays in zip(*parts, strict=True)
                 )
                 del parts
-                order = np.argsort(
-                    words, kind="stable"
-                )  # within a word, blocks are in the order of documents
+                # Within a word, blocks are in the order of documents: so must the postings be.
+                order = np.argsort(words, kind="stable")
                 documents = documents[order]
                 documents.tofile(indices)
                 self._settings.scores(

@@ -70,11 +70,9 @@ def open_documents(
     if not path.is_file():
         raise FileNotFoundError(f"there is no document file {path}")
     size = path.stat().st_size * (_PACKED_FACTOR if path.suffix == ".gz" else 1)
-    return (
-        read_documents(path, title=title)
-        if size <= memory_limit
-        else OffsetStore(path, title=title)
-    )
+    if size <= memory_limit:
+        return read_documents(path, title=title)
+    return OffsetStore(path, title=title)
 
 
 def read_documents(path: str | Path, *, title: bool = True) -> MemoryStore:

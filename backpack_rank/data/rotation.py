@@ -218,15 +218,11 @@ def rotated_collection(collection: Collection, rotation: Rotation) -> Collection
 
 
 def original_collection(collection: Collection) -> Collection:
-    """The collection over its documents as they are, whether or not they are rotated; the name
-    stays.
-    """
+    """The collection over its original documents, whether they are rotated or not."""
     store = collection.documents
-    return (
-        replace(collection, documents=store.original)
-        if isinstance(store, RotatedStore)
-        else collection
-    )
+    if isinstance(store, RotatedStore):
+        return replace(collection, documents=store.original)
+    return collection
 
 
 def _ends_sentence(word: str) -> bool:

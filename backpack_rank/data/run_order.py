@@ -21,10 +21,15 @@ _MOSTLY = 0.5
 
 
 def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
-    """Document ids from best to worst, equal scores in one of the orders of :data:`TIES`."""
+    """Document ids from best to worst, equal scores in one of the orders of :data:`TIES`.
+
+    >>> in_order({"d2": 1.0, "d1": 1.0, "d3": 2.0})
+    ['d3', 'd1', 'd2']
+    """
     if ties == "file":
         return sorted(scores, key=lambda doc_id: -scores[doc_id])
     if ties == "trec_eval":
+        # A score beyond float32 becomes infinite there, too.
         with np.errstate(over="ignore"):
             values = {doc_id: float(np.float32(score)) for doc_id, score in scores.items()}
         return sorted(sorted(scores, reverse=True), key=lambda doc_id: -values[doc_id])
@@ -37,13 +42,14 @@ def untied(run: Run) -> Run:
     A score that is not below its predecessor is lowered to the next smaller float64, so that
     whoever sorts by score finds the order of the run.
     """
-    found: Run = {}
+    strict: Run = {}
     for query_id, scores in run.items():
+        lowered = strict[query_id] = {}
         last = np.inf
-        own = found[query_id] = {}
         for doc_id, score in scores.items():
-            own[doc_id] = last = score if score < last else float(np.nextafter(last, -np.inf))
-    return found
+            last = score if score < last else float(np.nextafter(last, -np.inf))
+            lowered[doc_id] = last
+    return strict
 
 
 def warn_of_order(
@@ -57,35 +63,34 @@ def warn_of_order(
         ranks: the rank column, likewise.
         ties: how equal scores are ordered.
     """
-    shared = documents = 0
-    for scores in run.values():
-        _, counts = np.unique(np.fromiter(scores.values(), dtype=np.float64), return_counts=True)
-        shared += int(counts[counts > 1].sum())
+    tied = documents = 0
+    contradicting: list[str] = []
+    for query_id, scores in run.items():
+        values = np.fromiter(scores.values(), dtype=np.float64)
+        _, counts = np.unique(values, return_counts=True)
+        tied += int(counts[counts > 1].sum())
         documents += len(scores)
-    if shared > _MOSTLY * documents:
+        if _contradicts(ranks[query_id], list(scores.values())):
+            contradicting.append(query_id)
+    if tied > _MOSTLY * documents:
         log.warning(
             "%s: %d of %d documents have the same score as another one of their query; ties=%s "
             "orders them, and ties=%s would give other figures",
             path,
-            shared,
+            tied,
             documents,
             ties,
             "|".join(other for other in TIES if other != ties),
         )
-    against = [
-        query_id
-        for query_id, scores in run.items()
-        if _contradicts(ranks[query_id], list(scores.values()))
-    ]
-    if against:
+    if contradicting:
         log.warning(
             "%s: in %d of %d queries, such as %s, the rank column is not the order of the scores; "
             "the scores count, as in trec_eval. Are they distances, where the smallest is the "
             "best?",
             path,
-            len(against),
+            len(contradicting),
             len(run),
-            against[0],
+            contradicting[0],
         )
 
 

@@ -33,6 +33,7 @@ class TeacherRun:
 
 def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
     """Use it to join a teacher's scores of several TREC runs; other queries are left out.
+
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a malformed line, or a pair with scores in two files; file and line are named.

@@ -108,7 +108,8 @@ class PairTokenizer:
         """Digest of everything that turns a pair of texts into token ids."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:
-            rules = repr(sorted(self.tokenizer.get_vocab().items()))
+            words = sorted(self.tokenizer.get_vocab().items())
+            rules = repr(words)
         else:
             rules = backend.to_str()
         start = "" if self.start_id is None else f"{self.start_id} "
@@ -349,10 +350,9 @@ def _with_tokenizer(source: str) -> str:
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in _FILES):
         below = sorted(path.parent for path in folder.glob("*/tokenizer.json"))
+        hint = "save the one that belongs to the model into it"
         if below:
             hint = f"give {below[0]}, which has one"
-        else:
-            hint = "save the one that belongs to the model into it"
         raise FileNotFoundError(f"{source} has no tokenizer: {hint}")
     return source
 

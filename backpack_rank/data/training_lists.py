@@ -37,6 +37,7 @@ class TrainingLists:
         lists = TrainingLists(collection, candidates, size=10, seed=1)
         for item in lists.epoch(0):
             print(item.query_id, item.doc_ids, item.labels)
+
     A list takes, in this order:
 
     1. relevant documents (label above 0), at least one and at most ``max_relevant``, drawn in

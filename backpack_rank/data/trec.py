@@ -294,11 +294,8 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
         value = json.loads(line)
         # A hook that looks for keys that stand twice costs more than the rest. A flat object
         # without such a key has as many quotes before a colon as keys, so the hook is seldom asked.
-        if isinstance(line, bytes):
-            colons = len(_BYTES_KEY.findall(line))
-        else:
-            colons = len(_TEXT_KEY.findall(line))
-        if not isinstance(value, dict) or colons != len(value):
+        keys = _BYTES_KEY.findall(line) if isinstance(line, bytes) else _TEXT_KEY.findall(line)
+        if not isinstance(value, dict) or len(keys) != len(value):
             json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected {what}: {error}") from error

@@ -47,6 +47,7 @@ class FairnessContext:
 
         context = FairnessContext(magnitudes, background=candidates)
         values = context.measure(run, parse_measures(["RaB(tf)@10", "NFaiRR@10"]))
+
     Attributes:
         magnitudes: of every document in the first places of every list, and of the background set.
         sign: ``x_minus_y`` for two groups x and y of the magnitudes; None: see

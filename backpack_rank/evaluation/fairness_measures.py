@@ -63,6 +63,7 @@ class FairnessMeasures:
         bias = FairnessMeasures(cutoffs=[10])
         magnitudes = bias.magnitudes(bias.documents([run]), collection.documents)
         values = bias.measure(run, magnitudes, background=candidates)
+
     Presets are the files of ``conf/bias``: ``default`` counts 32 + 32 words on word tokens;
     ``rekabsaz2020`` and ``rekabsaz2021`` are the published code of RaB / ARaB and of FaiRR /
     NFaiRR.

@@ -43,6 +43,7 @@ class GroupMagnitudes:
 
         magnitudes = GroupMagnitudes.of(doc_ids, collection.documents, load_lexicon("gender_words"))
         magnitudes.amounts("tf", "male_minus_female")  # [n_documents]
+
     Attributes:
         groups: names of the n groups, in the order of the lexicon.
         rows: ``{document id: row}``.

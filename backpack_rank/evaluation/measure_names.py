@@ -199,10 +199,9 @@ def _with_named_arguments(name: str) -> str:
     positional = by_name[match["name"]].POSITIONAL
     arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
     if len(arguments) > len(positional) or "" in arguments:
+        takes = "no arguments in brackets"
         if positional:
             takes = f"({','.join(positional)}), from the left"
-        else:
-            takes = "no arguments in brackets"
         raise ValueError(f"{match['name']} takes {takes}")
     # Those that are left out take their defaults.
     named: list[str] = []

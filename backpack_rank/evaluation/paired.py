@@ -97,14 +97,12 @@ def rescale_differences(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarr
 
 
 def wilcoxon(differences: np.ndarray) -> float:
-    """Two-sided p value of Wilcoxon's signed-rank test; differences of 0 are left out, 1 when all
-    are.
+    """Two-sided p value of Wilcoxon's signed-rank test.
 
-    Exact for up to 50 differences, the normal approximation for more; see the head of this module.
+    Differences of 0 are left out; 1 when all are. Exact for up to 50 differences, the normal
+    approximation for more; see the head of this module.
     """
-    from scipy import (
-        stats,
-    )  # here: it takes long to import, and is needed after everything is scored
+    from scipy import stats  # here: it takes long to import, and is needed late
 
     changed = differences[differences != 0]
     if len(changed) > _MOST_RANKED:

@@ -58,6 +58,7 @@ class ResultTable:
         table.summary()             # mean and interval of each system and measure, a pandas frame
         table.compare(["nDCG@10"])  # paired tests between the systems
         table.frame()               # the value of every query
+
     Attributes:
         systems: in the order of the tables.
         info: how the values came about.

@@ -152,6 +152,7 @@ class PerQuery:
     0.75
     >>> values.part(["q2", "q3"])
     PerQuery(values={'nDCG@10': {'q2': 1.0}}, left_out=('q3',), missing=())
+
     Attributes:
         values: ``{measure: {query id: value}}``. A measure may lack queries for which it is not
             defined, such as NFaiRR where no document would be the background.

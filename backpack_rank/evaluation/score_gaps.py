@@ -116,7 +116,7 @@ def score_gaps(
     _check_options(items, eps, spread, groups)
     check_finite(run)
     sigma = 0.0 if spread is None else check_spread(spread)
-    values: dict[str, dict[str, float]] = {name: {} for name in _names(groups, sigma > 0)}
+    values: dict[str, dict[str, float]] = {name: {} for name in gap_measures(groups, scaled=sigma > 0)}
     left_out: list[str] = []
     for query_id, of_query in wordings.items.items():
         scores = run.get(query_id)
@@ -183,7 +183,8 @@ def _check_options(items: str, eps: float, spread: float | None, groups: tuple[s
         )
 
 
-def _names(groups: tuple[str, str], scaled: bool) -> list[str]:
+def gap_measures(groups: tuple[str, str], scaled: bool = True) -> list[str]:
+    """Names of the measures; ``scaled``: also those in units of the spread of the scores."""
     names = ["gap"]
     if scaled:
         names += ["gap/std", "|gap|/std"]
@@ -209,7 +210,7 @@ def _row(
     eps: float,
     groups: tuple[str, str],
 ) -> list[float]:
-    """Values of one item, in the order of :func:`_names`."""
+    """Values of one item, in the order of :func:`gap_measures`."""
     first = _score(query_id, scores, item.documents[groups[0]])
     second = _score(query_id, scores, item.documents[groups[1]])
     gap = first - second

@@ -165,6 +165,7 @@ def compare(
 
         comparison = compare({"BM25": first, "alpha=0": second}, ["nDCG@10"])
         comparison.measures[0].tests[0].p_holm
+
     Queries that not all systems have are left out and named in ``lacking``; a query that a run does
     not rank but that counts 0 has a value and stays in.
 
@@ -209,6 +210,7 @@ def pairwise_against(
     """Use it to test every other system against one reference, on every measure.
 
     Holm's correction is over these systems only.
+
     Args:
         reference: label of the system that the others are compared with; it is ``second`` in every
             test.

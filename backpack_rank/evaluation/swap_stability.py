@@ -161,6 +161,24 @@ def swap_stability(
     )
 
 
+def swap_measures(
+    scaled: bool = True, only_changed: bool = False, depth: int = DEPTH
+) -> list[str]:
+    """Names of the measures.
+
+    Args:
+        scaled: also those in units of the spread of the scores.
+        only_changed: those over documents that a swap changed, whose names end in ``(swapped)``.
+        depth: of the overlap.
+    """
+    names = ["swap change", "swap tau", f"swap overlap@{depth}", "swap max shift"]
+    if scaled:
+        names.insert(1, "swap change/std")
+    if only_changed:
+        return [f"{name} (swapped)" for name in names]
+    return names
+
+
 class _Compared:
     """The list of one query before and after the swap: arrays [m] in the order of ``before``.
 
@@ -204,11 +222,8 @@ def _per_query(
     depth: int,
     only_changed: bool,
 ) -> PerQuery:
-    suffix = " (swapped)" if only_changed else ""
-    names = ["swap change", "swap tau", f"swap overlap@{depth}", "swap max shift"]
-    if spread > 0:
-        names.insert(1, "swap change/std")
-    values: dict[str, dict[str, float]] = {f"{name}{suffix}": {} for name in names}
+    names = swap_measures(scaled=spread > 0, only_changed=only_changed, depth=depth)
+    values: dict[str, dict[str, float]] = {name: {} for name in names}
     for query_id, lists in compared.items():
         chosen = lists.changed if only_changed else np.ones(len(lists.changed), dtype=bool)
         change = float(np.abs(lists.after - lists.before)[chosen].mean())

@@ -6,12 +6,9 @@ each collection, and in each cell what was measured of the row on the collection
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
-
-from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
@@ -69,15 +66,8 @@ def fill_grid(
 
 
 def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
-    """Where a row stands, with the options that it looks up: ``task.rows.PSC with
-    task.options.psc``.
-    """
-    rows = OmegaConf.select(settings.config, option)
-    row = rows._get_node(name) if isinstance(rows, DictConfig) else None
-    if not isinstance(row, DictConfig):
-        return f"{option}.{name}"
-    looked_up = dict.fromkeys(re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(row))))
-    return f"{option}.{name} with {', '.join(looked_up)}" if looked_up else f"{option}.{name}"
+    """Where a row stands, with what it looks up: ``task.rows.PSC with task.options.psc``."""
+    return settings.saved.place_of(option, name)
 
 
 def refuse_alpha(settings: EvaluationSettings) -> None:

@@ -42,7 +42,7 @@ class _PaddedRanker:
         super().__init__(config)  # type: ignore[call-arg]
         self._source: tuple[Any, str | None] | None = None
         self._last_setting: tuple[Policy | str | None, float | None] = (None, None)
-        self._last_views = IDENTITY
+        self._last_views: tuple[View, ...] = IDENTITY
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):

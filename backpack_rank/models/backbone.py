@@ -1,8 +1,11 @@
-"""Reading texts with any backbone of transformers: hidden states of a packed row, and where a text is pooled.
+"""Reading texts with any backbone of transformers: their hidden states, and where a text is pooled.
 
-Backbones whose attention knows packed rows (:mod:`backpack_rank.models.attention`) read them as they are; all others
-read a padded batch with their own attention, and the padding is dropped from what they give. Some of these do not keep
-padding out (FNet mixes all positions, ConvBERT's convolutions run over it): they are found out, and read text by text.
+Texts come as a packed row of T tokens. A backbone reads it in one of three ways:
+
+1. as a packed row, where its attention knows them (:mod:`backpack_rank.models.attention`);
+2. as a padded batch with its own attention, and the padding is dropped from what it gives;
+3. text by text, where padding changes its states (FNet mixes all positions, ConvBERT's convolutions
+   run over it). This is tried with two texts, once for each backbone.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     Mixin = PreTrainedModel
 else:
-    Mixin = object  # what is mixed in stands before the model class and overrides none of its attributes
+    # At run time it stands before the model class and must override none of its attributes.
+    Mixin = object
 
-# Tested against the library's own padded hidden states; positions come from position_ids, attention from the interface.
+# Each was tested against the library's own states of a padded batch. They take positions from
+# position_ids and attention from transformers' interface.
 PACKED_TYPES = ("bert", "electra", "distilbert", "albert", "gpt2", "llama", "qwen2", "qwen3")
 
 
@@ -49,7 +54,7 @@ class BackboneMixin(Mixin):
 
         Args:
             batch: the texts.
-            token_shift: what it reads in place of the embeddings of some tokens.
+            token_shift: moves the embeddings of some tokens; None: none.
 
         Raises:
             ValueError: a text is longer than the backbone's positions.
@@ -57,7 +62,7 @@ class BackboneMixin(Mixin):
         return self._read(batch, token_shift, {})
 
     def pooled_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
-        """The last hidden states at the tokens that texts are read at; arguments of :meth:`hidden_states`. [B, d]
+        """The last hidden states at the pooled tokens; arguments of :meth:`hidden_states`. [B, d]
 
         In inference the last layer is computed there alone, where the backbone can do so.
         """
@@ -70,20 +75,24 @@ class BackboneMixin(Mixin):
     def _last_layer_pools(self) -> bool:
         return supports_packing(self.config) and pool_last_layer(self.backbone)
 
-    def _read(self, batch: PackedBatch, token_shift: TokenShift | None, options: dict[str, Any]) -> Tensor:
+    def _read(
+        self, batch: PackedBatch, token_shift: TokenShift | None, options: dict[str, Any]
+    ) -> Tensor:
         config: BackboneConfig = self.config
         if batch.max_length > config.n_positions:
             raise ValueError(
-                f"a text of {batch.max_length} tokens is longer than the backbone's {config.n_positions} positions; "
-                "lower max_length"
+                f"a text of {batch.max_length} tokens is longer than the backbone's "
+                f"{config.n_positions} positions; lower max_length"
             )
-        types = None
-        if getattr(config.text_config, "type_vocab_size", 0) > 1 and config.separator_id is not None:
+        types = None  # token types
+        has_types = getattr(config.text_config, "type_vocab_size", 0) > 1
+        if has_types and config.separator_id is not None:
             types = behind_separator(batch, config.separator_id).long()
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             if not supports_packing(config):
-                return self._padded(batch, types)
+                return self._read_alone_or_padded(batch, types)
             if types is None and config.reads_left_to_right:
+                # Beginnings that texts have in common are read once, which takes no token types.
                 return packed_trunk(self.backbone, batch)
             if types is not None:
                 options["token_type_ids"] = types[None]
@@ -92,11 +101,13 @@ class BackboneMixin(Mixin):
             return packed_hidden(self.backbone, batch, **options)
 
     def pooled_positions(self, batch: PackedBatch) -> Tensor:
-        """Row index of the token that each text is read at: the first of encoders, the last of decoders. [B]"""
-        return batch.offsets[:-1].long() if self.config.pooling == "first" else batch.last_positions
+        """Row of each text's pooled token, the first of encoders, the last of decoders. [B]"""
+        if self.config.pooling == "first":
+            return batch.offsets[:-1].long()
+        return batch.last_positions
 
     def reads_one_by_one(self) -> bool:
-        """Whether texts are read without others beside them; found out once, by reading two.
+        """Whether each text is read alone; the first call reads two texts to know.
 
         Raises:
             ValueError: the backbone cannot be read from token ids alone.
@@ -108,36 +119,51 @@ class BackboneMixin(Mixin):
     _one_by_one: bool | None = None
 
     def _needs_texts_alone(self) -> bool:
-        name, vocabulary = self.config.backbone_config.model_type, self.config.vocab_size
-        count, padding = min(vocabulary, self.config.n_positions, 24), self.config.padding_id
-        ids = [token for token in range(count) if token != padding]
+        name = self.config.backbone_config.model_type
+        # Any tokens will do, as long as one text is longer than the other.
+        count = min(self.config.vocab_size, self.config.n_positions, 24)
+        long = [token for token in range(count) if token != self.config.padding_id]
+        short = long[: len(long) // 3]
+
+        def read(batch: PackedBatch) -> Tensor:
+            return self._read_padded(batch, None)
+
         try:
-            found = depends_on_others(
-                lambda batch: self._together(batch, None), self.backbone, ids[: len(ids) // 3], ids
-            )
+            padding_matters = depends_on_others(read, self.backbone, short, long)
+        # Foreign code, in which an unexpected input ends in any of these.
         except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
-                f"a backbone of type {name!r} does not read texts of any length from their token ids alone "
-                f"({type(error).__name__}: {error}); give another model"
+                f"a backbone of type {name!r} does not read texts of any length from their token "
+                f"ids alone ({type(error).__name__}: {error}); give another model"
             ) from error
-        if found:
+        if padding_matters:
             log.warning(
-                "what a backbone of type %r makes of a text depends on longer texts beside it, so texts are read one "
-                "by one, which is slow",
+                "what a backbone of type %r makes of a text depends on longer texts beside it, so "
+                "texts are read one by one, which is slow",
                 name,
             )
-        return found
+        return padding_matters
 
-    def _padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
+    def _read_alone_or_padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
+        """Ways 2 and 3 of the module's docstring. [T, d]"""
         if not self.reads_one_by_one() or len(batch) == 1:
-            return self._together(batch, types)
-        parts = [None] * len(batch) if types is None else types.split(batch.lengths)
-        return torch.cat([self._together(*one) for one in zip(batch.texts(), parts, strict=True)])
+            return self._read_padded(batch, types)
+        types_of_texts: Sequence[Tensor | None] = [None] * len(batch)
+        if types is not None:
+            types_of_texts = types.split(batch.lengths)
+        states = []
+        for text, types_of_text in zip(batch.texts(), types_of_texts, strict=True):
+            states.append(self._read_padded(text, types_of_text))
+        return torch.cat(states)
 
-    def _together(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
+    def _read_padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
         mask = batch.padding_mask()
-        options: dict[str, Any] = {} if types is None else {"token_type_ids": batch.pad(types)}
-        if self.config.pooling == "last" and _takes(self.backbone, "use_cache"):
+        options: dict[str, Any] = {}
+        if types is not None:
+            options["token_type_ids"] = batch.pad(types)
+        # Caches of keys are for generating texts. Some decoders have none that could be left out.
+        takes_cache = "use_cache" in inspect.signature(self.backbone.forward).parameters
+        if self.config.pooling == "last" and takes_cache:
             options["use_cache"] = False
         ids = batch.pad(batch.input_ids).masked_fill(~mask, self.config.padding_id)
         output = self.backbone(input_ids=ids, attention_mask=mask.long(), **options)
@@ -148,46 +174,54 @@ def new_backbone(config: BackboneConfig) -> PreTrainedModel:
     """The backbone of a configuration, without weights of its own yet.
 
     Raises:
-        ValueError: it is an encoder-decoder, or has no word embeddings that the senses could start from.
+        ValueError: it is an encoder-decoder, or has no word embeddings that the senses could start
+            from.
     """
-    own = config.backbone_config
-    if own.is_encoder_decoder:
+    backbone_config = config.backbone_config
+    name = backbone_config.model_type
+    if backbone_config.is_encoder_decoder:
         raise ValueError(
-            f"backbones of type {own.model_type!r} have an encoder and a decoder; give a model with one of both"
+            f"backbones of type {name!r} have an encoder and a decoder; give a model with one of "
+            "both"
         )
     if config.attention is not None:
-        own._attn_implementation = config.attention
-    backbone = AutoModel.from_config(own, trust_remote_code=False)
+        backbone_config._attn_implementation = config.attention
+    backbone = AutoModel.from_config(backbone_config, trust_remote_code=False)
+    # BERT's layer for predicting the next sentence. Nothing reads it here, so nothing trains it.
     if getattr(backbone, "pooler", None) is not None:
-        backbone.pooler = None  # of no use here
-    check_embeddings(backbone, own.model_type)
+        backbone.pooler = None
+    check_embeddings(backbone, name)
     if supports_packing(config):
         backbone.set_attn_implementation(BACKEND)
-    if own.model_type == "gpt2":
+    if name == "gpt2":
         use_fast_gelu(backbone)
     return backbone
 
 
 def check_embeddings(backbone: nn.Module, name: str) -> nn.Embedding:
     """The word embeddings of a backbone. Raises ``ValueError`` when they cannot be reached."""
-    found = input_embeddings(backbone)
-    if not isinstance(found, nn.Embedding):
-        what = "none" if found is None else type(found).__name__
+    embeddings = input_embeddings(backbone)
+    if not isinstance(embeddings, nn.Embedding):
+        given = "none" if embeddings is None else type(embeddings).__name__
         raise ValueError(
-            f"a backbone of type {name!r} gives no word embeddings (get_input_embeddings() gives {what}); "
-            "senses start from them, so a text model with a table of word embeddings is needed"
+            f"a backbone of type {name!r} gives no word embeddings (get_input_embeddings() gives "
+            f"{given}); senses start from them, so a text model with a table of word embeddings is "
+            "needed"
         )
-    return found
+    return embeddings
 
 
 @torch.no_grad()
 def depends_on_others(
-    read: Callable[[PackedBatch], Tensor], model: nn.Module, short: Sequence[int], long: Sequence[int]
+    read: Callable[[PackedBatch], Tensor],
+    model: nn.Module,
+    short: Sequence[int],
+    long: Sequence[int],
 ) -> bool:
-    """Whether a model makes something else of a text, beyond rounding, beside a longer one.
+    """Whether a model gives a text other values, beyond rounding, beside a longer text.
 
     Args:
-        read: what the model makes of a batch, of the first text first.
+        read: the model's values of a batch, those of the first text first.
         model: switched to inference meanwhile.
         short, long: token ids of two texts of different lengths.
     """
@@ -201,12 +235,8 @@ def depends_on_others(
 
 def supports_packing(config: BackboneConfig) -> bool:
     """Whether the backbone reads texts without padding."""
-    own = config.text_config
-    if config.attention is not None or own.model_type not in PACKED_TYPES:
+    text_config = config.text_config
+    if config.attention is not None or text_config.model_type not in PACKED_TYPES:
         return False
-    # Attention to a window of tokens is not what packed attention computes.
-    return "sliding_attention" not in (getattr(own, "layer_types", None) or ())
-
-
-def _takes(model: nn.Module, option: str) -> bool:
-    return option in inspect.signature(model.forward).parameters
+    # Packed attention looks at all tokens of a text, not at a window of them.
+    return "sliding_attention" not in (getattr(text_config, "layer_types", None) or ())

@@ -1,4 +1,8 @@
-"""Configurations of rankers over a backbone of transformers."""
+"""Configurations of rankers over a backbone of transformers.
+
+:class:`BackpackConfig` is that of a Backpack, with the published options of a GPT-2 Backpack among
+its own; :class:`CrossEncoderConfig` and :class:`DualEncoderConfig` add nothing to a backbone.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ from dataclasses import fields
 from typing import Any
 
 from transformers import AutoConfig, GPT2Config, PreTrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 
 from backpack_rank.checks import whole
 
@@ -23,6 +30,7 @@ _OFFSET_POSITIONS = (
 )
 # Their tokens see those behind them, although they are listed among the language models.
 _BOTH_WAYS = ("bert-generation", "cpmant", "xlnet")
+# Positions of backbones that have no table of them.
 _UNLIMITED = 1_000_000
 
 
@@ -31,11 +39,12 @@ class BackboneConfig(PreTrainedConfig):
 
     Attributes:
         backbone_config: of the backbone, any configuration that ``AutoModel`` takes.
-        pooling: the token that a text is read at: ``first`` ([CLS] of encoders) or ``last`` (decoders).
-        separator_id: token between query and document; what stands behind it has token type 1, as in BERT's
-            pretraining. None leaves token types out.
-        attention: attention implementation of the backbone, such as ``flash_attention_2``; None lets the ranker
-            read texts without padding where the backbone can.
+        pooling: the token that a text is read at: ``first`` ([CLS] of encoders) or ``last``
+            (decoders).
+        separator_id: token between query and document; what stands behind it has token type 1, as
+            in BERT's pretraining. None leaves token types out.
+        attention: attention implementation of the backbone, such as ``flash_attention_2``; None
+            lets the ranker read texts without padding where the backbone can.
         dropout: in the new parts.
         initializer_range: standard deviation of new weights.
     """
@@ -56,7 +65,9 @@ class BackboneConfig(PreTrainedConfig):
             self.pooling = pooling_of(self.backbone_config)
         super().__post_init__(**kwargs)
         if self.backbone_config is not None and self.pooling not in POOLING:
-            raise ValueError(f"pooling={self.pooling!r}: a text is read at its {' or '.join(POOLING)} token")
+            raise ValueError(
+                f"pooling={self.pooling!r}: a text is read at its {' or '.join(POOLING)} token"
+            )
 
     @property
     def text_config(self) -> Any:
@@ -66,10 +77,15 @@ class BackboneConfig(PreTrainedConfig):
     @property
     def reads_left_to_right(self) -> bool:
         """Whether no token sees those behind it, which a language model needs."""
-        own = self.text_config
-        listed = own.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and own.model_type not in _BOTH_WAYS
-        encoder = own.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-        return self.pooling == "last" and ((listed and not encoder) or bool(getattr(own, "is_decoder", False)))
+        if self.pooling != "last":
+            return False
+        # An encoder can be configured as a decoder.
+        if getattr(self.text_config, "is_decoder", False):
+            return True
+        name = self.text_config.model_type
+        if name in _BOTH_WAYS or name in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            return False
+        return name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     @property
     def hidden_size(self) -> int:
@@ -78,38 +94,48 @@ class BackboneConfig(PreTrainedConfig):
 
     @property
     def vocab_size(self) -> int:
+        """Rows of the backbone's word embeddings."""
         return self.text_config.vocab_size
 
     @property
     def n_positions(self) -> int:
         """Tokens of a text at most."""
-        own = self.text_config
-        positions = getattr(own, "max_position_embeddings", None)
+        config = self.text_config
+        positions = getattr(config, "max_position_embeddings", None)
         if positions is None or positions < 1:  # positions are relative
             return _UNLIMITED
-        if own.model_type in _OFFSET_POSITIONS:
-            padding = 1 if own.model_type == "mpnet" else own.pad_token_id  # MPNet's is fixed
+        if config.model_type in _OFFSET_POSITIONS:
+            padding = 1 if config.model_type == "mpnet" else config.pad_token_id  # MPNet's is fixed
             return positions - padding - 1
         return positions
 
     @property
     def padding_id(self) -> int:
-        """Token that stands at padding; 0 where the backbone names none (CodeGen, CPM-Ant and RWKV know no padding)."""
-        own = getattr(self.text_config, "pad_token_id", None)
-        return 0 if own is None else own
+        """Token that stands at padding; 0 where the backbone names none.
+
+        CodeGen, CPM-Ant and RWKV know no padding.
+        """
+        padding = getattr(self.text_config, "pad_token_id", None)
+        return 0 if padding is None else padding
 
 
 class BackpackConfig(BackboneConfig):
-    """A backbone and what a Backpack adds (Afzali et al., section 2; Hewitt et al. 2023).
+    """Use it to make a Backpack of a given size (Afzali et al., section 2; Hewitt et al. 2023).
 
-    Without ``backbone_config`` the options of a GPT-2 are taken, as in the published configuration, where they stand
-    beside the Backpack's own.
+    >>> config = BackpackConfig(n_embd=64, n_layer=2, n_head=4, num_senses=8)
+    >>> config.hidden_size, config.num_senses, config.backbone_config.model_type
+    (64, 8, 'gpt2')
+
+    Options of a GPT-2 stand beside the Backpack's, as in the published configuration. Any other
+    backbone has a configuration of its own, ``backbone_config``.
 
     Attributes:
         num_senses: k, sense vectors per token; must divide the hidden size.
-        sense_intermediate_scale: width of the sense network's last hidden layer, in units of the hidden size.
-        attribute_senses: what :mod:`backpack_rank.models.attribute_senses` needs to know of its senses: the sizes of
-            its tables, and the group and attribute of each sense; None without.
+        sense_intermediate_scale: width of the sense network's last hidden layer, in units of the
+            hidden size.
+        attribute_senses: sizes of the tables of
+            :class:`~backpack_rank.models.attribute_senses.AttributeSenses`, and the attribute and
+            group of each of its senses; None without.
     """
 
     model_type = "backpack"
@@ -130,8 +156,9 @@ class BackpackConfig(BackboneConfig):
         size = self.hidden_size
         if self.num_senses < 1 or size % self.num_senses:
             raise ValueError(
-                f"num_senses={self.num_senses} must be at least 1 and divide the hidden size {size}, "
-                f"because every sense has its own {size} / num_senses dimensions of the contextual weights"
+                f"num_senses={self.num_senses} must be at least 1 and divide the hidden size "
+                f"{size}, because every sense has its own {size} / num_senses dimensions of the "
+                "contextual weights"
             )
         whole("sense_intermediate_scale", self.sense_intermediate_scale, 1)
 
@@ -140,7 +167,8 @@ class BackpackConfig(BackboneConfig):
         """Attribute and group of each attribute sense, in their order behind the k senses."""
         if self.attribute_senses is None:
             return ()
-        return tuple((str(attribute), str(group)) for attribute, group in self.attribute_senses["groups"])
+        groups = self.attribute_senses["groups"]
+        return tuple((str(attribute), str(group)) for attribute, group in groups)
 
     @property
     def total_senses(self) -> int:
@@ -149,23 +177,34 @@ class BackpackConfig(BackboneConfig):
 
     @property
     def sense_names(self) -> tuple[str, ...]:
-        """What each sense is called: its number, or the group whose words it sets apart, such as ``gender: female``."""
-        numbers = (str(number) for number in range(self.num_senses))
-        return (*numbers, *(f"{attribute}: {group}" for attribute, group in self.groups))
+        """What each sense is called: its number, or a group such as ``gender: female``."""
+        names = [str(number) for number in range(self.num_senses)]
+        for attribute, group in self.groups:
+            names.append(f"{attribute}: {group}")
+        return tuple(names)
 
     def _take_gpt2(self, options: dict[str, Any]) -> dict[str, Any]:
-        """A GPT-2 backbone from options without a place of their own; gives back the others."""
-        own = {field.name for field in fields(PreTrainedConfig)} | {"architectures", "name_or_path", "_commit_hash"}
-        known = {field.name for field in fields(GPT2Config)} | set(GPT2Config.attribute_map)
-        taken = {key: value for key, value in options.items() if key in known and key not in own}
+        """Make a GPT-2 backbone of the options that only a GPT-2 has; gives back the others."""
+        # What every configuration of transformers has is the Backpack's, not its backbone's.
+        of_every_config = {field.name for field in fields(PreTrainedConfig)}
+        of_every_config |= {"architectures", "name_or_path", "_commit_hash"}
+        of_gpt2 = {field.name for field in fields(GPT2Config)} | set(GPT2Config.attribute_map)
+        gpt2_options: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for key, value in options.items():
+            if key in of_gpt2 and key not in of_every_config:
+                gpt2_options[key] = value
+            else:
+                others[key] = value
+        # Options that both have are given once.
         shared = {
             "initializer_range": self.initializer_range,
             "activation_function": self.activation_function,
             "layer_norm_epsilon": self.layer_norm_epsilon,
         }
-        self.backbone_config = GPT2Config(**{**shared, **taken})
-        self.dropout = taken.get("resid_pdrop", self.dropout)
-        return {key: value for key, value in options.items() if key not in taken}
+        self.backbone_config = GPT2Config(**{**shared, **gpt2_options})
+        self.dropout = gpt2_options.get("resid_pdrop", self.dropout)
+        return others
 
 
 class CrossEncoderConfig(BackboneConfig):
@@ -175,7 +214,10 @@ class CrossEncoderConfig(BackboneConfig):
 
 
 class DualEncoderConfig(BackboneConfig):
-    """A backbone that reads query and document apart; ``separator_id`` ends the query of a joined row."""
+    """A backbone that reads query and document apart.
+
+    ``separator_id`` ends the query of a joined row.
+    """
 
     model_type = "dual_encoder"
 
@@ -184,7 +226,8 @@ def pooling_of(config: PreTrainedConfig) -> str:
     """``first`` for encoders, ``last`` for decoders.
 
     Raises:
-        ValueError: the architecture is neither an encoder nor a decoder that transformers knows as such.
+        ValueError: the architecture is neither an encoder nor a decoder that transformers knows as
+            such.
     """
     name = config.get_text_config().model_type
     if name in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False):
@@ -192,8 +235,8 @@ def pooling_of(config: PreTrainedConfig) -> str:
     if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         return "last"
     raise ValueError(
-        f"a backbone of type {name!r} is neither a known encoder nor a known decoder; say where its texts are read: "
-        "pooling=first or pooling=last"
+        f"a backbone of type {name!r} is neither a known encoder nor a known decoder; say where "
+        "its texts are read: pooling=first or pooling=last"
     )
 
 

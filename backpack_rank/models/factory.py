@@ -1,4 +1,4 @@
-"""Making rankers: new ones of a given size, and ones that start from published weights."""
+"""Making, saving and loading rankers: new ones of a given size, or from published weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, Pre
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.commands import called, program
-from backpack_rank.constructors import Dropout, Layers, Name, OneOf, PathText, Positions, Spread, Width
+from backpack_rank.constructors import (
+    Dropout,
+    Layers,
+    Name,
+    OneOf,
+    PathText,
+    Positions,
+    Spread,
+    Width,
+)
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.data.trec import json_object
@@ -62,15 +71,23 @@ def new_backpack(
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
 ) -> BackpackForRanking:
-    """A Backpack ranker with random weights for the tokenizer's vocabulary.
+    """Use it to train a Backpack ranker from nothing: random weights for a tokenizer's vocabulary.
+
+    ::
+
+        ranker = new_backpack(tokenizer, layers=2, hidden_size=128, heads=2, senses=8)
 
     Args:
-        attribute_senses: attributes whose groups get a sense of their own, entries of ``conf/attribute`` or YAML files;
-            None: none. See :mod:`backpack_rank.models.attribute_senses`.
+        attribute_senses: attributes whose groups get a sense each, entries of ``conf/attribute`` or
+            YAML files; None: none. See :mod:`backpack_rank.models.attribute_senses`.
         attribute_senses_where: of which words, ``documents`` or ``all``.
     """
-    shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
-    config = BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **shape)
+    shape = _gpt2_options(
+        tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range
+    )
+    config = BackpackConfig(
+        num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **shape
+    )
     ranker = BackpackForRanking(config)
     _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
     return ranker
@@ -86,8 +103,10 @@ def new_gpt2(
     dropout: Dropout = 0.1,
     initializer_range: Spread = 0.02,
 ) -> GPT2ForRanking:
-    """A GPT-2 ranker with random weights for the tokenizer's vocabulary."""
-    shape = _gpt2_options(tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range)
+    """Use it to train a GPT-2 ranker from nothing: random weights for a tokenizer's vocabulary."""
+    shape = _gpt2_options(
+        tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range
+    )
     return GPT2ForRanking(GPT2Config(**shape))
 
 
@@ -98,10 +117,15 @@ def pretrained_backpack(
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
 ) -> BackpackForRanking:
-    """A Backpack ranker from a hub id or folder (``stanfordnlp/backpack-gpt2``), with a new head if it has none.
+    """Use it to train a ranker from a pretrained Backpack, such as ``stanfordnlp/backpack-gpt2``.
 
-    In training mode, as new rankers are: ``from_pretrained`` switches dropout off, and a trainer keeps what it finds.
-    Attribute senses as of :func:`new_backpack`; those that the folder has stay.
+    It gets a new head if it has none, and is in training mode, as new rankers are:
+    ``from_pretrained`` switches dropout off, and a trainer leaves the mode unchanged.
+
+    Args:
+        name: hub id or folder.
+        attribute_senses, attribute_senses_where: as of :func:`new_backpack`; those that the folder
+            has stay.
     """
     ranker = from_pretrained(BackpackForRanking, name, new_head=True)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
@@ -129,24 +153,35 @@ def backpack_on_backbone(
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
 ) -> BackpackForRanking:
-    """A Backpack ranker over any pretrained encoder or decoder: new senses, weights and head; in training mode.
+    """Use it to put a Backpack over any pretrained encoder or decoder; in training mode.
+
+    Senses, the network of their weights and the head are new.
+
+    ::
+
+        ranker = backpack_on_backbone(tokenizer, name="google-bert/bert-base-uncased")
 
     Args:
         name: hub id or folder that ``AutoModel`` loads.
         senses: k; must divide the backbone's hidden size.
         dropout: in the new parts.
         pooling: ``first`` or ``last`` token; None takes what fits the backbone.
-        attention: attention implementation of the backbone; None reads texts without padding where that is possible.
-        dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are in float32.
+        attention: attention implementation of the backbone; None reads texts without padding where
+            that is possible.
+        dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are
+            in float32.
         attribute_senses, attribute_senses_where: as of :func:`new_backpack`.
 
     Raises:
-        ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word embeddings, has an
-            encoder and a decoder, cannot be read from token ids alone, or ``senses`` does not divide its hidden size.
+        ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word
+            embeddings, has an encoder and a decoder, cannot be read from token ids alone, or
+            ``senses`` does not divide its hidden size.
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
-    config = BackpackConfig(num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **options)
+    config = BackpackConfig(
+        num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **options
+    )
     ranker = BackpackForRanking(config)
     _take_weights(ranker.backpack, backbone)
     cast_parameters(ranker.backpack.backbone, dtype)
@@ -163,9 +198,9 @@ def cross_encoder(
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> CrossEncoderForRanking:
-    """A plain cross-encoder over any pretrained encoder or decoder: new head; in training mode.
+    """Use it to train a plain cross-encoder, a head on any pretrained encoder or decoder.
 
-    Arguments and errors as of :func:`backpack_on_backbone`.
+    It is in training mode. Arguments and errors as of :func:`backpack_on_backbone`.
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
@@ -183,9 +218,9 @@ def dual_encoder(
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> DualEncoderForRanking:
-    """A dual encoder over any pretrained encoder or decoder, with no part of its own; in training mode.
+    """Use it to train a dual encoder over any pretrained encoder or decoder, without new parts.
 
-    Arguments and errors as of :func:`backpack_on_backbone`.
+    It is in training mode. Arguments and errors as of :func:`backpack_on_backbone`.
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, 0.0, pooling, attention)
@@ -197,21 +232,28 @@ def dual_encoder(
     return ranker.train()
 
 
-def make_pair_tokenizer(tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_length: int) -> PairTokenizer:
-    """The encoder of a ranker's input. Raises ``ValueError`` when ``max_length`` exceeds the ranker's positions."""
-    if max_length > ranker.config.n_positions:
+def make_pair_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, ranker: Ranker, max_length: int
+) -> PairTokenizer:
+    """What turns pairs of texts into a ranker's input.
+
+    Raises:
+        ValueError: ``max_length`` exceeds the ranker's positions.
+    """
+    positions = ranker.config.n_positions
+    if max_length > positions:
         raise ValueError(
-            f"max_length={max_length} exceeds the ranker's {ranker.config.n_positions} positions; "
+            f"max_length={max_length} exceeds the ranker's {positions} positions; "
             "lower max_length or give the model more positions"
         )
     return ranker.pair_tokenizer_class(tokenizer, max_length, _start_id(tokenizer, ranker))
 
 
 def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
-    """Write a folder that :func:`load_ranker` and ``from_pretrained`` read: weights, configuration, tokenizer.
+    """Use it to save a ranker with its tokenizer in a folder that :func:`load_ranker` reads.
 
-    ``CrossEncoder`` of sentence-transformers reads it too. The folder is complete or absent; a previous one stays until
-    the new one is whole.
+    ``from_pretrained`` and ``CrossEncoder`` of sentence-transformers read it too. The folder is
+    complete or absent; a previous one stays until the new one is complete.
     """
     with atomic_path(folder) as temporary:
         temporary.mkdir()
@@ -236,43 +278,57 @@ def ranker_folder(folder: str | Path, option: str) -> Path:
     for candidate in (given / RANKER, given):
         if (candidate / "config.json").is_file():
             return candidate
-    raise FileNotFoundError(f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)")
+    raise FileNotFoundError(
+        f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)"
+    )
 
 
 def find_ranker(checkpoint: str | None, output: str) -> Path:
-    """The folder of a saved ranker: the one given (a run or its ranker folder), or the last trained pointwise one.
+    """The folder of a saved ranker: the given one, or that of the last trained pointwise ranker.
+
+    The given one may be the folder of a run or of a ranker.
 
     Raises:
         FileNotFoundError: there is none.
     """
     if checkpoint is not None:
         return ranker_folder(checkpoint, "checkpoint")
-    saved = [path.parent for path in Path(output, "train").glob(f"**/{RANKER}/config.json")]
-    found = [folder for folder in saved if folder_kind(folder) is None]
-    if saved and not found and (kind := folder_kind(saved[0])) is not None:
+    trained = Path(output, "train")
+    saved = [path.parent for path in trained.glob(f"**/{RANKER}/config.json")]
+    pointwise = [folder for folder in saved if folder_kind(folder) is None]
+    if pointwise:
+        return last_trained(pointwise, output)
+    if saved and (kind := folder_kind(saved[0])) is not None:
         raise FileNotFoundError(
-            f"all rankers below {Path(output, 'train')} are {kind.name}: add {kind.advice}, or train another one"
+            f"all rankers below {trained} are {kind.name}: add {kind.advice}, or train another one"
         )
-    if not found:
-        raise FileNotFoundError(
-            f"no trained ranker below {Path(output, 'train')}: run `{called('train')}` first, "
-            "or give checkpoint=FOLDER, or measure a run with run=FILE"
-        )
-    return last_trained(found, output)
+    raise FileNotFoundError(
+        f"no trained ranker below {trained}: run `{called('train')}` first, "
+        "or give checkpoint=FOLDER, or measure a run with run=FILE"
+    )
 
 
 def last_trained(rankers: Sequence[Path], output: str | Path) -> Path:
-    """The ranker that was finished last: that of the run which ``latest/train`` leads to, or else the newest.
-
-    The link comes first: times do not say what was last where the clock was moved, or the folders were copied.
-    """
-    latest = Path(output, LATEST, "train").resolve()
+    """The ranker that was finished last: the one that ``latest/train`` leads to, or the newest."""
     newest_first = sorted(rankers, key=lambda folder: folder.stat().st_mtime, reverse=True)
-    return next((folder for folder in newest_first if latest in folder.resolve().parents), newest_first[0])
+    # The link comes first: times do not say what was last where the clock was moved, or the folders
+    # were copied.
+    latest = Path(output, LATEST, "train").resolve()
+    for folder in newest_first:
+        if latest in folder.resolve().parents:
+            return folder
+    return newest_first[0]
 
 
 def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
-    """Ranker and tokenizer from a folder that :func:`save_ranker` wrote, or of a cross-encoder trained elsewhere.
+    """Use it to load a saved ranker with its tokenizer, or a cross-encoder trained elsewhere.
+
+    ::
+
+        ranker, pair_tokenizer = load_ranker("outputs/train/DATE/ranker")
+
+    Args:
+        folder: written by :func:`save_ranker`, or by transformers for a classifier with one label.
 
     Raises:
         FileNotFoundError: no ``config.json`` in the folder.
@@ -280,9 +336,13 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
     """
     config_file = Path(folder) / "config.json"
     if not config_file.is_file():
-        raise FileNotFoundError(f"{config_file} is missing: {folder} is not the folder of a saved ranker")
+        raise FileNotFoundError(
+            f"{config_file} is missing: {folder} is not the folder of a saved ranker"
+        )
     if (kind := folder_kind(folder)) is not None:
-        raise ValueError(f"{folder} is a {kind.name} ranker: add {kind.advice}, which ranks with it")
+        raise ValueError(
+            f"{folder} is a {kind.name} ranker: add {kind.advice}, which ranks with it"
+        )
     with readable(folder):
         check_files(folder)
         ranker, pair_tokenizer = _load_ranker(folder, config_file)
@@ -294,31 +354,37 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
     config = json_object(read_text(config_file))
     names = config.get("architectures") or ["(none named)"]
     classes = {ranker.__name__: ranker for ranker in RANKERS}
-    # What sentence-transformers saves again is of a class of backpack_rank.integrations, with the same weights.
-    for own in (BackpackForRanking, CrossEncoderForRanking):
-        classes[own.__name__.replace("ForRanking", "ForSequenceClassification")] = own
+    # sentence-transformers loads these two rankers as classes of backpack_rank.integrations, and
+    # saves them under that name. The weights are the same.
+    for ranker_class in (BackpackForRanking, CrossEncoderForRanking):
+        name = ranker_class.__name__.replace("ForRanking", "ForSequenceClassification")
+        classes[name] = ranker_class
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
     if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
         return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:
         raise ValueError(
-            f"{config_file}: architecture {names[0]} is not a ranker; known are {', '.join(classes)}, and classifiers "
-            f"of transformers with one label. To start from such weights, give the folder to {program('train')} as "
-            "model.ranker.name"
+            f"{config_file}: architecture {names[0]} is not a ranker; known are "
+            f"{', '.join(classes)}, and classifiers of transformers with one label. To start from "
+            f"such weights, give the folder to {program('train')} as model.ranker.name"
         )
     ranker = from_pretrained(classes[names[0]], str(folder))
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin):
-        network.reads_one_by_one()  # now, in fp32, where a difference is told from rounding
+        # Asked now, while weights are in fp32: in half precision, rounding could pass for a
+        # difference.
+        network.reads_one_by_one()
     tokenizer = load_tokenizer(folder)
     max_length = config.get("max_pair_length", ranker.config.n_positions)
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, max_length)
-    found = _pair_token_ids(pair_tokenizer)
-    if (saved := config.get("pair_token_ids", found)) != found:
+    token_ids = _pair_token_ids(pair_tokenizer)
+    saved_ids = config.get("pair_token_ids", token_ids)
+    if saved_ids != token_ids:
         raise ValueError(
-            f"{folder}: its tokenizer puts tokens {found} before, between and behind two texts, and the ranker was "
-            f"saved with {saved} (pair_token_ids): put back the tokenizer's special tokens"
+            f"{folder}: its tokenizer puts tokens {token_ids} before, between and behind two "
+            f"texts, and the ranker was saved with {saved_ids} (pair_token_ids): put back the "
+            "tokenizer's special tokens"
         )
     return ranker, pair_tokenizer
 
@@ -353,68 +419,97 @@ def _gpt2_options(
 
 
 def _backbone(
-    tokenizer: PreTrainedTokenizerBase, name: str, dropout: float, pooling: str | None, attention: str | None
+    tokenizer: PreTrainedTokenizerBase,
+    name: str,
+    dropout: float,
+    pooling: str | None,
+    attention: str | None,
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The pretrained backbone in fp32, and the options of a configuration over it."""
-    own = from_pretrained(AutoConfig, name)
+    backbone_config = from_pretrained(AutoConfig, name)
     for option in _ATTENTION_DROPOUT:
-        if hasattr(own, option):
-            setattr(own, option, 0.0)  # it would rule out torch's fast kernels
+        # Dropout of attention weights would rule out torch's fast kernels.
+        if hasattr(backbone_config, option):
+            setattr(backbone_config, option, 0.0)
     options = {
-        "backbone_config": own,
+        "backbone_config": backbone_config,
         "pooling": pooling,
         "attention": attention,
         "dropout": dropout,
         "separator_id": tokenizer.sep_token_id,
     }
-    _check_vocabulary(tokenizer, own.get_text_config().vocab_size, name)
-    if CrossEncoderConfig(**options).pooling == "first" and tokenizer.cls_token_id is None:
-        raise ValueError(f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at")
-    backbone = from_pretrained(AutoModel, name, config=own, dtype=torch.float32)
-    own.dtype = None
+    _check_vocabulary(tokenizer, backbone_config.get_text_config().vocab_size, name)
+    # A configuration chooses the pooled token where none is given.
+    pooled_token = CrossEncoderConfig(**options).pooling
+    if pooled_token == "first" and tokenizer.cls_token_id is None:
+        raise ValueError(
+            f"the tokenizer of {name} has no first token ([CLS]) that an encoder could be read at"
+        )
+    backbone = from_pretrained(AutoModel, name, config=backbone_config, dtype=torch.float32)
+    # Weights are fp32 now, whatever the file's format was.
+    backbone_config.dtype = None
     return backbone, options
 
 
 def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:
-    """Give a loaded Backpack senses of an attribute that it was trained without, in place; other rankers stay.
+    """Use it to give a loaded Backpack senses of an attribute that it was not trained with.
 
-    No score changes at alpha = 1. Contextual weights still tell the words of a class apart, so alpha = 0 leaves more
-    than with a ranker that was trained with attribute senses.
+    Other rankers stay unchanged. No score changes at alpha = 1. Contextual weights still tell the
+    words of a class apart, so alpha = 0 leaves more bias than with a ranker that was trained with
+    attribute senses.
     """
-    if not isinstance(ranker, BackpackForRanking) or attribute.name in {name for name, _ in ranker.config.groups}:
+    if not isinstance(ranker, BackpackForRanking):
         return
-    own = ranker.backpack.attribute_senses
+    if attribute.name in {name for name, _ in ranker.config.groups}:
+        return
+    earlier = ranker.backpack.attribute_senses
     try:
         add_attribute_senses(
             ranker.backpack,
             pair_tokenizer.tokenizer,
             attribute,
-            where="documents" if own is None else own.where,
+            where="documents" if earlier is None else earlier.where,
             read_as_one=False,
             separator_id=pair_tokenizer.separator_id,
         )
     except ValueError as error:
         log.warning(
-            "the ranker gets no senses of %s, and policies act on the senses that it has: %s", attribute.name, error
+            "the ranker gets no senses of %s, and policies act on the senses that it has: %s",
+            attribute.name,
+            error,
         )
 
 
 def _add_attribute_senses(
-    ranker: BackpackForRanking, tokenizer: PreTrainedTokenizerBase, names: str | Sequence[str] | None, where: str
+    ranker: BackpackForRanking,
+    tokenizer: PreTrainedTokenizerBase,
+    names: str | Sequence[str] | None,
+    where: str,
 ) -> None:
     """Both steps of attribute senses, for a ranker that will be trained."""
-    known = {attribute for attribute, _ in ranker.config.groups}
-    for name in [names] if isinstance(names, str) else names or ():
+    if isinstance(names, str):
+        names = [names]
+    # Those that a pretrained ranker came with stay.
+    attributes_of_ranker = {attribute for attribute, _ in ranker.config.groups}
+    for name in names or ():
         attribute = Attribute.named(name)
-        if attribute.name not in known:
-            separator_id = PairTokenizer(tokenizer, 0).separator_id
-            add_attribute_senses(ranker.backpack, tokenizer, attribute, where=where, separator_id=separator_id)
+        if attribute.name not in attributes_of_ranker:
+            add_attribute_senses(
+                ranker.backpack,
+                tokenizer,
+                attribute,
+                where=where,
+                separator_id=PairTokenizer(tokenizer, 0).separator_id,
+            )
 
 
 def _take_weights(network: BackboneMixin, pretrained: PreTrainedModel) -> None:
-    weights = {key: value for key, value in pretrained.state_dict().items() if not key.startswith("pooler.")}
+    weights = pretrained.state_dict()
+    # Backbones of rankers have no pooler.
+    weights = {key: value for key, value in weights.items() if not key.startswith("pooler.")}
     network.backbone.load_state_dict(weights)
-    network.reads_one_by_one()  # now, so that a backbone that cannot be read is refused before it is trained
+    # Asked now, so that a backbone that cannot be read is refused before it is trained.
+    network.reads_one_by_one()
 
 
 def _pair_token_ids(pair_tokenizer: PairTokenizer) -> list[int | None]:
@@ -423,7 +518,7 @@ def _pair_token_ids(pair_tokenizer: PairTokenizer) -> list[int | None]:
 
 
 def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:
-    """The token before the query: [CLS] of encoders; of decoders what their tokenizer puts first, if anything."""
+    """The token before the query: [CLS] of encoders; of decoders their tokenizer's, if any."""
     if getattr(ranker.config, "pooling", "last") == "first":
         return tokenizer.cls_token_id
     start = tokenizer.bos_token_id
@@ -433,9 +528,11 @@ def _start_id(tokenizer: PreTrainedTokenizerBase, ranker: Ranker) -> int | None:
 
 
 def _check_vocabulary(tokenizer: PreTrainedTokenizerBase, size: int, name: str) -> None:
-    """Embedding tables may be padded by some rows; far more rows than tokens are another model's."""
+    """Embedding tables may have some rows of padding; many more are of another model."""
     if len(tokenizer) > size:
-        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}")
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}"
+        )
     if len(tokenizer) < 0.9 * size:
         raise ValueError(
             f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from backpack_rank.evaluation.alpha_search import (
     EXAMPLES,
@@ -14,30 +15,43 @@ from backpack_rank.evaluation.alpha_search import (
 )
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import MetricSuite
-from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
+AUTO = "auto"
+"""Value of ``alpha`` that has it chosen."""
 
 
 def choose_alpha(
-    settings: EvaluationSettings, reranker: PointwiseReranker, dev: EvaluationData, metrics: MetricSuite
+    budget: str | Sequence[str] | None,
+    policy: Policy,
+    reranker: PointwiseReranker,
+    dev: EvaluationData,
+    metrics: MetricSuite,
 ) -> tuple[float, list[str]]:
     """The alpha, and sentences about how it was found.
+
+    Args:
+        budget: what measures must keep within.
+        policy: what alpha acts by.
+        reranker: at any alpha.
+        dev: what the search ranks.
+        metrics: measures to take.
 
     Raises:
         ValueError: no budget or one that cannot be read; or no alpha is within it, with the best that can be reached.
     """
-    if settings.budget is None:
+    if budget is None:
         raise ValueError(f"alpha=auto needs budget=..., for example one of {EXAMPLES}")
-    budgets = parse_budgets(settings.budget)
+    budgets = parse_budgets(budget)
     try:
-        check_budgets(budgets, metrics.names(dev))
+        check_budgets(budgets, metrics.measure_names(dev))
     except ValueError as error:
-        raise ValueError(f"{error}. {_how_to_measure_more(settings)}") from error
+        raise ValueError(f"{error}. {_how_to_measure_more(dev)}") from error
 
     def measure_at(alpha: float) -> dict[str, float]:
-        (system,) = metrics.evaluate([reranker.with_policy(settings.policy, alpha)], dev).systems
+        (system,) = metrics.evaluate([reranker.with_policy(policy, alpha)], dev).systems
         log.info("alpha=%g measured on %s", alpha, dev.test.name)
         return mean_values(*system.values.values())
 
@@ -49,10 +63,10 @@ def choose_alpha(
     return found.alpha, [note + f"; alphas tried: {len(found.tried)}; everything else here is of the test split"]
 
 
-def _how_to_measure_more(settings: EvaluationSettings) -> str:
+def _how_to_measure_more(dev: EvaluationData) -> str:
     more = ["others by measures=[nDCG@20] and bias.extra=['RaB(tf)@7']"]
-    if settings.variants is None:
+    if dev.variants is None:
         more.append("score gaps by variants=grep_biasir")
-    if not settings.swap:
+    if dev.swapped is None:
         more.append("changes under swaps by swap=true")
     return f"More can be measured: {', '.join(more)}"

@@ -1,134 +1,258 @@
-"""``evaluate.py``: what it ranks, under which alpha, step by step."""
+"""``evaluate.py``: choose the task, run it, write; and the main task, a ranker under alpha, step by step."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
-from omegaconf import DictConfig
-
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
-from backpack_rank.pipelines.alpha import choose_alpha
+from backpack_rank.parts import evaluations, imported
+from backpack_rank.pipelines.alpha import AUTO, choose_alpha
+from backpack_rank.pipelines.breakdowns import write_class_counts
 from backpack_rank.pipelines.certificate import certify, check_certificate
-from backpack_rank.pipelines.evaluate_runs import rank_run_files, read_runs
-from backpack_rank.pipelines.evaluation_checks import check_together
+from backpack_rank.pipelines.chosen_data import ChosenData
+from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.evaluate_runs import MeasureRuns, read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results, write_senses
-from backpack_rank.pipelines.explain import explain
+from backpack_rank.pipelines.evaluation_notes import rendition_notes, swap_notes
+from backpack_rank.pipelines.experiment import ExperimentTask
+from backpack_rank.pipelines.explain import ExplainScore
 from backpack_rank.pipelines.libraries import quiet_libraries
-from backpack_rank.pipelines.metrics import MetricSuite, rank_all
-from backpack_rank.pipelines.report import rendition_notes, swap_notes, write_class_counts
+from backpack_rank.pipelines.metrics import MetricSuite, metrics_of, rank_all
 from backpack_rank.pipelines.run_folder import CONFIG
-from backpack_rank.pipelines.settings import AUTO, EvaluationSettings
-from backpack_rank.pipelines.tasks import Task, task_of
+from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.tasks import EvaluationTask, Recalibration, made_task
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import FirstStageOrder, RecalibratedRun, Reranker
+from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
+_CHOSEN_BY_OPTIONS = "backpack_rank.pipelines.evaluate.Evaluation"
 
 
-def evaluate(config: DictConfig, folder: Path, quiet: bool = False) -> Report | None:
+def evaluate(config: Mapping[str, Any], folder: Path, quiet: bool = False) -> Report | None:
     """Do what ``conf/evaluate.yaml`` and the command line ask for, and write everything to ``folder``.
 
     Args:
         config: as composed from ``conf/evaluate.yaml``.
-        folder: gets the measures, per-query values, tests, runs, ``report.html`` and the resolved configuration.
+        folder: gets the measures, per-query values, tests, runs, ``report.html`` and the options.
         quiet: print no tables and write no page (jobs of a multirun, whose tables and page come at the end).
 
     Returns:
         The measures; None for a task that measures nothing (an explanation, an experiment).
 
     Raises:
-        ValueError: options that do not go together.
+        ValueError: an option that is wrong, or that the task does not take.
     """
     quiet_libraries()
-    settings = EvaluationSettings.of(config)
-    check_together(settings)
-    return task_of(config).run(settings, folder, quiet)
+    return task_of(config).run(folder, quiet)
 
 
-def has_results(config: DictConfig, folder: Path) -> bool:
-    """Whether a finished evaluation in a folder is what this configuration asks for, of the ranker as it is now."""
+def task_of(config: Mapping[str, Any]) -> EvaluationTask:
+    """The task that the options choose, made of them.
+
+    Raises:
+        ValueError: an option that is wrong, or that the task does not take.
+    """
+    saved = SavedOptions.of(config)
+    return made_task(_kind_of(saved.values), saved)
+
+
+def _kind_of(values: Mapping[str, Any]) -> type[EvaluationTask]:
+    """An experiment's task; that of a part, such as listwise; or the core's: explain, runs, or a ranker under alpha."""
+    if values["task"]["_target_"] != _CHOSEN_BY_OPTIONS:
+        return ExperimentTask
+    for option, place in evaluations().items():
+        if values.get(option) is not None:
+            kind: type[EvaluationTask] = imported(place)
+            return kind
+    if any(value is not None for value in values["explain"].values()):
+        return ExplainScore
+    if values["run"] is not None:
+        return MeasureRuns
+    return RankUnderAlpha
+
+
+def has_results(config: Mapping[str, Any], folder: Path) -> bool:
+    """Whether a finished evaluation in a folder is what these options ask for, of the ranker as it is now."""
     file = folder / CONFIG
     if not file.is_file():
         return False
-    settings = EvaluationSettings.of(config)
-    if settings.runs is not None or not task_of(config).finds_ranker:
-        return file.read_text(encoding="utf-8") == settings.saved_text()
-    checkpoint = settings.find_ranker()
-    newer = isinstance(checkpoint, Path) and (checkpoint / "config.json").stat().st_mtime > file.stat().st_mtime
-    return not newer and file.read_text(encoding="utf-8") == settings.saved_text(checkpoint)
+    task = task_of(config)
+    checkpoint = task.find_ranker()
+    # A server does not say when its ranker was made.
+    if isinstance(checkpoint, Path):
+        trained = (checkpoint / "config.json").stat().st_mtime
+        if trained > file.stat().st_mtime:
+            return False
+    return file.read_text(encoding="utf-8") == task.saved.text_of(checkpoint)
 
 
-class Evaluation(Task):
-    """``task`` of ``conf/evaluate.yaml``: measure a ranker under alpha, or run files; or explain a score."""
+class Evaluation:
+    """``task`` of ``conf/evaluate.yaml`` where no experiment is chosen: the options say which task it is."""
 
-    gives_way = True
 
-    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
+class RankUnderAlpha(EvaluationTask):
+    """Use it to measure a ranker at one position of the dial, beside its first stage and itself unchanged.
+
+    Attributes:
+        alpha: position of the dial, or ``auto``. It is checked by
+            :class:`~backpack_rank.senses.hook.InferenceHook`, before anything is ranked.
+    """
+
+    chosen_by: ClassVar[str] = "a ranker"
+
+    def __init__(
+        self,
+        *,
+        saved: SavedOptions,
+        data: Mapping[str, Any] | None = None,
+        first_stage: Mapping[str, Any] | None = None,
+        attribute: Attribute,
+        policy: Policy,
+        bias: FairnessMeasures,
+        variants: Dataset | None = None,
+        alpha: float | str = 1.0,
+        budget: str | Sequence[str] | None = None,
+        checkpoint: str | None = None,
+        output: str = "outputs",
+        split_attribute: bool = True,
+        ties: str = "trec_eval",
+        measures: str | Sequence[str] | None = None,
+        swap: bool = True,
+        certificate: bool = False,
+        certificate_pairs: Sequence[str] = (),
+        recalibrate: Recalibration | None = None,
+        scoring: ScoringSettings | None = None,
+        cache: SenseCache | None = None,
+    ) -> None:
+        """Every argument is an option of ``conf/evaluate.yaml``, which describes it.
+
+        Raises:
+            ValueError: two options that do not go together.
+        """
+        if alpha != AUTO and budget is not None:
+            raise ValueError(
+                f"budget={budget} is for alpha=auto: add it, or leave out the budget"
+            )
+        if certificate and recalibrate is not None:
+            raise ValueError(
+                "recalibrate.run=... and certificate=true do not go together: leave one of them out"
+            )
+        if certificate and alpha == AUTO:
+            raise ValueError(
+                "certificate=true is about alpha=0, and alpha=auto chooses another: give alpha=0"
+            )
+        self.saved = saved
+        self.data = ChosenData(data, first_stage)
+        self.ranker = ChosenRanker(
+            checkpoint,
+            output,
+            attribute=attribute,
+            scoring=scoring,
+            cache=cache,
+            split_attribute=split_attribute,
+        )
+        self.attribute = attribute
+        self.policy = policy
+        self.alpha = alpha
+        self.budget = budget
+        self.bias = bias
+        self.measures = measures
+        self.variants = variants
+        self.swap = swap
+        self.certificate = certificate
+        self.certificate_pairs = certificate_pairs
+        self.recalibrate = recalibrate
+        self.ties = ties
+
+    def find_ranker(self) -> Path | str:
+        return self.ranker.find()
+
+    def run(self, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
-        if settings.explain is not None:
-            explain(settings, folder)
-            return None
-        if settings.runs is not None:
-            ranked = rank_run_files(settings, settings.runs)
+        checkpoint = self.ranker.find()
+        dataset = self.data.of(checkpoint)
+        metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
+        unchanged = self.ranker.load(checkpoint)
+
+        def load(split: str) -> EvaluationData:
+            return load_evaluation_data(
+                dataset,
+                self.attribute,
+                metrics.fairness.lexicon,
+                split,
+                swap=self.swap,
+                variants=self.variants,
+                halve_variants=self.alpha == AUTO,
+                cut=unchanged.scorer.cut,
+            )
+
+        notes: list[str] = []
+        alpha: float
+        if self.alpha == AUTO:
+            alpha, notes = choose_alpha(self.budget, self.policy, unchanged, load("dev"), metrics)
         else:
-            ranked = rank_under_alpha(settings, folder, quiet)
-        return write_results(settings, folder, ranked, quiet)
+            alpha = self.alpha  # type: ignore[assignment]  # no text but auto is an alpha
+        controlled = unchanged.with_policy(self.policy, alpha)
+        if self.recalibrate is not None and alpha == 1:
+            raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
 
+        # A sweep has positions of the dial at which nothing is promised.
+        certificate = self.certificate and (alpha == 0 or not quiet)
+        if certificate:
+            check_certificate(controlled, self.certificate_pairs)
+        elif self.certificate:
+            log.info(
+                "certificate=true: nothing is promised at alpha=%g; it is written at alpha=0", alpha
+            )
 
-def rank_under_alpha(settings: EvaluationSettings, folder: Path, quiet: bool) -> Ranked:
-    """The first stage, the ranker at alpha = 1, and the ranker under alpha."""
-    checkpoint = settings.find_ranker()
-    dataset = settings.dataset(checkpoint)
-    metrics = settings.metrics(dataset)
-    unchanged = settings.reranker(checkpoint)
-    load = evaluation_loader(settings, dataset, metrics, unchanged.scorer.cut)
-    notes: list[str] = []
-    if settings.alpha == AUTO:
-        alpha, notes = choose_alpha(settings, unchanged, load("dev"), metrics)
-    else:
-        alpha = float(settings.alpha)
-    controlled = unchanged.with_policy(settings.policy, alpha)
-    if settings.recalibration is not None and alpha == 1:
-        raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
+        data = load("test")
+        rerankers: list[Reranker] = [FirstStageOrder(data.stage)]
+        if self.recalibrate is not None:
+            (saved,) = read_runs([self.recalibrate.run], data, self.ties)
+            recalibrated = RecalibratedRun(saved, unchanged, controlled, self.recalibrate.weight)
+            rerankers += [saved, recalibrated]
+        # In a sweep the unchanged ranker is a job of its own, the one at alpha = 1.
+        if alpha != 1 and not quiet:
+            rerankers.append(unchanged.with_policy(self.policy, 1.0))
+        rerankers.append(controlled)
+        systems = [rank_all(reranker, data) for reranker in rerankers]
 
-    # A sweep has positions of the dial at which nothing is promised.
-    certificate = settings.certificate and (alpha == 0 or not quiet)
-    if certificate:
-        check_certificate(controlled, settings.certificate_pairs)
-    elif settings.certificate:
-        log.info("certificate=true: nothing is promised at alpha=%g; it is written at alpha=0", alpha)
-
-    data = load("test")
-    rerankers: list[Reranker] = [FirstStageOrder(data.stage)]
-    if settings.recalibration is not None:
-        (saved,) = read_runs([settings.recalibration.run], data, settings.ties)
-        rerankers += [saved, RecalibratedRun(saved, unchanged, controlled, settings.recalibration.weight)]
-    # In a sweep the unchanged ranker is a job of its own, the one at alpha = 1.
-    if alpha != 1 and not quiet:
-        rerankers.append(unchanged.with_policy(settings.policy, 1.0))
-    rerankers.append(controlled)
-    systems = [rank_all(reranker, data) for reranker in rerankers]
-
-    write_senses(folder / "sensitivity.json", controlled)
-    policy = controlled.hook.policy
-    assert policy is not None
-    write_class_counts(folder, controlled, policy, data)
-    notes = [
-        *notes_on(controlled, checkpoint),
-        *rendition_notes(policy, data, unchanged.scorer.cut),
-        *swap_notes(data),
-        *notes,
-    ]
-    if certificate:
-        wordings = None if data.variants is None else (data.variants.variants, data.variants.collection)
-        files = settings.certificate_pairs
-        found = certify(controlled, data.test, data.candidates, folder, variants=wordings, files=files)
-        notes += found.sentences
-    return Ranked(data, metrics, systems, notes, checkpoint, controlled)
+        write_senses(folder / "sensitivity.json", controlled)
+        policy = controlled.hook.policy
+        assert policy is not None
+        write_class_counts(folder, controlled, policy, data)
+        notes = [
+            *notes_on(controlled, checkpoint),
+            *rendition_notes(policy, data, unchanged.scorer.cut),
+            *swap_notes(data),
+            *notes,
+        ]
+        if certificate:
+            wordings = None
+            if data.variants is not None:
+                wordings = (data.variants.variants, data.variants.collection)
+            promise = certify(
+                controlled,
+                data.test,
+                data.candidates,
+                folder,
+                variants=wordings,
+                files=self.certificate_pairs,
+            )
+            notes += promise.sentences
+        ranked = Ranked(data, metrics, systems, notes, checkpoint, controlled)
+        return write_results(self.saved, folder, ranked, quiet)
 
 
 def evaluation_loader(
@@ -137,7 +261,7 @@ def evaluation_loader(
     metrics: MetricSuite,
     cut: Callable[[str], str] | None = None,
 ) -> Callable[[str], EvaluationData]:
-    """A function of a split's name that loads everything to be ranked of it; ``cut`` gives what is read of a text."""
+    """A function of a split's name that loads what an experiment ranks of it; ``cut`` gives what is read of a text."""
 
     def load(split: str) -> EvaluationData:
         """``test`` or ``dev``, with what the settings ask for."""
@@ -159,17 +283,22 @@ def notes_on(reranker: PointwiseReranker, checkpoint: Path | str) -> list[str]:
     """Sentences about a ranker, its senses and what alpha does to it."""
     lines = [f"Ranker: {checkpoint}"]
     pairs = reranker.attribute.pairs().name
-    if (found := reranker.sensitivity) is not None:
-        lowest = sorted(range(len(found.values)), key=lambda sense: float(found.values[sense]))[:2]
-        shown = ", ".join(f"s_{sense}={found.values[sense]:.3f}" for sense in lowest)
+    sensitivity = reranker.sensitivity
+    if sensitivity is not None:
+        values = sensitivity.values
+        order = sorted(range(len(values)), key=lambda sense: float(values[sense]))
+        lowest = ", ".join(f"s_{sense}={values[sense]:.3f}" for sense in order[:2])
         lines.append(
-            f"Sensitivity from {found.pairs} token pairs of {pairs}: lowest {shown}, mean {found.values.mean():.3f}"
+            f"Sensitivity from {sensitivity.pairs} token pairs of {pairs}: "
+            f"lowest {lowest}, mean {values.mean():.3f}"
         )
-    if (shift := reranker.hook.views[0].token_shift) is not None:
+    shift = reranker.hook.views[0].token_shift
+    if shift is not None:
         classes = shift.classes
+        moved = sum(len(members) for members in classes.members)
         left = len(classes.several_tokens) + len(classes.unpaired)
         note = (
-            f"{sum(map(len, classes.members))} tokens in {len(classes.members)} classes are moved; {left} words of the "
+            f"{moved} tokens in {len(classes.members)} classes are moved; {left} words of the "
             "classes are not single tokens and stay as they are"
         )
         if classes.behind_space_alone:

@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.evaluation.results import Report
+from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
-from backpack_rank.pipelines.evaluation_files import Ranked
-from backpack_rank.pipelines.metrics import MetricSuite, check_known, rank_all
-from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.evaluation_files import Ranked, write_results
+from backpack_rank.pipelines.metrics import MetricSuite, check_known, metrics_of, rank_all
+from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.tasks import EvaluationTask
 from backpack_rank.reporting.comparison import distinct_labels
 from backpack_rank.reranking.rerankers import SavedRun
 
 
-def rank_run_files(settings: EvaluationSettings, paths: Sequence[str]) -> Ranked:
-    """Anybody's runs side by side."""
-    data, metrics, runs = read_run_files(settings, paths)
-    return Ranked(data, metrics, [rank_all(run, data) for run in runs])
+class MeasureRuns(EvaluationTask):
+    """Use it to measure anybody's finished runs, side by side."""
 
+    chosen_by: ClassVar[str] = "run=..."
+    # A finished run scores no swapped texts, so swap=false asks for nothing else.
+    without: ClassVar[Mapping[str, Any]] = {"swap": False}
 
-def read_run_files(
-    settings: EvaluationSettings, paths: Sequence[str]
-) -> tuple[EvaluationData, MetricSuite, list[SavedRun]]:
-    """The collection of ``data=``, the measures to take on it, and the runs.
+    def __init__(
+        self,
+        *,
+        saved: SavedOptions,
+        run: Sequence[str],
+        data: Mapping[str, Any] | None = None,
+        first_stage: Mapping[str, Any] | None = None,
+        attribute: Attribute,
+        bias: FairnessMeasures,
+        ties: str = "trec_eval",
+        measures: str | Sequence[str] | None = None,
+    ) -> None:
+        """Every argument is an option of ``conf/evaluate.yaml``, which describes it."""
+        self.saved = saved
+        self.runs = run
+        self.data = ChosenData(data, first_stage)
+        self.attribute = attribute
+        self.bias = bias
+        self.ties = ties
+        self.measures = measures
 
-    Raises:
-        ValueError: no collection is given; or as of :func:`read_runs`.
-    """
-    if settings.chosen_dataset is None:
-        raise ValueError("run=FILE needs the collection it ranks: add data=..., one of conf/data")
-    metrics = settings.metrics(settings.chosen_dataset)
-    data = load_evaluation_data(
-        settings.chosen_dataset,
-        settings.attribute,
-        metrics.fairness.lexicon,
-        swap=False,
-        # Candidates are only the background of NFaiRR.
-        needs_candidates=metrics.fairness.needs_background,
-    )
-    return data, metrics, read_runs(paths, data, settings.ties)
+    def run(self, folder: Path, quiet: bool = False) -> Report:
+        """Read the runs, measure, and write everything to the folder."""
+        data, metrics, runs = self.read()
+        systems = [rank_all(run, data) for run in runs]
+        ranked = Ranked(data, metrics, systems, finished_runs=True)
+        return write_results(self.saved, folder, ranked, quiet)
+
+    def read(self) -> tuple[EvaluationData, MetricSuite, list[SavedRun]]:
+        """The collection, the measures to take on it, and the runs.
+
+        Raises:
+            ValueError: no collection is given; or as of :func:`read_runs`.
+        """
+        dataset = self.data.dataset
+        if dataset is None:
+            raise ValueError(
+                "run=FILE needs the collection it ranks: add data=..., one of conf/data"
+            )
+        metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
+        data = load_evaluation_data(
+            dataset,
+            self.attribute,
+            metrics.fairness.lexicon,
+            swap=False,
+            # Candidates are only the background of NFaiRR.
+            needs_candidates=metrics.fairness.needs_background,
+        )
+        return data, metrics, read_runs(self.runs, data, self.ties)
 
 
 def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[SavedRun]:
@@ -50,10 +86,14 @@ def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[Sav
     """
     files = [Path(path).expanduser() for path in paths]
     if not files:
-        raise ValueError("run=[] names no file: give run=a.trec, or run=[a.trec,b.trec] to compare several")
+        raise ValueError(
+            "run=[] names no file: give run=a.trec, or run=[a.trec,b.trec] to compare several"
+        )
     for index, file in enumerate(files):
         if file.resolve() in [other.resolve() for other in files[:index]]:
-            raise ValueError(f"run={file} is given twice; a system compared with itself shows nothing")
+            raise ValueError(
+                f"run={file} is given twice; a system compared with itself shows nothing"
+            )
     labels = distinct_labels([file.resolve() for file in files])
     runs = [SavedRun.read(file, label, ties) for file, label in zip(files, labels, strict=True)]
     for file, run in zip(files, runs, strict=True):

@@ -11,10 +11,12 @@ from pathlib import Path
 from backpack_rank.data.trec import run_tag, write_run
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
+from backpack_rank.pipelines.breakdowns import write_gaps_by
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns
-from backpack_rank.pipelines.report import write_evaluation_page, write_gaps_by
-from backpack_rank.pipelines.settings import EvaluationSettings, slugify
+from backpack_rank.pipelines.report import write_evaluation_page
+from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.settings import slugify
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
@@ -36,6 +38,7 @@ class Ranked:
         notes: sentences about them.
         checkpoint: folder of the ranker or address of its server, or None.
         reranker: the ranker under alpha, or None.
+        finished_runs: whether all systems are runs that somebody else ranked.
     """
 
     data: EvaluationData
@@ -44,9 +47,10 @@ class Ranked:
     notes: Sequence[str] = ()
     checkpoint: Path | str | None = None
     reranker: PointwiseReranker | None = None
+    finished_runs: bool = False
 
 
-def write_results(settings: EvaluationSettings, folder: Path, ranked: Ranked, quiet: bool) -> Report:
+def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool) -> Report:
     """Runs, measures, tests, tables and the page."""
     table = ranked.metrics.measure(ranked.systems, ranked.data)
     last = ranked.systems[-1]
@@ -59,10 +63,10 @@ def write_results(settings: EvaluationSettings, folder: Path, ranked: Ranked, qu
     )
     table = replace(table, info=info)
     report = table.report()
-    settings.save(folder, ranked.checkpoint)
+    saved.write(folder, ranked.checkpoint)
     write_runs(folder, ranked.systems, ranked.data)
-    if settings.runs is None:
-        _write_submission(folder / "tira", settings, ranked)
+    if not ranked.finished_runs:
+        _write_submission(folder / "tira", ranked)
     values = [(system.label, of.values) for system in table.systems for of in system.values.values()]
     write_per_query(folder / "per_query.csv", values)
     write_report(folder, report)
@@ -73,9 +77,9 @@ def write_results(settings: EvaluationSettings, folder: Path, ranked: Ranked, qu
     tests = table.compare() if len(table.systems) > 1 else []
     write_comparison(folder, tests)
     print_report(report)
-    if settings.runs is not None:
+    if ranked.finished_runs:
         print_comparison(tests)
-    page = write_evaluation_page(folder, settings, report, ranked.systems, ranked.data, tests, ranked.reranker)
+    page = write_evaluation_page(folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker)
     print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
     return report
 
@@ -116,7 +120,7 @@ def write_senses(path: Path, reranker: PointwiseReranker) -> None:
     write_text(path, json.dumps(details, indent=2) + "\n")
 
 
-def _write_submission(folder: Path, settings: EvaluationSettings, ranked: Ranked) -> None:
+def _write_submission(folder: Path, ranked: Ranked) -> None:
     """The last system's ranking of the test set, as TIRA takes it."""
     last, stage = ranked.systems[-1], ranked.data.stage
     params: dict[str, object] = {} if ranked.checkpoint is None else {"ranker": str(ranked.checkpoint)}

@@ -1,4 +1,7 @@
-"""What the command line runs: one training or evaluation, alone or as a job of several; marked until it is finished."""
+"""What the command line runs: a training or an evaluation, alone or as a job of several.
+
+Its folder is marked as unfinished until all results are there.
+"""
 
 from __future__ import annotations
 
@@ -22,45 +25,68 @@ log = logging.getLogger(__name__)
 
 
 def alone(script: str, config: DictConfig, folder: Path, options: Sequence[str]) -> Any:
-    """Train, which gives the best nDCG@10 on dev (for a Hydra sweeper), or evaluate, in a folder that stays marked as
-    unfinished when that fails."""
+    """Train or evaluate in a folder that stays marked as unfinished when that fails.
+
+    Args:
+        script: ``train`` or ``evaluate``.
+        config: as Hydra has composed it.
+        folder: that Hydra has made.
+        options: of the command line.
+
+    Returns:
+        Of a training the best nDCG@10 on dev, for a Hydra sweeper.
+    """
     remember(options)
     with friendly_errors():
-        found = _work(script, config, folder, options)
-    if unfinished.finish(folder) and is_first_process():  # of a distributed run
+        result = _train_or_evaluate(script, config, folder, options)
+    # The processes of a distributed run share the folder: the first one sets the link.
+    if unfinished.finish(folder) and is_first_process():
         link_latest(config.output, script, folder)
-    return found
+    return result
 
 
-def one_of_several(script: str, config: DictConfig, folder: Path, options: Sequence[str], command: Command) -> Any:
-    """The same as a job of a multirun; when the multirun goes on, one that has its results is kept.
+def one_of_several(
+    script: str, config: DictConfig, folder: Path, options: Sequence[str], command: Command
+) -> Any:
+    """Train or evaluate as a job of a multirun; one that has its results is kept on resuming.
+
+    Args:
+        script: ``train`` or ``evaluate``.
+        config: as Hydra has composed it.
+        folder: that Hydra has made.
+        options: of this job.
+        command: of the multirun.
 
     Returns:
         Of a training the best nDCG@10 on dev, of an evaluation whether it went well.
     """
-    if command.resumed is not None and _is_whole(script, config, folder):
+    if command.resumed is not None and _has_results(script, config, folder):
         log.info("%s has its results and is kept", folder)
         return True
     with friendly_errors():
-        if script == "train" and (folder / OVERRIDES).is_file():
+        was_begun = script == "train" and (folder / OVERRIDES).is_file()
+        if was_begun:
             check_begun(folder, saved_overrides(folder), options)
         unfinished.claim(folder, options)
     remember(options)
+    if was_begun:
+        # The options are those of the folder, and none is given anew.
+        resumed = OmegaConf.merge(config, {"resume": str(folder)})
+        assert isinstance(resumed, DictConfig)
+        return alone(script, resumed, folder, options=())
     if script == "train":
-        if (folder / OVERRIDES).is_file():
-            resumed = OmegaConf.merge(config, {"resume": str(folder)})
-            assert isinstance(resumed, DictConfig)
-            return alone(script, resumed, folder, ())
         return alone(script, config, folder, options)
-    well = run_safely(lambda: _work(script, config, folder, options, quiet=True))
-    if well:
+    went_well = run_safely(lambda: _train_or_evaluate(script, config, folder, options, quiet=True))
+    if went_well:
         unfinished.finish(folder)
     else:
         unfinished.release(folder)
-    return well
+    return went_well
 
 
-def _work(script: str, config: DictConfig, folder: Path, options: Sequence[str], quiet: bool = False) -> Any:
+def _train_or_evaluate(
+    script: str, config: DictConfig, folder: Path, options: Sequence[str], quiet: bool = False
+) -> Any:
     # Imported here: `python evaluate.py` needs nothing of training.
     if script == "train":
         with without_gc():
@@ -74,8 +100,8 @@ def _work(script: str, config: DictConfig, folder: Path, options: Sequence[str],
     return True
 
 
-def _is_whole(script: str, config: DictConfig, folder: Path) -> bool:
-    """Whether a job of a multirun that goes on has its results, under these options and of the ranker as it is now."""
+def _has_results(script: str, config: DictConfig, folder: Path) -> bool:
+    """Whether a job has its results, under these options and of the ranker in its present state."""
     if (folder / UNFINISHED).exists():
         return False
     if script == "train":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
+from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
-from backpack_rank.evaluation.measure_names import parse_measures
+from backpack_rank.evaluation.measure_names import parse_measures, split_measures
 from backpack_rank.evaluation.ranked_documents import shown
 from backpack_rank.evaluation.result_table import (
     BIAS,
@@ -22,8 +25,8 @@ from backpack_rank.evaluation.result_table import (
     SystemMetrics,
 )
 from backpack_rank.evaluation.results import PerQuery, RunInfo
-from backpack_rank.evaluation.score_gaps import score_gaps, score_spread
-from backpack_rank.evaluation.swap_stability import swap_stability
+from backpack_rank.evaluation.score_gaps import gap_measures, score_gaps, score_spread
+from backpack_rank.evaluation.swap_stability import swap_measures, swap_stability
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.reranking.rerankers import Reranker
 
@@ -103,19 +106,19 @@ class MetricSuite:
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(rows, self.fairness.describe(info, data.stage), names)
 
-    def names(self, data: EvaluationData) -> list[str]:
-        """Names of all measures of a ranker over this data, found without one: the first stage stands in for it."""
-        bias = _by_rank(data.bias_candidates)
-        stand_in = SystemRuns(
-            data.stage,
-            None,
-            _by_rank(data.candidates),
-            bias,
-            bias if data.swapped is not None else None,
-            _by_rank(data.variants.candidates) if data.variants is not None else None,
-        )
-        (system,) = self.measure([stand_in], data).systems
-        return [name for values in system.values.values() for name in values.measures]
+    def measure_names(self, data: EvaluationData) -> list[str]:
+        """Names of all measures of a ranker over this data, before anything is ranked."""
+        names: list[str] = []
+        if data.test.qrels:
+            names += self.effectiveness
+        names += self.fairness.measures
+        if data.swapped is not None:
+            names += swap_measures()
+            if data.swapped.candidates:
+                names += swap_measures(only_changed=True)
+        if data.variants is not None:
+            names += gap_measures(self.groups)
+        return names
 
     def _warn_of_labels(self, collection: Collection) -> None:
         """Say which measures are 0 for every ranking, as no document is as relevant as they ask."""
@@ -150,6 +153,34 @@ class MetricSuite:
             eps = _EPS if spread else 0.0
             values[VARIANTS] = score_gaps(runs.variants, data.variants.variants, spread, eps=eps, groups=self.groups)
         return values
+
+
+def metrics_of(
+    measures: str | Sequence[str] | None,
+    bias: FairnessMeasures,
+    attribute: Attribute,
+    dataset: Dataset | None,
+) -> MetricSuite:
+    """The measures that options ask for; those of fairness among ``measures`` join ``bias``.
+
+    Args:
+        measures: ir_measures strings; None: those of the data.
+        bias: measures of the bias set.
+        attribute: whose groups wordings are compared in.
+        dataset: the data, or None.
+
+    Raises:
+        ValueError: a measure that does not exist; lists those that do.
+    """
+    given = dataset.measures if measures is None and dataset is not None else measures
+    names = [given] if isinstance(given, str) else [str(name) for name in given or ()]
+    ranking: Sequence[str] = ()
+    fairness: Sequence[str] = ()
+    if names:
+        with located("data.measures" if measures is None else "measures"):
+            ranking, fairness = split_measures(names)
+    bias = replace(bias, extra=(*bias.extra, *fairness))
+    return MetricSuite(tuple(ranking), bias, attribute.sign)
 
 
 def _without_background(systems: Sequence[SystemRuns], background: Run | None, data: EvaluationData) -> tuple[str, ...]:
@@ -192,8 +223,3 @@ def _check_documents(query_id: str, scores: Mapping[str, float], collection: Col
             f"({len(unknown)} of {len(scores)} documents of this query are not); "
             "is data= the collection that this run ranks?"
         )
-
-
-def _by_rank(run: Run) -> Run:
-    """The same order, by scores that differ."""
-    return {query_id: {doc_id: -float(place) for place, doc_id in enumerate(docs)} for query_id, docs in run.items()}

@@ -1,7 +1,8 @@
-"""Nodes of the configuration that name a constructor (``_target_``): looked at, then made into objects.
+"""The door between OmegaConf and everything else: composed options become plain values, and nodes become objects.
 
-A node is made only by a constructor that a file of conf/ names, with arguments that its signature takes. So what
-stands on a command line calls nothing else, and a wrong value is one sentence with the option's name.
+Nothing behind this module reads a ``DictConfig``. A node names its constructor (``_target_``); it is made only by a
+constructor that a file of conf/ names, with arguments that its signature takes. So what stands on a command line calls
+nothing else, and a wrong value is one sentence with the option's name.
 """
 
 from __future__ import annotations
@@ -34,7 +35,68 @@ _LOOKED_UP = re.compile(r"\$\{[\w.]+\}")
 _FLAGS = ("_convert_", "_recursive_", "_partial_", "_args_")
 
 
-def build(node: DictConfig | Mapping[str, Any], option: str, **more: Any) -> Any:
+def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as plain values, with everything that they look up; what has no value yet is left as ``???``.
+
+    >>> plain_options(OmegaConf.create({"folder": "nfcorpus", "test": {"folder": "${folder}"}}))
+    {'folder': 'nfcorpus', 'test': {'folder': 'nfcorpus'}}
+
+    Raises:
+        OmegaConfBaseException: an option looks up what is not there.
+    """
+    options: Any = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else config
+    return {str(name): value for name, value in options.items()}
+
+
+def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ...]]:
+    """Which options the entries below an option look up, such as ``{"rows.PSC": ("task.options.psc",)}``.
+
+    Args:
+        config: as composed; plain values look nothing up.
+        option: such as ``task``.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    node = config.get(option)
+    if not isinstance(node, DictConfig):
+        return found
+    for group, entries in _items(node):
+        if not isinstance(entries, DictConfig):
+            continue
+        for name in map(str, entries.keys()):
+            entry = entries._get_node(name)
+            if isinstance(entry, DictConfig):
+                names = re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(entry)))
+                found[f"{option}.{group}.{name}"] = tuple(dict.fromkeys(names))
+    return found
+
+
+def yaml_of(options: Mapping[str, Any]) -> str:
+    """Options as YAML, every value resolved: what is saved beside results."""
+    return OmegaConf.to_yaml(_composed(options), resolve=True)
+
+
+def missing_options(options: Mapping[str, Any], place: str) -> list[str]:
+    """The options below ``place`` that have no value yet, sorted."""
+    return sorted(f"{place}.{name}" for name in OmegaConf.missing_keys(_composed(options)))
+
+
+def merged(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with some of them changed, at any depth; a list is replaced and not joined."""
+    config = OmegaConf.merge(_composed(options), _composed(changes))
+    assert isinstance(config, DictConfig)
+    return plain_options(config)
+
+
+def with_nodes(options: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options with some nodes replaced as a whole; other options that look something up find it in the new ones."""
+    values = OmegaConf.to_container(_composed(options))
+    assert isinstance(values, dict)
+    config = OmegaConf.create({**values, **changes})
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def build(node: Mapping[str, Any], option: str, **more: Any) -> Any:
     """The object that a node names.
 
     Args:
@@ -45,26 +107,35 @@ def build(node: DictConfig | Mapping[str, Any], option: str, **more: Any) -> Any
     Raises:
         ValueError: no file of conf/ names the constructor, or it does not take one of the arguments.
     """
-    config = node if isinstance(node, DictConfig) else OmegaConf.create(dict(node))
+    config = _composed(node)
     check_node(config, option, more)
+    for name in missing_options(config, option):
+        if name.removeprefix(f"{option}.") not in more:
+            raise ValueError(f"{name} has no value: give {name}=...")
     return instantiate(config, **more, _convert_="all")
 
 
-def build_or_none(node: DictConfig | Mapping[str, Any] | None, option: str) -> Any:
+def build_or_none(node: Mapping[str, Any] | None, option: str) -> Any:
     """The object of a node that may be null."""
     return None if node is None else build(node, option)
 
 
-def check_options(config: DictConfig, *declared: type) -> None:
+def constructor_of(node: Mapping[str, Any], option: str) -> Any:
+    """The class or function that a node names. Raises ``ValueError`` where no file of conf/ names it."""
+    return _constructor(_composed(node), option)
+
+
+def check_options(options: Mapping[str, Any], *declared: type) -> None:
     """Look at a whole configuration: every node, and the options that no constructor takes.
 
     Args:
-        config: as composed; what is not given yet (``???``) is left to whoever needs it.
+        options: as composed; what is not given yet (``???``) is left to whoever needs it.
         declared: types of the options that no constructor takes.
 
     Raises:
         ValueError: the first option that is wrong, with what it takes.
     """
+    config = _composed(options)
     # Nodes come last: what one of them looks up is named as the option that it is.
     outline = {str(name): _outline(value, str(name)) for name, value in _items(config)}
     for kind in declared:
@@ -98,6 +169,24 @@ def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = N
     if more is not None and not flags.get("_partial_"):
         check_complete(call, {**given, **more}, option)
     return _kind_of(call)
+
+
+def _composed(options: Mapping[str, Any]) -> DictConfig:
+    """Plain values as OmegaConf takes them; a text with ``${`` in it stays that text."""
+    if isinstance(options, DictConfig):
+        return options
+    config = OmegaConf.create(_escaped(dict(options)))
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _escaped(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_escaped(entry) for entry in value]
+    # OmegaConf halves backslashes in front of an interpolation, so they are doubled here.
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
 
 
 def _argument(value: Any, option: str) -> Any:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig
-
 from backpack_rank.constructors import Name, check_arguments, check_value, shown
 from backpack_rank.evaluation.alpha_search import parse_budgets
 from backpack_rank.models.interactions import check_sizes
 from backpack_rank.models.utils import pick_device
 from backpack_rank.parts import option_types
-from backpack_rank.pipelines.nodes import check_options, plain_values
+from backpack_rank.pipelines.nodes import check_options
 from backpack_rank.pipelines.option_types import EvaluationOptions, RankingOptions
 
 SET_ELSEWHERE = {
@@ -27,32 +25,33 @@ SET_ELSEWHERE = {
 """Options of Lightning's trainer that a run sets itself."""
 
 
-def check_chosen(config: DictConfig, *groups: str) -> None:
+def check_chosen(config: Mapping[str, Any], *groups: str) -> None:
     """Raise ``ValueError`` for a group of which one file must be chosen, and none is."""
     for group in groups:
         if config.get(group) is None:
             raise ValueError(f"{group}=null: use one of list={group}")
 
 
-def check_ranking(config: DictConfig) -> None:
+def check_ranking(config: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go together."""
     check_options(config, RankingOptions)
-    ranker = config.model.get("ranker")
+    ranker = config["model"].get("ranker")
     # A saved ranker that is trained further has none. Sizes are arguments of the interaction that another option names.
     if ranker is not None and "sizes" in ranker:
-        check_sizes(ranker.interaction, plain_values(ranker.sizes))
-    size, relevant = config.lists.size, config.lists.relevant
+        check_sizes(ranker["interaction"], ranker["sizes"])
+    size, relevant = config["lists"]["size"], config["lists"]["relevant"]
     if relevant is not None and relevant >= size:
         raise ValueError(f"lists.relevant={relevant} must be below lists.size={size}: a list needs other documents too")
 
 
-def check_evaluation(config: DictConfig) -> None:
+def check_evaluation(config: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for an option of an evaluation that is wrong."""
     check_chosen(config, "attribute", "policy", "bias")
     check_options(config, EvaluationOptions, *option_types("evaluate"))
-    pick_device(config.scoring.device, "scoring.device")
-    if config.budget is not None:
-        parse_budgets(config.budget if isinstance(config.budget, str) else list(config.budget))
+    pick_device(config["scoring"]["device"], "scoring.device")
+    budget = config["budget"]
+    if budget is not None:
+        parse_budgets(budget if isinstance(budget, str) else list(budget))
 
 
 def check_trainer_options(options: Mapping[str, Any]) -> None:
@@ -83,21 +82,23 @@ def check_trainer(options: Mapping[str, Any]) -> None:
         raise ValueError(f"Lightning's trainer refuses {given}: {error}") from error
 
 
-def check_sharding(config: DictConfig) -> None:
+def check_sharding(config: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for what FSDP cannot train: all processes must run the same layers at the same time."""
     from backpack_rank.training.sharding import SHARDED
 
-    if config.trainer.get("strategy") not in SHARDED:
+    if config["trainer"].get("strategy") not in SHARDED:
         return
     instead = "use trainer=gpu or trainer=ddp"
     if "_target_" in (config.get("task") or ()):
         raise ValueError(
             f"task=listwise does not train with trainer=fsdp: {instead}, with adapter=lora for a large model"
         )
-    if config.reconstruct.steps and config.checkpoint is None:
+    steps = config["reconstruct"]["steps"]
+    if steps and config["checkpoint"] is None:
         raise ValueError(
-            f"reconstruct.steps={config.reconstruct.steps} does not work with trainer=fsdp: give reconstruct.steps=0, "
+            f"reconstruct.steps={steps} does not work with trainer=fsdp: give reconstruct.steps=0, "
             f"or {instead}"
         )
-    if config.training.keep_swap is not None:
-        raise ValueError(f"training.keep_swap={config.training.keep_swap} does not work with trainer=fsdp: {instead}")
+    keep_swap = config["training"]["keep_swap"]
+    if keep_swap is not None:
+        raise ValueError(f"training.keep_swap={keep_swap} does not work with trainer=fsdp: {instead}")

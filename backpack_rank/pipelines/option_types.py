@@ -39,7 +39,7 @@ from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
 
 Alpha = Annotated[
     float,
-    Range(least=0, most=LARGEST_ALPHA),
+    # No range: the hook checks it, where it joins alpha to a ranker.
     Called(f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more amplifies)"),
 ]
 Alphas = Annotated[Sequence[Alpha], Length(1, 1000)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import Any
 
 from backpack_rank.checks import one_of
 from backpack_rank.data.trec import write_run
 from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.nodes import plain_options
 from backpack_rank.pipelines.settings import dataset_of, slugify
 from backpack_rank.progress import printable
 
 SPLITS = ("test", "dev", "train")
 
 
-def retrieve(config: DictConfig) -> Path:
+def retrieve(config: Mapping[str, Any]) -> Path:
     """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives its path.
 
     >>> backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
@@ -25,13 +26,15 @@ def retrieve(config: DictConfig) -> Path:
         IsADirectoryError: ``output`` is a folder.
     """
     quiet_libraries()
-    one_of("split", config.split, SPLITS)
-    if "name" not in (config.get("data") or {}):
+    options = plain_options(config)
+    split = options["split"]
+    one_of("split", split, SPLITS)
+    if "name" not in (options.get("data") or {}):
         raise ValueError("retrieve needs the collection to search: add data=..., one of conf/data")
-    dataset = dataset_of(config.data, config.get("first_stage"))
-    path = _path(config.output, f"{dataset.name}-{config.split}")
-    collection = dataset.split(config.split)
-    name, run = dataset.candidates(config.split, collection)
+    dataset = dataset_of(options["data"], options.get("first_stage"))
+    path = _path(options["output"], f"{dataset.name}-{split}")
+    collection = dataset.split(split)
+    name, run = dataset.candidates(split, collection)
     write_run(path, run, "-".join(name.split()))
 
     documents = sum(map(len, run.values()))

@@ -1,43 +1,74 @@
-"""What an evaluation does: measure a ranker under alpha, measure runs, or what an experiment or a part adds."""
+"""What an evaluation does, and which options each of its tasks takes.
+
+A task is a class whose constructor names its options, as conf/evaluate.yaml does. Whatever else is given would do
+nothing, and :func:`made_task` refuses it by one sentence, which it reads from the signature.
+"""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from omegaconf import DictConfig
-
-from backpack_rank.parts import evaluations, imported
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.constructors import made
+from backpack_rank.files import cache_dir, read_yaml, resource_folder
+from backpack_rank.options import groups_of
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.nodes import build
+from backpack_rank.pipelines.pair_to_explain import PairToExplain
+from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.senses.cache import SenseCache
 
 if TYPE_CHECKING:
     from backpack_rank.evaluation.results import Report
     from backpack_rank.pipelines.settings import EvaluationSettings
 
+_Task = TypeVar("_Task", bound="EvaluationTask")
+FOR_ALL = ("task", "output", "resume", "scoring", "cache")
+"""Options of where and how, which any task may be given."""
+_SAVED = "saved"
+"""What a constructor gets beside its options: all of them, to be saved."""
 
-class Task(ABC):
-    """``task`` of ``conf/evaluate.yaml``; experiments name their own.
+
+class EvaluationTask(ABC):
+    """What ``evaluate.py`` does: made of the options that its constructor names, checked, then run.
 
     Attributes:
-        takes: options of parts, such as ``listwise``, that it reads; others are refused beside it.
-        finds_ranker: whether it ranks with ``checkpoint=``, or the ranker that was trained last.
-        gives_way: whether an option of a part chooses that part's task in its place.
+        saved: all options, for ``config.yaml``.
+        chosen_by: what chooses the task on a command line, for the sentence about other options.
+        without: options that have this value here whatever is given.
     """
 
-    takes: ClassVar[tuple[str, ...]] = ()
-    finds_ranker: ClassVar[bool] = True
-    gives_way: ClassVar[bool] = False
+    chosen_by: ClassVar[str]
+    without: ClassVar[Mapping[str, Any]] = {}
+    saved: SavedOptions
 
-    def check(self, settings: EvaluationSettings) -> None:  # noqa: B027  many tasks have nothing more to look at
-        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so first."""
+    @classmethod
+    def takes(cls, values: Mapping[str, Any]) -> Collection[str]:
+        """Names of the options that it uses: those of its constructor."""
+        return [name for name in inspect.signature(cls).parameters if name != _SAVED]
+
+    @classmethod
+    def advice(cls, option: str) -> str:
+        """What to do about an option that does nothing here."""
+        return "leave one of them out"
+
+    def check(self) -> None:  # noqa: B027  many tasks have nothing more to look at
+        """Raise ``ValueError`` for what a constructor leaves to be looked at, before anything is loaded."""
+
+    def find_ranker(self) -> Path | str | None:
+        """The ranker that it ranks with, as ``checkpoint=`` names it; None for tasks without one."""
+        return None
 
     @abstractmethod
-    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
+    def run(self, folder: Path, quiet: bool = False) -> Report | None:
         """Do it, and write everything to the folder.
 
         Args:
-            settings: of the evaluation.
             folder: gets the results.
             quiet: print no tables and write no page.
 
@@ -46,17 +77,158 @@ class Task(ABC):
         """
 
 
-def task_of(config: DictConfig) -> Task:
-    """The task of a configuration: that of its experiment, of a part one of whose options is given, or the core's.
+class Task(ABC):
+    """An experiment, ``task`` of a file in ``conf/experiment``; its options stand below ``task``.
+
+    Attributes:
+        takes: options of parts, such as ``listwise``, that it reads; others are refused beside it.
+        leaves: options of :class:`EvaluationSettings` that it does not read, refused beside it too.
+        finds_ranker: whether it ranks with ``checkpoint=``, or the ranker that was trained last.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ()
+    leaves: ClassVar[tuple[str, ...]] = ()
+    finds_ranker: ClassVar[bool] = True
+
+    def check(self, settings: EvaluationSettings) -> None:  # noqa: B027  many have nothing more to look at
+        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so first."""
+
+    @abstractmethod
+    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
+        """Do it, and write everything to the folder.
+
+        Args:
+            settings: rankers, data and measures that the options ask for.
+            folder: gets the results.
+            quiet: print no tables and write no page.
+
+        Returns:
+            The measures; None where nothing is measured.
+        """
+
+
+class Recalibration:
+    """``recalibrate``: a run that is moved by what alpha changes, and how far.
+
+    Attributes:
+        run: file of the run.
+        weight: in standard deviations of its scores.
+    """
+
+    def __init__(self, run: str, weight: float) -> None:
+        self.run = run
+        self.weight = weight
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Recalibration | None:
+        """None where no run is given."""
+        return None if options["run"] is None else cls(str(options["run"]), options["weight"])
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    """One path or several."""
+    if value is None:
+        return None
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+def _cache(options: Mapping[str, Any]) -> SenseCache:
+    folder = options["folder"]
+    path = Path(folder).expanduser() if folder else cache_dir() / "senses"
+    return SenseCache(path, options["max_gb"])
+
+
+MAKERS: Mapping[str, Callable[[Any], Any]] = {
+    "attribute": lambda node: made(Attribute, node, "attribute"),
+    "policy": lambda node: build(node, "policy"),
+    "bias": lambda node: build(node, "bias"),
+    "scoring": lambda node: build(node, "scoring"),
+    "variants": lambda node: None if node is None else dataset_of(node),
+    "cache": _cache,
+    "recalibrate": Recalibration.of,
+    "explain": PairToExplain.of,
+    "run": _texts,
+    "certificate_pairs": lambda value: _texts(value) or (),
+}
+"""What options are made into; all others are handed over as they are."""
+
+
+def made_task(kind: type[_Task], saved: SavedOptions) -> _Task:
+    """A task of the options that its constructor names.
+
+    Args:
+        kind: of the task.
+        saved: all options.
 
     Raises:
-        ValueError: an option of a part that the task would ignore.
+        ValueError: an option is given that the task does not take, or is wrong.
     """
-    task: Task = build(config.task, "task")
-    given = [option for option in evaluations() if config.get(option) is not None]
-    if given and task.gives_way:
-        task = imported(evaluations()[given[0]])()
-    for option in given:
-        if option not in task.takes:
-            raise ValueError(f"{option}=... does nothing to this experiment: leave it out")
-    return task
+    refuse_others(kind, saved.values)
+    return kind(**{_SAVED: saved}, **made_options(saved.values, inspect.signature(kind).parameters))
+
+
+def made_options(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The options of these names as a constructor takes them: objects for nodes, plain values else."""
+    arguments = {}
+    for name in names:
+        if name in values:
+            make = MAKERS.get(name)
+            arguments[name] = values[name] if make is None else make(values[name])
+    return arguments
+
+
+def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for the first option that is given and that a task does not take."""
+    taken = kind.takes(values)
+    for name in values:
+        if name in taken or name in FOR_ALL:
+            continue
+        for option in given_options(values, name):
+            value = values[name]
+            if kind.without.get(name, ...) != value:
+                shown = f"{option}=..." if "." in option or not _is_short(value) else f"{name}={_word(value)}"
+                raise ValueError(f"{shown} does nothing to {kind.chosen_by}: {kind.advice(name)}")
+
+
+def given_options(values: Mapping[str, Any], name: str) -> list[str]:
+    """The options at and below a name of conf/evaluate.yaml that have another value than they have there."""
+    value = values[name]
+    groups, defaults = _defaults()
+    if name in groups:
+        # A group without a default is given where there is something; data alone have options of no choice.
+        default = groups[name]
+        if default is None:
+            chosen = value is not None and (not isinstance(value, Mapping) or "name" in value or name != "data")
+            return [name] if chosen else []
+        return [] if _target(value) == default else [name]
+    default = defaults.get(name)
+    if isinstance(default, Mapping) and isinstance(value, Mapping):
+        return [f"{name}.{below}" for below in value if value[below] != default.get(below)]
+    # What looks another option up is not compared; the command line sees whether it was given.
+    looks_up = isinstance(default, str) and "${" in default
+    same = value == default or (not value and not default)
+    return [] if looks_up or same or name not in defaults else [name]
+
+
+@cache
+def _defaults() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Constructors of the default choice of each group of conf/evaluate.yaml, and its other options."""
+    groups: dict[str, Any] = {}
+    for name, comment in groups_of("evaluate").items():
+        choice = comment.partition("]")[0].removeprefix("[")
+        file = resource_folder("conf") / name / f"{choice}.yaml"
+        groups[name] = None if choice == "null" else _target(read_yaml(file))
+    content = read_yaml(resource_folder("conf") / "evaluate.yaml")
+    return groups, {name: value for name, value in content.items() if name not in groups}
+
+
+def _target(node: Any) -> str:
+    return str(node.get("_target_", node.get("name"))) if isinstance(node, Mapping) else str(node)
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) < 40)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig
 
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.vocabulary import WordPairTokenizer
 from backpack_rank.files import RANKER
 from backpack_rank.models.factory import load_ranker, make_pair_tokenizer, save_ranker
@@ -29,21 +28,21 @@ from backpack_rank.training.adapters import merged
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint
 from backpack_rank.training.kept_swap import kept_swap, swaps_of
 from backpack_rank.training.module import OptimizerConfig, RankingModule
-from backpack_rank.training.pretraining import LanguageModelModule
+from backpack_rank.training.pretraining import LanguageModelModule, Pretraining
 from backpack_rank.training.sharding import whole_afterwards
 from backpack_rank.training.teachers import StudentData, prepare_teacher
-from backpack_rank.training.trainer import fit, quiet_lightning
+from backpack_rank.training.trainer import TrainerSettings, fit, quiet_lightning
 
 log = logging.getLogger(__name__)
 MONITOR = "val/nDCG@10"
 
 
-def train(config: DictConfig, folder: Path, changed: Sequence[str]) -> float:
+def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> float:
     """Train a ranker and save it to ``folder/ranker``, or do what another ``task`` says.
 
     Args:
         config: as composed from ``conf/train.yaml``.
-        folder: of the run; with ``resume`` that of the interrupted one, whose configuration is used again.
+        folder: of the run; with ``resume`` that of the interrupted one, whose options are used again.
         changed: options of the command line, to refuse those that a resumed run cannot take.
 
     Returns:
@@ -51,16 +50,20 @@ def train(config: DictConfig, folder: Path, changed: Sequence[str]) -> float:
     """
     quiet_libraries()
     start = None
-    if config.resume and (folder / OVERRIDES).is_file():
+    if config["resume"] and (folder / OVERRIDES).is_file():
         start = newest_checkpoint(folder)
         settings = TrainingSettings.resumed(folder, changed)
-        log.info("continuing %s", folder) if start else log.info("%s has no whole epoch and starts anew", folder)
+        if start:
+            log.info("continuing %s", folder)
+        else:
+            log.info("%s has no whole epoch and starts anew", folder)
     else:
         settings = TrainingSettings.of(config, changed)
         settings.save(folder)
         save_overrides(folder, [option for option in changed if not option.startswith("resume=")])
     L.seed_everything(settings.seed, workers=True, verbose=False)
-    if (task := settings.task) is not None:
+    task = settings.task
+    if task is not None:
         return task.run(settings, folder, start)
     return train_ranker(settings, folder, start)
 
@@ -74,44 +77,67 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         start: checkpoint to go on from.
     """
     # Every wrong option is an error before anything is loaded.
-    settings.check_ranking()
-    source, beginning = settings.teacher, settings.beginning
-    ranking_loss, adapter, freezing, trainer = settings.loss, settings.adapter, settings.freezing, settings.trainer
+    ranking = settings.ranking()
+    source, adapter, trainer = settings.teacher, settings.adapter, settings.trainer
+
     dataset = settings.dataset
     collection = dataset.split("train")
     _, candidates = dataset.candidates("train", collection)
-    lists = settings.lists(collection, candidates)
-    log.info("%s: %d training queries, %d without a relevant document", collection.name, len(lists), lists.skipped)
+    lists = TrainingLists(collection, candidates, **ranking.list_options)
+    log.info(
+        "%s: %d training queries, %d without a relevant document",
+        collection.name,
+        len(lists),
+        lists.skipped,
+    )
     dev = dataset.split("dev")
     dev_pairs = Pairs.from_run(dataset.candidates("dev", dev)[1], dev)
 
     ranker, pair_tokenizer = build(settings, collection)
-    material = StudentData(collection, candidates, lists, settings.epochs, folder, trainer.device)
     # Before any trainer: further processes start with the first one and then find the teacher's scores.
+    material = StudentData(collection, candidates, lists, ranking.epochs, folder, trainer.device)
     teacher, terms = prepare_teacher(source, material)
     if start is None and settings.checkpoint is None:
-        beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
-        ranker = pretrain(settings, ranker, pair_tokenizer, collection, folder)
+        ranking.beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
+        ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)
     swap = None
-    if settings.keep_swap is not None:
-        folder_of_reference, weight = settings.keep_swap
+    if ranking.keep_swap is not None:
+        folder_of_reference, weight = ranking.keep_swap
         terms = (*terms, kept_swap(folder_of_reference, ranker, pair_tokenizer, weight))
         swap = swaps_of(ranker)
+
     data = RankingData(
         lists,
         collection,
         dev_pairs,
         pair_tokenizer,
-        lists_per_batch=settings.lists_per_batch,
+        lists_per_batch=ranking.lists_per_batch,
         workers=settings.workers,
         tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
         swap=swap,
     )
     adapter.apply(ranker)
-    callbacks = freezing.apply(ranker)
-    module = RankingModule(ranker, settings.optimisation, dev_pairs, settings.seed, terms, ranking_loss)
-    return _fit(settings, folder, module, data, callbacks, start)
+    callbacks = ranking.freezing.apply(ranker)
+    module = RankingModule(
+        ranker, ranking.optimisation, dev_pairs, settings.seed, terms, ranking.loss
+    )
+    fitted = fit(
+        trainer,
+        folder,
+        module,
+        data,
+        monitor=MONITOR,
+        epochs=ranking.epochs,
+        gradient_clip=trainer.gradient_clip,
+        callbacks=[Patience(MONITOR, ranking.patience), *callbacks],
+        start=start,
+    )
+    if fitted.trainer.is_global_zero:
+        with merged(module.ranker) as whole_ranker:
+            save_ranker(folder / RANKER, whole_ranker, data.pair_tokenizer)
+        log.info("best %s %.4f; ranker saved to %s", MONITOR, fitted.best, folder / RANKER)
+    return fitted.best
 
 
 def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, PairTokenizer]:
@@ -133,50 +159,28 @@ def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, P
 
 
 def pretrain(
-    settings: TrainingSettings,
+    pretraining: Pretraining,
+    trainer: TrainerSettings,
     ranker: Ranker,
     pair_tokenizer: PairTokenizer,
     collection: Collection,
     folder: Path,
 ) -> Ranker:
-    """Next-token prediction on the collection's text, when the configuration has epochs for it; gives the ranker."""
-    pretraining = settings.pretraining
+    """Next-token prediction on the collection's text, when there are epochs for it; gives the ranker."""
     if pretraining.epochs == 0:
         return ranker
     sequences = pretraining.sequences(texts_of(collection), pair_tokenizer)
-    module = LanguageModelModule(ranker, OptimizerConfig(pretraining.learning_rate, settings.trainer.weight_decay))
+    optimisation = OptimizerConfig(pretraining.learning_rate, trainer.weight_decay)
+    module = LanguageModelModule(ranker, optimisation)
     options: dict[str, Any] = {"max_epochs": pretraining.epochs}
-    if settings.trainer.options["strategy"] == "ddp":
-        options["strategy"] = "ddp_find_unused_parameters_true"  # the ranking head takes no part
-    trainer = settings.trainer.warm_up_trainer(folder, **options)
-    log.info("pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel())
-    with quiet_lightning(), whole_afterwards(trainer, module):
-        trainer.fit(module, pretraining.loader(sequences, settings.seed))
-    log.info("pretraining: next-token loss %.3f", trainer.callback_metrics["warmup/loss"].item())
-    return module.ranker
-
-
-def _fit(
-    settings: TrainingSettings,
-    folder: Path,
-    module: RankingModule,
-    data: RankingData,
-    callbacks: list[Callback],
-    start: Path | None,
-) -> float:
-    fitted = fit(
-        settings.trainer,
-        folder,
-        module,
-        data,
-        monitor=MONITOR,
-        epochs=settings.epochs,
-        gradient_clip=settings.trainer.gradient_clip,
-        callbacks=[Patience(MONITOR, settings.patience), *callbacks],
-        start=start,
+    if trainer.options["strategy"] == "ddp":
+        # The ranking head takes no part.
+        options["strategy"] = "ddp_find_unused_parameters_true"
+    warm_up = trainer.warm_up_trainer(folder, **options)
+    log.info(
+        "pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel()
     )
-    if fitted.trainer.is_global_zero:
-        with merged(module.ranker) as ranker:
-            save_ranker(folder / RANKER, ranker, data.pair_tokenizer)
-        log.info("best %s %.4f; ranker saved to %s", MONITOR, fitted.best, folder / RANKER)
-    return fitted.best
+    with quiet_lightning(), whole_afterwards(warm_up, module):
+        warm_up.fit(module, pretraining.loader(sequences, trainer.seed))
+    log.info("pretraining: next-token loss %.3f", warm_up.callback_metrics["warmup/loss"].item())
+    return module.ranker

@@ -1,25 +1,22 @@
-"""From the composed configuration of ``train.py`` to typed objects; what is called with them does not see it."""
+"""What ``train.py`` is asked for: objects made of its options, each checked by its constructor."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
-from omegaconf import DictConfig, OmegaConf
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.files import RANKER, write_text
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.parts import option_types
-from backpack_rank.pipelines.nodes import build, check_options
+from backpack_rank.pipelines.chosen_data import dataset_of
+from backpack_rank.pipelines.nodes import build, check_options, plain_options, with_nodes, yaml_of
 from backpack_rank.pipelines.option_checks import (
     check_chosen,
     check_ranking,
@@ -29,13 +26,11 @@ from backpack_rank.pipelines.option_checks import (
 )
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
-from backpack_rank.pipelines.settings import dataset_of, plain
 from backpack_rank.training.adapters import Adapter
 from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.losses import RankingLoss
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.pretraining import Pretraining
-from backpack_rank.training.reconstruction import Reconstruction
 from backpack_rank.training.teachers import NoTeacher, TeacherSource
 from backpack_rank.training.trainer import TrainerSettings, check_hardware, trainer_options
 from backpack_rank.training.warm_start import WarmStart
@@ -44,20 +39,20 @@ log = logging.getLogger(__name__)
 _OF_NEW_RANKERS = ("model.", "start.", "reconstruct.", "pretraining.")
 
 
-@dataclass(frozen=True)
 class TrainingSettings:
-    """What ``train.py`` is asked for; every option is described in ``conf/train.yaml``.
+    """Use it to get what any training needs: data, tokenizer, model, trainer; conf/train.yaml describes every option.
 
     Attributes:
-        config: as composed; each part of it is checked where it is asked for.
+        options: all of them, as plain values.
         changed: options of the command line, to refuse those that would be ignored.
     """
 
-    config: DictConfig
-    changed: Sequence[str] = ()
+    def __init__(self, options: Mapping[str, Any], changed: Sequence[str] = ()) -> None:
+        self.options = plain_options(options)
+        self.changed = changed
 
     @classmethod
-    def of(cls, config: DictConfig, changed: Sequence[str] = ()) -> TrainingSettings:
+    def of(cls, config: Mapping[str, Any], changed: Sequence[str] = ()) -> TrainingSettings:
         """Of a new run; with ``checkpoint`` the model is that of the saved ranker, whose defaults then count.
 
         Raises:
@@ -70,14 +65,8 @@ class TrainingSettings:
         check_trainer_options(settings.trainer.options)
         check_hardware(settings.trainer.options)
         check_trainer(settings.trainer.options)
-        check_sharding(settings.config)
+        check_sharding(settings.options)
         return settings
-
-    def check_ranking(self) -> None:
-        """Raise ``ValueError`` for a wrong option of ``task=ranking``, before anything is loaded."""
-        check_ranking(self.config)
-        # Each is made of options here, and its constructor refuses what is wrong with them.
-        _ = self.loss, self.optimisation, self.pretraining, self.beginning, self.keep_swap
 
     @classmethod
     def resumed(cls, folder: Path, changed: Sequence[str]) -> TrainingSettings:
@@ -94,157 +83,190 @@ class TrainingSettings:
         refused = [option for option in comparable(changed) if option not in begun_with]
         if refused:
             raise ValueError(
-                f"resume continues {folder} with the options it was started with; leave out {', '.join(refused)}"
+                f"resume continues {folder} with the options it was started with; leave out "
+                f"{', '.join(refused)}"
             )
         return cls.of(config)
 
     def save(self, folder: Path) -> None:
         """Write ``config.yaml``, every value resolved."""
-        write_text(folder / CONFIG, OmegaConf.to_yaml(self.config, resolve=True))
+        write_text(folder / CONFIG, yaml_of(self.options))
+
+    def ranking(self) -> RankingSettings:
+        """Those of ``task=ranking``. Raises ``ValueError`` for a wrong one, before anything is loaded."""
+        return RankingSettings.of(self.options)
 
     @property
     def task(self) -> Any:
         """Another task than ranking (``task=listwise``); None for ranking."""
-        task = self.config.get("task")
+        task = self.options.get("task")
         return build(task, "task") if task is not None and "_target_" in task else None
 
     @cached_property
     def dataset(self) -> Dataset:
         """The data to train on."""
-        return dataset_of(self.config.data, self.config.get("first_stage"))
+        return dataset_of(self.options["data"], self.options.get("first_stage"))
 
     @cached_property
     def trainer(self) -> TrainerSettings:
         """Hardware, seed and logger."""
-        training = self.config.training
-        options = trainer_options(plain(self.config.trainer))
-        return TrainerSettings(options, self.seed, self._logger, training.weight_decay, training.gradient_clip)
+        training = self.options["training"]
+        return TrainerSettings(
+            options=trainer_options(self.options["trainer"]),
+            seed=self.seed,
+            logger=self._logger,
+            weight_decay=training["weight_decay"],
+            gradient_clip=training["gradient_clip"],
+        )
 
     @property
     def seed(self) -> int:
         """Of everything that is drawn."""
-        return int(self.config.seed)
+        return int(self.options["seed"])
 
     @property
     def workers(self) -> int:
         """Processes that read training data."""
-        return int(self.config.loader.workers)
+        return int(self.options["loader"]["workers"])
 
     @property
     def max_length(self) -> int:
         """Tokens of query and document."""
-        return self.config.max_length
+        return self.options["max_length"]
 
     @property
     def checkpoint(self) -> Path | None:
         """Folder of the saved ranker that is trained further."""
-        return None if self.config.get("checkpoint") is None else Path(self.config.checkpoint)
-
-    @property
-    def epochs(self) -> int:
-        """Passes over the training queries."""
-        return int(self.config.training.epochs)
-
-    @property
-    def patience(self) -> int:
-        """Epochs without a better ranking before training stops."""
-        return int(self.config.training.patience)
-
-    @property
-    def lists_per_batch(self) -> int:
-        """Training lists of a step."""
-        return int(self.config.training.lists_per_batch)
-
-    @cached_property
-    def optimisation(self) -> OptimizerConfig:
-        """Learning rates."""
-        given = self.config.training
-        return OptimizerConfig(given.learning_rate, given.weight_decay, given.warmup_ratio, given.head_learning_rate)
-
-    @cached_property
-    def loss(self) -> RankingLoss:
-        """Of the lists."""
-        return RankingLoss(self.config.training.loss, self.config.training.margin, self.config.training.loss_weight)
-
-    @cached_property
-    def freezing(self) -> FrozenParts:
-        """Parts of the model that stay as they are."""
-        return FrozenParts(self.config.training.frozen or (), self.config.training.frozen_epochs)
+        given = self.options.get("checkpoint")
+        return None if given is None else Path(given)
 
     @cached_property
     def adapter(self) -> Adapter:
         """Trained in place of the backbone's own weights."""
-        return build(self.config.adapter, "adapter")
+        return build(self.options["adapter"], "adapter")
 
     @cached_property
     def teacher(self) -> TeacherSource | NoTeacher:
         """Whose scores the ranker is drawn to."""
-        return build(self.config.teacher, "teacher")
-
-    @cached_property
-    def keep_swap(self) -> tuple[str, float] | None:
-        """Folder of the ranker whose changes under swaps are kept, and the weight of the term; None: none are.
-
-        Raises:
-            FileNotFoundError: there is no ranker in the folder.
-        """
-        given = self.config.training
-        if given.keep_swap is None:
-            return None
-        try:
-            return str(find_ranker(given.keep_swap, "")), float(given.keep_swap_weight)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"training.keep_swap: {error}") from error
-
-    @cached_property
-    def beginning(self) -> WarmStart:
-        """First values of a new Backpack over a pretrained backbone."""
-        reconstruction: Reconstruction = build(self.config.reconstruct, "reconstruct")
-        return WarmStart(self.config.start.weights, reconstruction)
-
-    @cached_property
-    def pretraining(self) -> Pretraining:
-        """Next-token prediction on the collection's text."""
-        return build(self.config.pretraining, "pretraining")
+        return build(self.options["teacher"], "teacher")
 
     @property
     def model_name(self) -> str:
         """The choice of ``model=``."""
-        return str(self.config.model.name)
+        return str(self.options["model"]["name"])
+
+    @property
+    def prompt(self) -> Mapping[str, Any] | None:
+        """Node of the prompt that a listwise ranker is trained with; None for other models."""
+        return self.options["model"].get("prompt")
 
     def tokenizer(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """The model's tokenizer, trained on the texts where the model asks for it."""
-        return build(self.config.model.tokenizer, "model.tokenizer").build(texts)
+        return build(self.options["model"]["tokenizer"], "model.tokenizer").build(texts)
 
     def new_model(self, tokenizer: PreTrainedTokenizerBase) -> Any:
         """A new ranker, or a language model for ``task=listwise``."""
-        make: Callable[..., Any] = build(self.config.model.ranker, "model.ranker", tokenizer=tokenizer)
-        return make
-
-    def lists(self, collection: Collection, candidates: Run) -> TrainingLists:
-        """The training lists of a collection."""
-        given = self.config.lists
-        return TrainingLists(
-            collection,
-            candidates,
-            size=given.size,
-            max_relevant=given.relevant,
-            per_epoch=given.per_epoch,
-            seed=self.seed,
-        )
+        return build(self.options["model"]["ranker"], "model.ranker", tokenizer=tokenizer)
 
     def _logger(self, folder: Path) -> Logger:
-        logger: Logger = build(self.config.logger, "logger", save_dir=str(folder))
-        all_of_them = isinstance(logger, WandbLogger)
-        logger.log_hyperparams(plain(self.config) if all_of_them else {"seed": self.seed, "model": self.model_name})
+        logger: Logger = build(self.options["logger"], "logger", save_dir=str(folder))
+        shown: dict[str, Any] = {"seed": self.seed, "model": self.model_name}
+        logger.log_hyperparams(self.options if isinstance(logger, WandbLogger) else shown)
         return logger
 
 
-def _continued(config: DictConfig, changed: Sequence[str]) -> DictConfig:
-    """The configuration with the model of ``checkpoint``; without one as it is."""
+class RankingSettings:
+    """Use it to train a ranker on lists of documents: objects of the options of ``task=ranking``.
+
+    Attributes:
+        loss: of the lists.
+        optimisation: learning rates.
+        epochs: passes over the training queries.
+        patience: epochs without a better ranking before training stops.
+        lists_per_batch: training lists of a step.
+        list_options: arguments of :class:`~backpack_rank.data.training_lists.TrainingLists`.
+        freezing: parts of the model that stay as they are.
+        keep_swap: folder of the ranker whose changes under swaps are kept, and the weight of the term, or None.
+        beginning: first values of a new Backpack over a pretrained backbone.
+        pretraining: next-token prediction on the collection's text.
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: RankingLoss,
+        optimisation: OptimizerConfig,
+        epochs: int,
+        patience: int,
+        lists_per_batch: int,
+        list_options: Mapping[str, Any],
+        freezing: FrozenParts,
+        keep_swap: tuple[str, float] | None,
+        beginning: WarmStart,
+        pretraining: Pretraining,
+    ) -> None:
+        self.loss = loss
+        self.optimisation = optimisation
+        self.epochs = epochs
+        self.patience = patience
+        self.lists_per_batch = lists_per_batch
+        self.list_options = list_options
+        self.freezing = freezing
+        self.keep_swap = keep_swap
+        self.beginning = beginning
+        self.pretraining = pretraining
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RankingSettings:
+        """Of all options of ``train.py``.
+
+        Raises:
+            FileNotFoundError: there is no ranker in the folder of ``training.keep_swap``.
+            ValueError: a wrong option.
+        """
+        check_ranking(options)
+        training = options["training"]
+        lists = options["lists"]
+        return cls(
+            loss=RankingLoss(training["loss"], training["margin"], training["loss_weight"]),
+            optimisation=OptimizerConfig(
+                learning_rate=training["learning_rate"],
+                weight_decay=training["weight_decay"],
+                warmup_ratio=training["warmup_ratio"],
+                head_learning_rate=training["head_learning_rate"],
+            ),
+            pretraining=build(options["pretraining"], "pretraining"),
+            beginning=WarmStart(
+                options["start"]["weights"], build(options["reconstruct"], "reconstruct")
+            ),
+            keep_swap=_kept_swap(training["keep_swap"], training["keep_swap_weight"]),
+            freezing=FrozenParts(training["frozen"] or (), training["frozen_epochs"]),
+            epochs=int(training["epochs"]),
+            patience=int(training["patience"]),
+            lists_per_batch=int(training["lists_per_batch"]),
+            list_options={
+                "size": lists["size"],
+                "max_relevant": lists["relevant"],
+                "per_epoch": lists["per_epoch"],
+                "seed": int(options["seed"]),
+            },
+        )
+
+
+def _kept_swap(folder: str | None, weight: float) -> tuple[str, float] | None:
+    if folder is None:
+        return None
+    try:
+        return str(find_ranker(folder, "")), float(weight)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"training.keep_swap: {error}") from error
+
+
+def _continued(config: Mapping[str, Any], changed: Sequence[str]) -> Mapping[str, Any]:
+    """The options with the model of ``checkpoint``; without one they stay the same."""
     if config.get("checkpoint") is None:
         return config
-    folder = find_ranker(config.checkpoint, config.output)
+    folder = find_ranker(config["checkpoint"], config["output"])
     # Of the run beside the ranker only names and numbers are taken; the ranker itself is read from its folder.
     model = (plain_values(folder.parent).get("model") or {}) if folder.name == RANKER else {}
     recommended = model.get("recommended")
@@ -252,15 +274,13 @@ def _continued(config: DictConfig, changed: Sequence[str]) -> DictConfig:
     ignored = [option for option in changed if option.lstrip("+~").startswith(refused)]
     if ignored:
         raise ValueError(
-            f"checkpoint={config.checkpoint} goes on from a saved ranker, and {', '.join(ignored)} is about new ones: "
-            "leave it out"
+            f"checkpoint={config['checkpoint']} goes on from a saved ranker, and {', '.join(ignored)} "
+            "is about new ones: leave it out"
         )
-    options = OmegaConf.to_container(config)
-    assert isinstance(options, dict)
-    options["checkpoint"] = str(folder)  # a later run may lie in the same folder
+    changes: dict[str, Any] = {"checkpoint": str(folder)}  # a later run may lie in the same folder
     if recommended is not None:
-        options["model"] = {"name": model.get("name"), "recommended": _renamed(recommended)}
-    return OmegaConf.create(options)
+        changes["model"] = {"name": model.get("name"), "recommended": _renamed(recommended)}
+    return with_nodes(config, changes)
 
 
 def _renamed(recommended: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the dial does to a ranker, in a sentence for each policy, and the setting that a person would choose."""
+"""What the dial does to a ranker, in a sentence for each policy, and the setting to choose."""
 
 from __future__ import annotations
 
@@ -19,76 +19,103 @@ def sentence(
     significant: Callable[[str], bool | None],
     measure: str = "nDCG@10",
 ) -> str:
-    """What a setting changes against the ranker as it is; percentages where the base's interval leaves out 0.
+    """Use this to say what a setting changes against the unchanged ranker.
 
-    ::
+    There are percentages where the base's interval leaves out 0::
 
-        paired_tokens at alpha 0: |ARaB(tf)@10| 0.242 [0.177, 0.304] to 0.016 [0.000, 0.083] (-93%, significant), ...
+        paired_tokens at alpha 0: |ARaB(tf)@10| 0.242 [0.177, 0.304] to 0.016 [0.000, 0.083]
+        (-93%, significant), ...
 
     Args:
         name: of the setting.
-        base: the ranker as it is.
+        base: the unchanged ranker.
         row: the ranker at another alpha.
         significant: whether a measure's change is significant, None where nobody tested it.
         measure: of effectiveness.
     """
     parts = []
     bias = bias_measure([base, row])
-    for one, title, digits in ((bias, f"|{bias}|", 3), (SWAP, "swap change", 3)):
-        before, after = (system.figure(one) for system in (base, row))
+    for changed, title in ((bias, f"|{bias}|"), (SWAP, "swap change")):
+        before, after = base.figure(changed), row.figure(changed)
         if before is not None and after is not None:
-            text = f"{_ranged(before, digits, one == bias)} to {_ranged(after, digits, one == bias)}"
-            parts.append(f"{title} {text}{_aside(_percent(before, after), _word(significant(one)))}")
+            ends = [_absolute_mean(figure, changed == bias) for figure in (before, after)]
+            aside = _aside(_percent(before, after), _in_words(significant(changed)))
+            parts.append(f"{title} {ends[0]} to {ends[1]}{aside}")
     before, after = base.figure(measure), row.figure(measure)
     if before is not None and after is not None:
-        change = f"{measure} {after.mean - before.mean:+.3f}"
-        parts.append(change + _aside(f"from {before.mean:.3f}", _word(significant(measure))))
+        aside = _aside(f"from {before.mean:.3f}", _in_words(significant(measure)))
+        parts.append(f"{measure} {after.mean - before.mean:+.3f}{aside}")
     return f"{name} at alpha {row.alpha:g}: {', '.join(parts) or 'nothing was measured'}."
 
 
 def least_bias(
-    base: SystemResult, rows: Iterable[SystemResult], measure: str = "nDCG@10", keep: float = KEEP
+    base: SystemResult,
+    rows: Iterable[SystemResult],
+    measure: str = "nDCG@10",
+    keep: float = KEEP,
 ) -> SystemResult | None:
-    """The system with the smallest bias of those that keep ``keep`` of the base's effectiveness; None without one.
+    """Use this to choose the system with the smallest bias of those that keep effectiveness.
 
     The bias is the absolute mean of the first of :data:`BIAS_MEASURES` that was measured.
+
+    Args:
+        base: the unchanged ranker.
+        rows: to choose from.
+        measure: of effectiveness.
+        keep: share of the base's effectiveness that has to stay.
+
+    Returns:
+        The first of those with the smallest bias; None where no system keeps enough.
     """
-    own = list(rows)
-    bias = bias_measure([base, *own])
-    floor = base.figure(measure)
-    found = [
-        row
-        for row in own
-        if (value := row.figure(bias)) is not None
-        and value.mean == value.mean
-        and (floor is None or ((now := row.figure(measure)) is not None and now.mean >= keep * floor.mean))
-    ]
-    return min(found, key=lambda row: row.figure(bias).absolute_mean, default=None)  # type: ignore[union-attr]
+    rows = list(rows)
+    bias = bias_measure([base, *rows])
+    before = base.figure(measure)
+    best: SystemResult | None = None
+    least = float("inf")
+    for row in rows:
+        figure, quality = row.figure(bias), row.figure(measure)
+        # A mean that is NaN is no bias.
+        if figure is None or figure.mean != figure.mean:
+            continue
+        if before is not None and (quality is None or not quality.mean >= keep * before.mean):
+            continue
+        if best is None or figure.absolute_mean < least:
+            best, least = row, figure.absolute_mean
+    return best
 
 
 def bias_measure(rows: Iterable[SystemResult]) -> str:
-    """The bias measure that sentences are about."""
-    systems = list(rows)
-    return next((name for name in BIAS_MEASURES if all(row.figure(name) for row in systems)), BIAS_MEASURES[0])
+    """The bias measure that sentences are about: the first that all systems have."""
+    rows = list(rows)
+    for name in BIAS_MEASURES:
+        if all(row.figure(name) for row in rows):
+            return name
+    return BIAS_MEASURES[0]
 
 
-def _ranged(figure: Estimate, digits: int, absolute: bool) -> str:
-    ends = figure.absolute_mean_interval if absolute else None
-    text = f"{figure.absolute_mean:.{digits}f}"
-    return f"{text} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else text
+def _absolute_mean(figure: Estimate, with_interval: bool) -> str:
+    text = f"{figure.absolute_mean:.3f}"
+    ends = figure.absolute_mean_interval
+    if with_interval and ends is not None:
+        text += f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+    return text
 
 
 def _percent(before: Estimate, after: Estimate) -> str:
+    """The relative change; empty where the interval before holds 0, or there is none."""
     if before.low is None or before.high is None or before.low <= 0 <= before.high:
         return ""
     change = 100 * (after.absolute_mean / before.absolute_mean - 1)
     return f"{change:+.1f}%" if abs(change) < 1 else f"{change:+.0f}%"
 
 
-def _word(significant: bool | None) -> str:
-    return "" if significant is None else "significant" if significant else "not significant"
+def _in_words(significant: bool | None) -> str:
+    if significant is None:
+        return ""
+    return "significant" if significant else "not significant"
 
 
 def _aside(*words: str) -> str:
-    said = ", ".join(word for word in words if word)
-    return f" ({said})" if said else ""
+    """What is not empty, in brackets behind a space."""
+    filled = ", ".join(word for word in words if word)
+    return f" ({filled})" if filled else ""

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from backpack_rank.reporting.vega import COLOURS, GREY, INK, Spec, channel, layer, padded, vega_lite
+from backpack_rank.reporting.vega import (
+    COLOURS,
+    GREY,
+    INK,
+    Spec,
+    channel,
+    layer,
+    padded,
+    vega_lite,
+)
+
+_SOLID = {"filled": True, "opacity": 1}
 
 
 @dataclass(frozen=True)
 class Position:
-    """One position of the dial, or a system without one, in a chart of effectiveness against bias.
+    """The ranker at one alpha, or a system without one, in a chart of effectiveness against bias.
 
     Attributes:
-        name: said in the tooltip, such as ``paired_tokens, alpha 0.5``.
+        name: in the tooltip, such as ``paired_tokens, alpha 0.5``.
         alpha: None for a reference.
         x: bias.
         y: effectiveness.
         x_range, y_range: ends of their intervals, or None.
-        told: what a tooltip says beside the name, by measure; every position has the same measures.
+        tooltip: what stands below the name, by measure; all positions have the same measures.
     """
 
     name: str
@@ -29,7 +39,7 @@ class Position:
     y: float
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float] | None = None
-    told: Mapping[str, str] | None = None
+    tooltip: Mapping[str, str] = field(default_factory=dict)
 
 
 def tradeoff(
@@ -43,13 +53,14 @@ def tradeoff(
     domains: tuple[tuple[float, float], tuple[float, float]],
     zero: bool = True,
 ) -> Spec:
-    """Effectiveness against bias: a line for each setting along alpha, from alpha 1 (the ranker as it is).
+    """Use this to draw effectiveness against bias: a line along alpha for each setting.
 
-    Alpha 1 and the smallest alpha are labelled and have their intervals; everything else is in tooltips.
+    Alpha 1 (the unchanged ranker) and the smallest alpha are labelled and have their intervals;
+    everything else is in tooltips.
 
     Args:
         lines: positions by name of the setting, in the order of alpha, largest first.
-        references: systems without a dial, as diamonds.
+        references: systems without alpha, as diamonds.
         x: what bias is.
         y: what effectiveness is.
         control: name of the line that is drawn grey.
@@ -57,74 +68,98 @@ def tradeoff(
         domains: what the axes show; see :func:`frame`. Positions outside are cut off.
         zero: whether a line marks x = 0.
     """
-    # What is drawn later lies above: the control, then the policy, then the ranker as it is.
-    drawn = sorted(lines.items(), key=lambda item: item[0] != control)
-    main = [one for name, positions in lines.items() if name != control for one in positions]
+    main: list[Position] = []
+    for name, positions in lines.items():
+        if name != control:
+            main += positions
     ends = _ends(main)
-    measures = next((one.told for one in (*references, *itertools.chain(*lines.values())) if one.told), {})
+    horizontal, vertical = domains
+    axes = {
+        "x": channel("x:Q", title=x, scale=_scale(horizontal), axis={"tickCount": 5}),
+        "y": channel("y:Q", title=y, scale=_scale(vertical), axis={"tickCount": 5}),
+    }
+    tooltip = _tooltip(lines, references)
     data: dict[str, list[dict[str, Any]]] = {
-        "rows": [{"line": name, **_row(one)} for name, positions in drawn for one in positions],
-        "base": [_row(one) for one in main if one.alpha == 1],
-        "references": [_row(one) for one in references],
+        "rows": _line_rows(lines, control),
+        "base": [_row(position) for position in main if position.alpha == 1],
+        "references": [_row(position) for position in references],
         "zero": [{"x": 0}] if zero else [],
     }
-    for number, one in enumerate(ends):
-        data[f"label{number}"] = [{**_row(one), "label": f"alpha {one.alpha:g}"}]
-        for across, low_high in (("x", one.x_range), ("y", one.y_range)):
-            if low_high is not None:
-                cross = {"x": one.x, "y": one.y, across: low_high[0], f"{across}2": low_high[1]}
-                data[f"{across}{number}"] = [cross]
-    data = {name: rows for name, rows in data.items() if rows}
-    scales = [{"domain": list(of), "nice": False, "zero": False} for of in domains]
-    shown = {
-        "x": channel("x:Q", title=x, scale=scales[0], axis={"tickCount": 5}),
-        "y": channel("y:Q", title=y, scale=scales[1], axis={"tickCount": 5}),
-    }
-    legend = {"symbolType": "stroke", "symbolStrokeWidth": 3} if len(lines) > 1 else None
-    colours = {"domain": list(lines), "range": [GREY if name == control else colour for name in lines]}
-    tint = channel("line:N", scale=colours, legend=legend)
-    tips = [channel("name:N", title=" ")]
-    tips += [channel(f"told{number}:N", title=measure) for number, measure in enumerate(measures)]
-    layers = [layer("zero", "rule", {"color": GREY, "strokeWidth": 1}, x=shown["x"])] if zero else []
-    for number, one in enumerate(ends):
-        rule = {"strokeWidth": 1.5, "opacity": 0.35, "clip": True, "color": GREY if one.alpha == 1 else colour}
-        for across in ("x", "y"):
-            if f"{across}{number}" in data:
-                end = {f"{across}2": channel(f"{across}2")}
-                layers.append(layer(f"{across}{number}", "rule", rule, **shown, **end))
-    solid = {"filled": True, "opacity": 1}
-    if "rows" in data:
-        order = channel("alpha:Q", sort="descending")
-        path = {"strokeWidth": 2, "clip": True}
-        layers.append(layer("rows", "line", path, **shown, color=tint, detail=channel("line:N"), order=order))
-        layers.append(layer("rows", "point", {"size": 70, **solid, "clip": True}, **shown, color=tint, tooltip=tips))
-    if "base" in data:
-        layers.append(layer("base", "point", {"size": 80, **solid, "color": INK}, **shown, tooltip=tips))
-    if "references" in data:
-        diamond = {"shape": "diamond", "size": 110, **solid, "color": GREY, "clip": True}
-        layers.append(layer("references", "point", diamond, **shown, tooltip=tips))
+
+    # What comes later lies above.
+    layers = []
+    if zero:
+        layers.append(layer("zero", "rule", {"color": GREY, "strokeWidth": 1}, x=axes["x"]))
+    for number, position in enumerate(ends):
+        data[f"label{number}"] = [{**_row(position), "label": f"alpha {position.alpha:g}"}]
+        rule = {
+            "strokeWidth": 1.5,
+            "opacity": 0.35,
+            "clip": True,
+            "color": GREY if position.alpha == 1 else colour,
+        }
+        for axis, interval in (("x", position.x_range), ("y", position.y_range)):
+            if interval is not None:
+                cross = {"x": position.x, "y": position.y}
+                cross |= {axis: interval[0], f"{axis}2": interval[1]}
+                data[f"{axis}{number}"] = [cross]
+                end = {f"{axis}2": channel(f"{axis}2")}
+                layers.append(layer(f"{axis}{number}", "rule", rule, **axes, **end))
+    if data["rows"]:
+        layers += _line_layers(axes, _line_colours(lines, control, colour), tooltip)
+    if data["base"]:
+        dot = {"size": 80, **_SOLID, "color": INK}
+        layers.append(layer("base", "point", dot, **axes, tooltip=tooltip))
+    if references:
+        diamond = {"shape": "diamond", "size": 110, **_SOLID, "color": GREY, "clip": True}
+        layers.append(layer("references", "point", diamond, **axes, tooltip=tooltip))
     for number, above in enumerate(_sides(ends)):
         text = {"dy": -13 if above else 14, "fontSize": 12, "fontWeight": "bold", "color": INK}
-        layers.append(layer(f"label{number}", "text", text, **shown, text=channel("label:N")))
-    return vega_lite({"layer": layers, "height": 260}, data)
+        layers.append(layer(f"label{number}", "text", text, **axes, text=channel("label:N")))
+    filled = {name: rows for name, rows in data.items() if rows}
+    return vega_lite({"layer": layers, "height": 260}, filled)
 
 
 def frame(
-    base: Position | None, positions: Iterable[Position], control: Iterable[Position] = (), zero: bool = True
+    base: Position | None,
+    positions: Iterable[Position],
+    control: Iterable[Position] = (),
+    zero: bool = True,
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What the axes of a trade-off show: positions that are usable, and the interval of the ranker as it is.
+    """Use this for what the axes of a trade-off show: usable positions, and intervals of the ends.
 
-    The interval of the base keeps differences that are small for it small to the eye. A position that has lost more
-    than a quarter of the base's effectiveness, such as one whose scores are all equal, stretches no axis.
+    The interval of the base keeps differences that are small for it small to the eye. A position
+    that has lost more than a quarter of the base's effectiveness, such as one whose scores are all
+    equal, stretches no axis.
+
+    Args:
+        base: the unchanged ranker.
+        positions: of the line and of those beside it.
+        control: positions of the grey line.
+        zero: whether x = 0 is shown.
+
+    Returns:
+        Ends of the horizontal and of the vertical axis.
     """
-    own, grey = list(positions), list(control)
-    floor = 0.75 * base.y if base is not None and base.y > 0 else float("-inf")
-    kept = [one for one in (*own, *grey) if one.y >= floor] or own
-    last = min((one.alpha for one in own if one.alpha is not None), default=None)
-    ranged = [*([base] if base is not None else []), *(one for one in own if one in kept and one.alpha == last)]
-    across = [*(one.x for one in kept), *(end for one in ranged for end in one.x_range or ())]
-    upright = [*(one.y for one in kept), *(end for one in ranged for end in one.y_range or ())]
-    return padded([*across, *([0.0] if zero else [])]), padded(upright)
+    positions = list(positions)
+    floor = float("-inf")
+    if base is not None and base.y > 0:
+        floor = 0.75 * base.y
+    kept = [position for position in (*positions, *control) if position.y >= floor] or positions
+    with_alpha = [position.alpha for position in positions if position.alpha is not None]
+    smallest_alpha = min(with_alpha, default=None)
+    with_interval = [] if base is None else [base]
+    for position in positions:
+        if position in kept and position.alpha == smallest_alpha:
+            with_interval.append(position)
+    across = [position.x for position in kept]
+    upright = [position.y for position in kept]
+    for position in with_interval:
+        across += position.x_range or ()
+        upright += position.y_range or ()
+    if zero:
+        across.append(0.0)
+    return padded(across), padded(upright)
 
 
 def outside(position: Position, domains: tuple[tuple[float, float], tuple[float, float]]) -> bool:
@@ -133,22 +168,80 @@ def outside(position: Position, domains: tuple[tuple[float, float], tuple[float,
     return not (left <= position.x <= right and low <= position.y <= high)
 
 
-def _row(one: Position) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": one.name, "alpha": one.alpha, "x": one.x, "y": one.y}
-    for axis, ends in (("x", one.x_range), ("y", one.y_range)):
-        if ends is not None:
-            row |= {f"{axis}_low": ends[0], f"{axis}_high": ends[1]}
-    return row | {f"told{number}": text for number, text in enumerate((one.told or {}).values())}
+def _scale(domain: tuple[float, float]) -> Spec:
+    return {"domain": list(domain), "nice": False, "zero": False}
+
+
+def _line_rows(
+    lines: Mapping[str, Sequence[Position]], control: str | None
+) -> list[dict[str, Any]]:
+    """The control comes first, so that the policy is drawn above it."""
+    rows = []
+    for name, positions in sorted(lines.items(), key=lambda item: item[0] != control):
+        for position in positions:
+            rows.append({"line": name, **_row(position)})
+    return rows
+
+
+def _row(position: Position) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": position.name,
+        "alpha": position.alpha,
+        "x": position.x,
+        "y": position.y,
+    }
+    for axis, interval in (("x", position.x_range), ("y", position.y_range)):
+        if interval is not None:
+            row[f"{axis}_low"], row[f"{axis}_high"] = interval
+    for number, text in enumerate(position.tooltip.values()):
+        row[f"told{number}"] = text
+    return row
+
+
+def _tooltip(lines: Mapping[str, Sequence[Position]], references: Sequence[Position]) -> list[Spec]:
+    """Channels of the tooltip; its measures are those of the first position that has any."""
+    every = list(references)
+    for positions in lines.values():
+        every += positions
+    tooltip = [channel("name:N", title=" ")]
+    measures: Iterable[str] = next((one.tooltip for one in every if one.tooltip), ())
+    for number, measure in enumerate(measures):
+        tooltip.append(channel(f"told{number}:N", title=measure))
+    return tooltip
+
+
+def _line_colours(
+    lines: Mapping[str, Sequence[Position]], control: str | None, colour: str
+) -> Spec:
+    legend = None
+    if len(lines) > 1:
+        legend = {"symbolType": "stroke", "symbolStrokeWidth": 3}
+    colours = [GREY if name == control else colour for name in lines]
+    return channel("line:N", scale={"domain": list(lines), "range": colours}, legend=legend)
+
+
+def _line_layers(axes: Mapping[str, Spec], colours: Spec, tooltip: Sequence[Spec]) -> list[Spec]:
+    order = channel("alpha:Q", sort="descending")
+    path = {"strokeWidth": 2, "clip": True}
+    dot = {"size": 70, **_SOLID, "clip": True}
+    return [
+        layer("rows", "line", path, **axes, color=colours, detail=channel("line:N"), order=order),
+        layer("rows", "point", dot, **axes, color=colours, tooltip=list(tooltip)),
+    ]
 
 
 def _ends(positions: Sequence[Position]) -> list[Position]:
     """The first and the last position of a dial."""
-    dial = [one for one in positions if one.alpha is not None]
-    return [dial[0], dial[-1]] if len(dial) > 1 else list(dial)
+    dial = [position for position in positions if position.alpha is not None]
+    return [dial[0], dial[-1]] if len(dial) > 1 else dial
 
 
 def _sides(ends: Sequence[Position]) -> list[bool]:
-    """Whether each label stands above its mark: that of the upper mark does, so that two labels never meet."""
+    """Whether each label stands above its mark.
+
+    That of the upper mark does, and the other one stands below, so that two labels never meet.
+    """
     if len(ends) < 2:
         return [True] * len(ends)
-    return [ends[0].y >= ends[1].y, ends[0].y < ends[1].y]
+    first, last = ends
+    return [first.y >= last.y, first.y < last.y]

@@ -83,14 +83,16 @@ class Dense:
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
-        found, scores = top_k(queries, known.vectors, ranks, self.depth, encoding.device)
-        return {
-            query_id: {
-                known.doc_ids[order[rank]].decode("utf-8"): float(score)
-                for rank, score in zip(places, values, strict=True)
-            }
-            for query_id, places, values in zip(collection.queries, found, scores, strict=True)
-        }
+        best_ranks, scores = top_k(queries, known.vectors, ranks, self.depth, encoding.device)
+        run: Run = {}
+        for query_id, query_ranks, query_scores in zip(
+            collection.queries, best_ranks, scores, strict=True
+        ):
+            candidates: dict[str, float] = {}
+            for rank, score in zip(query_ranks, query_scores, strict=True):
+                candidates[known.doc_ids[order[rank]].decode("utf-8")] = float(score)
+            run[query_id] = candidates
+        return run
 
     def _vectors(self, documents: DocumentStore, encoding: Encoding) -> DocumentVectors:
         def kept() -> DocumentVectors:

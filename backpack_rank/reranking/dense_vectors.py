@@ -84,8 +84,7 @@ class Encoding:
         ):
             raise ValueError(
                 f"{type(scorer.ranker).__name__} reads query and document together, so documents "
-                "have no vectors of "
-                "their own; train a dual encoder with model=bert_dot"
+                "have no vectors of their own; train a dual encoder with model=bert_dot"
             )
         self.ranker = scorer.ranker
         self.pair_tokenizer = scorer.pair_tokenizer
@@ -189,7 +188,6 @@ def _halved(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
         largest = float(np.abs(vectors[bad[0]]).max())
         raise ValueError(
             f"the vector of document {chunk[bad[0]][0]} has a value of {largest:g}, which half "
-            "precision cannot hold "
-            "(65504 at most); the weights may have diverged in training"
+            "precision cannot hold (65504 at most); the weights may have diverged in training"
         )
     return halved

@@ -104,9 +104,8 @@ class ReadingPlan:
                 if not view.coefficient:
                     continue
                 column = np.broadcast_to(self._column(view), rows)
-                if view.rewrite is None:
-                    numbers = np.arange(rows)
-                else:
+                numbers = np.arange(rows)
+                if view.rewrite is not None:
                     numbers = rewritten[place_of_rewriting[view.rewrite]]
                 terms.append(_Term(view, column, numbers))
             self._terms_by_policy.append(terms)

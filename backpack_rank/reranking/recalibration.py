@@ -105,9 +105,10 @@ def _recalibrated(
             f"no change of score for {_named(missing, 'documents')} of query {query_id!r}; "
             "score every document of the run under the dial"
         )
-    own = standardised(np.array(list(scores.values())))
-    change = standardised(np.array([changes[doc_id] for doc_id in scores]))
-    return dict(zip(scores, (own + weight * change).tolist(), strict=True))
+    standardised_scores = standardised(np.array(list(scores.values())))
+    standardised_changes = standardised(np.array([changes[doc_id] for doc_id in scores]))
+    recalibrated = standardised_scores + weight * standardised_changes
+    return dict(zip(scores, recalibrated.tolist(), strict=True))
 
 
 def _same_ids(before: Sequence[str], after: Sequence[str], what: str) -> None:

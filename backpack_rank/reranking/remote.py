@@ -25,7 +25,7 @@ from backpack_rank.senses.views import View
 
 KEY_VARIABLE = "BACKPACK_RANK_API_KEY"
 DOCUMENTS, TEXTS = 100, 32
-"""Documents of a request; text-embeddings-inference takes 32 unless its server is told
+"""Documents of a request; text-embeddings-inference takes 32 unless its server is set
 otherwise.
 """
 _TRIES, _TIMEOUT = 5, 120.0
@@ -83,16 +83,16 @@ class RemoteScorer(TextScorer):
             raise ValueError(
                 f"long_documents={long_documents!r}: {self.ranker.label} cuts its texts itself"
             )
-        rows: dict[str, list[int]] = {}
+        rows_by_query: dict[str, list[int]] = {}
         for row, (query, _) in enumerate(pairs):
-            rows.setdefault(query, []).append(row)
+            rows_by_query.setdefault(query, []).append(row)
         scores = np.empty(len(pairs), dtype=np.float32)
         with Progress(
             total=len(pairs), desc=f"scoring by {self.ranker.url}", delay=delay(len(pairs))
         ) as bar:
-            for query, own in rows.items():
-                for start in range(0, len(own), DOCUMENTS):
-                    part = own[start : start + DOCUMENTS]
+            for query, rows in rows_by_query.items():
+                for start in range(0, len(rows), DOCUMENTS):
+                    part = rows[start : start + DOCUMENTS]
                     scores[part] = self._asked(query, [pairs[row][1] for row in part])
                     bar.update(len(part))
         return scores
@@ -159,10 +159,10 @@ class RemoteScorer(TextScorer):
         try:
             content = answer.json()
             results = content["results"] if isinstance(content, dict) else content
-            for one in results:
-                scores[int(one["index"])] = (
-                    one["relevance_score"] if "relevance_score" in one else one["score"]
-                )
+            for result in results:
+                # Jina's and Cohere's name is the first, text-embeddings-inference's the second.
+                name = "relevance_score" if "relevance_score" in result else "score"
+                scores[int(result["index"])] = result[name]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(
                 f"{self.endpoint} answers in no form of a reranker: {answer.text[:300]}"

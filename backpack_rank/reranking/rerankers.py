@@ -112,6 +112,7 @@ class RecalibratedRun(Reranker):
         self.name = f"{Path(saved.name).name} + {weight:g} x change at {controlled.name}"
 
     def rerank(self, run: Run, collection: Collection) -> Run:
-        own = self.saved.rerank(run, collection)
-        change = deltas(self.plain.rerank(own, collection), self.controlled.rerank(own, collection))
-        return recalibrate(own, change, self.weight)
+        saved = self.saved.rerank(run, collection)
+        before = self.plain.rerank(saved, collection)
+        after = self.controlled.rerank(saved, collection)
+        return recalibrate(saved, deltas(before, after), self.weight)

@@ -1,4 +1,6 @@
-"""One ranker at several alphas: scores of many pairs from as few passes as the policy allows, and what they hang on."""
+"""One ranker at several alphas: scores of many pairs from as few passes as the policy allows, and
+what they hang on.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,16 @@ from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
 
 _DIGITS = 6
-"""Digits of a weight per sense that count: fitted ones differ in their last bits between numbers of threads."""
+"""Digits of a weight per sense that count: fitted ones differ in their last bits between numbers of
+threads.
+"""
 
 
 class AlphaSweep:
     """A ranker under a policy at A alphas.
 
-    >>> sweep = AlphaSweep(backpack_rank.load("outputs/train/DATE/ranker"), [1, 0.5, 0])  # doctest: +SKIP
+    >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
+    >>> sweep = AlphaSweep(reranker, [1, 0.5, 0])  # doctest: +SKIP
     >>> sweep.scores(Pairs.from_run(candidates, collection)).shape  # doctest: +SKIP
     (20000, 3)
 
@@ -37,7 +42,10 @@ class AlphaSweep:
     """
 
     def __init__(
-        self, reranker: PointwiseReranker, alphas: Sequence[float], policy: Policy | str | None = None
+        self,
+        reranker: PointwiseReranker,
+        alphas: Sequence[float],
+        policy: Policy | str | None = None,
     ) -> None:
         """
         Args:
@@ -46,19 +54,26 @@ class AlphaSweep:
             policy: see :meth:`PointwiseReranker.at`.
 
         Raises:
-            ValueError: no alpha, one twice or one that is no number >= 0, a policy that does not fit the ranker, or a
-                ranker behind a server.
+            ValueError: no alpha, one twice or one that is no number >= 0, a policy that does not
+                fit the ranker, or a ranker behind a server.
         """
         if not alphas:
-            raise ValueError("alpha=[] names no position of the dial: give alpha=1, or several as alpha=[1,0.5,0]")
+            raise ValueError(
+                "alpha=[] names no position of the dial: "
+                "give alpha=1, or several as alpha=[1,0.5,0]"
+            )
         self.scorer = reranker.local_scorer
         controlled = [reranker.at(alpha, policy) for alpha in alphas]
-        self.hooks = [one.hook for one in controlled]
+        self.hooks = [ranker.hook for ranker in controlled]
         self.alphas = tuple(hook.alpha for hook in self.hooks)
-        self.labels = tuple(one.name for one in controlled)
+        self.labels = tuple(ranker.name for ranker in controlled)
         if len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"alpha={list(alphas)}: {max(self.labels, key=self.labels.count)} is given twice")
-        named = [hook.policy.name for hook in self.hooks if hook.policy is not None and hook.alpha != 1]
+            raise ValueError(
+                f"alpha={list(alphas)}: {max(self.labels, key=self.labels.count)} is given twice"
+            )
+        named = [
+            hook.policy.name for hook in self.hooks if hook.policy is not None and hook.alpha != 1
+        ]
         self.policy = named[0] if named else ""
 
     def scores(self, pairs: Pairs) -> np.ndarray:
@@ -72,15 +87,16 @@ class AlphaSweep:
             return np.empty((0, len(self.alphas)), dtype=np.float32)
         policies = [hook.views for hook in self.hooks]
         if rewrites(policies):
-            # Several texts of each pair: they are tokenised as they are read, and no sense vectors are held.
-            found = scores_of_pairs(policies, self.scorer, pairs)
+            # Several texts of each pair: they are tokenised as they are read, and no sense vectors
+            # are held.
+            scores_by_alpha = scores_of_pairs(policies, self.scorer, pairs)
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
             joined = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names)
-            found = scores_of_tokens(policies, self.scorer, joined.sequences)
-        for scores in found:
+            scores_by_alpha = scores_of_tokens(policies, self.scorer, joined.sequences)
+        for scores in scores_by_alpha:
             pairs.check_finite(scores)
-        return np.ascontiguousarray(found.T, dtype=np.float32)
+        return np.ascontiguousarray(scores_by_alpha.T, dtype=np.float32)
 
     def fingerprint(self, collection: Collection) -> dict[str, Any]:
         """Everything but the pairs that the scores hang on, by name, as values of JSON."""
@@ -101,7 +117,13 @@ class AlphaSweep:
 
 
 def _view_key(view: View) -> list[Any]:
-    weights = None if view.sense_weights is None else [f"{w:.{_DIGITS}g}" for w in view.sense_weights.tolist()]
+    weights = None
+    if view.sense_weights is not None:
+        weights = [f"{weight:.{_DIGITS}g}" for weight in view.sense_weights.tolist()]
     shift = None if view.token_shift is None else view.token_shift.key
-    rewrite = (view.rewrite and getattr(view.rewrite, "key", None)) or getattr(view.rewrite, "__qualname__", None)
+    rewrite = None
+    if view.rewrite is not None:
+        # A rewriting of ours has a key of its rules; of another function the name is all that is
+        # known.
+        rewrite = getattr(view.rewrite, "key", None) or getattr(view.rewrite, "__qualname__", None)
     return [view.coefficient, weights, shift, rewrite]

@@ -6,11 +6,11 @@ shard is scored ends at once.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.commands import install
 from backpack_rank.scale.alpha_sweep import AlphaSweep
@@ -30,11 +30,11 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
     except ModuleNotFoundError as error:
         raise ValueError(f"engine=datatrove needs datatrove: {install('scale')}") from error
     kind = {"local": "LocalPipelineExecutor", "slurm": "SlurmPipelineExecutor", "ray": "RayPipelineExecutor"}
-    task = ShardTask(OmegaConf.to_yaml(settings.config, resolve=True))
+    task = ShardTask(json.dumps(settings.options))
     options: dict[str, Any] = {
         "pipeline": [task],
         "tasks": len(plan),
-        "workers": settings.workers if settings.executor == "local" else settings.config.workers or -1,
+        "workers": settings.workers if settings.executor == "local" else settings.options["workers"] or -1,
         "logging_dir": str(plan.folder / "datatrove"),
         "skip_completed": False,
         **settings.executor_options,
@@ -49,20 +49,19 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
 class ShardTask:
     """A step of a pipeline of datatrove: the shard with the task's number. Only text, so that it goes anywhere."""
 
-    def __init__(self, config: str) -> None:
-        self.config = config
+    def __init__(self, options: str) -> None:
+        """``options``: those of the re-ranking, as JSON."""
+        self.options = options
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         """Score shard ``rank``; ``data`` is that of a step before, and there is none."""
-        settings, plan, sweep = _opened(self.config)
+        settings, plan, sweep = _opened(self.options)
         score_shard(plan, rank, sweep, settings.collection)
 
 
 @cache  # one ranker for each process, whichever shards it gets
-def _opened(config: str) -> tuple[RerankSettings, Plan, AlphaSweep]:
-    composed = OmegaConf.create(config)
-    assert isinstance(composed, DictConfig)
-    settings = RerankSettings.of(composed)
+def _opened(options: str) -> tuple[RerankSettings, Plan, AlphaSweep]:
+    settings = RerankSettings.of(json.loads(options))
     torch.set_num_threads(settings.threads)
     plan, sweep = Plan.read(settings.folder), settings.sweep()
     plan.check(sweep.fingerprint(settings.collection))

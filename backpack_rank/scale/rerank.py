@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import Any
 
 from backpack_rank.data.trec import run_tag
 from backpack_rank.pipelines.libraries import quiet_libraries
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 _POLL = 0.5
 
 
-def rerank(config: DictConfig) -> Path:
+def rerank(config: Mapping[str, Any]) -> Path:
     """Do what ``conf/rerank.yaml`` and the command line ask for; gives the folder of the plan.
 
     Raises:

@@ -5,33 +5,44 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from backpack_rank.constructors import Count, CountOrZero, FilePath, Options, Range
+from backpack_rank.constructors import Called, Count, CountOrZero, FilePath, Options, Range
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import RunFile
 from backpack_rank.data.trec import run_rows
 from backpack_rank.digests import digest
-from backpack_rank.files import resource_folder
 from backpack_rank.models.utils import pick_device
-from backpack_rank.pipelines.nodes import check_options
-from backpack_rank.pipelines.option_types import Alpha, Alphas
-from backpack_rank.pipelines.settings import EvaluationSettings, slugify
+from backpack_rank.pipelines.chosen_data import ChosenData
+from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.nodes import check_options, plain_options
+from backpack_rank.pipelines.option_types import (
+    Alpha,
+    Alphas,
+    AttributeOptions,
+    DataOptions,
+    FirstStageNode,
+)
+from backpack_rank.pipelines.settings import slugify
+from backpack_rank.pipelines.tasks import made_options
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Sharding
+from backpack_rank.senses.policies import Policy
 
 
 class RerankOptions(Options):
-    """``conf/rerank.yaml``; what is asked of an evaluation too is declared there."""
+    """``conf/rerank.yaml``."""
 
+    data: DataOptions | None
+    first_stage: FirstStageNode | None
+    attribute: AttributeOptions
+    policy: Annotated[Policy, Called("one of list=policy")]
     action: Literal["plan", "score", "merge", "status", "all"]
     folder: FilePath | None
     run: FilePath | None
@@ -50,95 +61,87 @@ class RerankOptions(Options):
     checkpoint: FilePath | None
 
 
-@dataclass(frozen=True)
 class RerankSettings:
     """What ``backpack-rank rerank`` is asked for; every option is described in ``conf/rerank.yaml``.
 
     Attributes:
+        options: all of them, as plain values, for workers to read again.
         action: what to do, see ``conf/rerank.yaml``.
         run: TREC run whose documents are ranked, or None.
         split: of the data.
         alphas: positions of the dial.
-        cut: how many shards.
+        sharding: how many shards.
         shard: the only one to score, or None.
         engine, executor, executor_options: what calls the workers.
         workers: processes.
         threads: of each.
-        config: what all of it was made of, for the workers.
+        folder: of the plan, the scores and the runs.
     """
 
-    action: str
-    run: Path | None
-    split: str
-    alphas: tuple[float, ...]
-    sharding: Sharding
-    shard: int | None
-    engine: str
-    executor: str
-    executor_options: dict[str, Any]
-    workers: int
-    threads: int
-    config: DictConfig
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """
+        Args:
+            options: those of ``conf/rerank.yaml``, as plain values.
 
-    @classmethod
-    def of(cls, config: DictConfig) -> RerankSettings:
-        """From a composed configuration. Raises ``ValueError`` for an option that is wrong in itself."""
-        check_options(config, RerankOptions)
-        if (config.action, config.engine, config.executor) == ("all", "datatrove", "slurm"):
+        Raises:
+            ValueError: options that do not go together.
+        """
+        self.options = options
+        self.action: str = options["action"]
+        self.engine: str = options["engine"]
+        self.executor: str = options["executor"]
+        self.shard: int | None = options["shard"]
+        if (self.action, self.engine, self.executor) == ("all", "datatrove", "slurm"):
             raise ValueError(
                 "executor=slurm only hands jobs in: give action=plan, action=score, and action=merge when they are done"
             )
-        if config.shard is not None and config.action != "score":
-            raise ValueError(f"shard={config.shard} is for action=score: add it, or leave out the shard")
-        alphas = config.alpha if isinstance(config.alpha, ListConfig) else [config.alpha]
-        options = OmegaConf.to_container(config.executor_options, resolve=True)
-        assert isinstance(options, dict)
-        return cls(
-            action=config.action,
-            run=None if config.run is None else Path(config.run).expanduser(),
-            split=config.split,
-            alphas=tuple(float(alpha) for alpha in alphas),
-            sharding=Sharding(config.shards, config.pairs_per_shard),
-            shard=config.shard,
-            engine=config.engine,
-            executor=config.executor,
-            executor_options={str(name): value for name, value in options.items()},
-            workers=config.workers or _workers(config.scoring.device, config.threads),
-            threads=config.threads,
-            config=config,
+        if self.shard is not None and self.action != "score":
+            raise ValueError(f"shard={self.shard} is for action=score: add it, or leave out the shard")
+        alphas = options["alpha"]
+        self.alphas = tuple(float(alpha) for alpha in (alphas if isinstance(alphas, list) else [alphas]))
+        self.executor_options = {str(name): value for name, value in options["executor_options"].items()}
+        self.split: str = options["split"]
+        self.sharding = Sharding(options["shards"], options["pairs_per_shard"])
+        self.run = None if options["run"] is None else Path(options["run"]).expanduser()
+        self.threads: int = options["threads"]
+        self.workers: int = options["workers"] or _workers(options["scoring"]["device"], self.threads)
+        self.folder = self._folder()
+
+        made = made_options(options, ("attribute", "policy", "scoring"))
+        self._policy: Policy = made["policy"]
+        self._data = ChosenData(options.get("data"), options.get("first_stage"))
+        # No cache of sense vectors: a pair is scored at all alphas before the next one is read.
+        self._ranker = ChosenRanker(
+            options["checkpoint"],
+            str(options["output"]),
+            attribute=made["attribute"],
+            scoring=made["scoring"],
         )
 
-    @property
-    def folder(self) -> Path:
-        """Of the plan, the scores and the runs."""
-        if self.config.folder is not None:
-            return Path(self.config.folder).expanduser()
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> RerankSettings:
+        """From composed options. Raises ``ValueError`` for one that is wrong."""
+        check_options(config, RerankOptions)
+        return cls(plain_options(config))
+
+    def _folder(self) -> Path:
+        if self.options["folder"] is not None:
+            return Path(self.options["folder"]).expanduser()
         if self.run is not None:
             name = self.run.name.removesuffix(".gz")
         else:
-            name = str((self.config.get("data") or {}).get("name", "trained"))
-        return Path(self.config.output).expanduser() / "rerank" / slugify(name)
-
-    @cached_property
-    def evaluation(self) -> EvaluationSettings:
-        """What ``evaluate.py`` is asked for by the same options: the ranker, its data, its policy."""
-        rest = OmegaConf.load(resource_folder("conf") / "evaluate.yaml")
-        assert isinstance(rest, DictConfig)
-        del rest["defaults"], rest["hydra"]
-        own = OmegaConf.to_container(self.config)
-        merged = OmegaConf.merge(rest, own, {"run": None, "alpha": 1.0, "data": self.config.get("data")})
-        assert isinstance(merged, DictConfig)
-        return EvaluationSettings.of(merged)
+            name = str((self.options.get("data") or {}).get("name", "trained"))
+        return Path(self.options["output"]).expanduser() / "rerank" / slugify(name)
 
     @cached_property
     def checkpoint(self) -> Path | str:
         """Folder of the ranker. Raises ``FileNotFoundError`` where there is none."""
-        return self.evaluation.find_ranker()
+        return self._ranker.find()
 
     @cached_property
     def dataset(self) -> Dataset:
         """The data asked for, or that of the ranker."""
-        return self.evaluation.dataset(self.checkpoint)
+        return self._data.of(self.checkpoint)
 
     @cached_property
     def collection(self) -> Collection:
@@ -147,8 +150,7 @@ class RerankSettings:
 
     def sweep(self) -> AlphaSweep:
         """The ranker at the alphas. Raises ``ValueError`` where the policy does not fit it."""
-        reranker = self.evaluation.reranker(self.checkpoint)
-        return AlphaSweep(reranker, self.alphas, self.evaluation.policy)
+        return AlphaSweep(self._ranker.load(self.checkpoint), self.alphas, self._policy)
 
     def candidates(self) -> Candidates:
         """What is ranked anew.

@@ -1,7 +1,8 @@
 """A large re-ranking cut into shards: whole queries, balanced by tokens, ids only.
 
-A plan is a folder: ``plan.json`` says what the scores hang on and how large each shard is, ``00000.tsv`` holds the
-pairs of the first shard as ``query id<TAB>document id``, sorted. It is there when it is complete.
+A plan is a folder: ``plan.json`` says what the scores hang on and how large each shard is,
+``00000.tsv`` holds the pairs of the first shard as ``query id<TAB>document id``, sorted. It is
+there when it is complete.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import shutil
+import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from itertools import groupby, islice
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +36,13 @@ FORMAT = 1
 PLAN, FILE, LOCKS = "plan", "plan.json", "locks"
 PAIRS_PER_SHARD = 10_000
 SHARDS = 40
-"""At least so many where there are so many queries: 20 for each of two workers, so that they end together."""
+"""At least so many where there are so many queries: 20 for each of two workers, so that they end
+together.
+"""
 _ROWS = 4096
-_BUFFERED = 200_000
+"""Pairs whose texts are fetched together."""
 _SAMPLE = 256
+"""Texts whose characters per token stand for those of all."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +96,30 @@ class Plan:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("format")
             shards = tuple(Shard(**shard) for shard in content.pop("shards"))
-            plan = cls(Path(folder).expanduser(), shards=shards, **{**content, "labels": tuple(content["labels"])})
+            labels = tuple(content.pop("labels"))
+            plan = cls(Path(folder).expanduser(), labels=labels, shards=shards, **content)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged ({error}): give another folder=, or remove this one") from error
+            raise ValueError(
+                f"{path} is damaged ({error}): give another folder=, or remove this one"
+            ) from error
         for label in plan.labels:
             # It names a folder of a run: nothing else may, as what wrote the plan may be anybody.
-            if not isinstance(label, str) or label != run_tag(label) or label in ("", ".", "..") or "\0" in label:
-                raise ValueError(f"{path}: {str(label)[:80]!r} is no label of a run: plan again in another folder=")
+            if (
+                not isinstance(label, str)
+                or label != run_tag(label)
+                or label in ("", ".", "..")
+                or "\0" in label
+            ):
+                raise ValueError(
+                    f"{path}: {str(label)[:80]!r} is no label of a run: "
+                    "plan again in another folder="
+                )
         if len(set(plan.labels)) < len(plan.labels):
             raise ValueError(f"{path}: two runs have the same label: plan again in another folder=")
         if version != FORMAT:
-            raise ValueError(f"{path} is of format {version}, this version of backpack-rank reads {FORMAT}")
+            raise ValueError(
+                f"{path} is of format {version}, this version of backpack-rank reads {FORMAT}"
+            )
         return plan
 
     def check(self, fingerprint: Mapping[str, Any]) -> None:
@@ -108,15 +128,18 @@ class Plan:
         Raises:
             ValueError: with what was planned and what is there now.
         """
-        differing = [
-            f"{name} ({_shown(self.fingerprint.get(name))} was planned, now it is {_shown(value)})"
-            for name, value in fingerprint.items()
-            if self.fingerprint.get(name) != value
-        ]
+        differing = []
+        for name, value in fingerprint.items():
+            planned = self.fingerprint.get(name)
+            if planned != value:
+                differing.append(
+                    f"{name} ({_shortened(planned)} was planned, now it is {_shortened(value)})"
+                )
         if differing:
             raise ValueError(
-                f"{self.folder} holds the plan of another re-ranking; it differs in {', '.join(differing)}. Give the "
-                "options that it was planned with, or another folder="
+                f"{self.folder} holds the plan of another re-ranking; it differs in "
+                f"{', '.join(differing)}. Give the options that it was planned with, or another "
+                "folder="
             )
 
     def pairs(self, number: int) -> Iterator[tuple[str, str]]:
@@ -129,7 +152,9 @@ class Plan:
         path = self.folder / PLAN / _name(number)
         with open(path, "rb") as handle:
             if digest(handle) != self.shards[number].digest:
-                raise ValueError(f"{path} is damaged: it is not as it was planned. Plan again in another folder=")
+                raise ValueError(
+                    f"{path} is damaged: it is not as it was planned. Plan again in another folder="
+                )
             handle.seek(0)
             for line in handle:
                 query_id, _, doc_id = line.decode("utf-8").rstrip("\n").partition("\t")
@@ -141,11 +166,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs to score, which are read twice.
+    """Pairs to score.
 
     Attributes:
         name: of the run, for errors.
-        rows: gives (query id, document id) of all pairs, in the same order each time.
+        rows: gives (query id, document id) of all pairs, in any order.
         digest: of the run.
         total: how many there are, where that is known.
     """
@@ -158,7 +183,9 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Sharding:
-    """How many shards: their number, or how many pairs each has; with neither about 10,000 pairs, and 40 at least."""
+    """How many shards: their number, or how many pairs each has; with neither about 10,000 pairs,
+    and 40 at least.
+    """
 
     shards: int | None = None
     pairs_per_shard: int | None = None
@@ -166,7 +193,8 @@ class Sharding:
     def __post_init__(self) -> None:
         if self.shards is not None and self.pairs_per_shard is not None:
             raise ValueError(
-                f"shards={self.shards} and pairs_per_shard={self.pairs_per_shard} say the same twice: leave one out"
+                f"shards={self.shards} and pairs_per_shard={self.pairs_per_shard} say the same "
+                "twice: leave one out"
             )
         for name, value in asdict(self).items():
             if value is not None:
@@ -179,34 +207,13 @@ class Sharding:
         return math.ceil(pairs / (self.pairs_per_shard or PAIRS_PER_SHARD)) if pairs else 1
 
 
-@dataclass
 class _Size:
     """Pairs and tokens of a query."""
 
-    query_tokens: int
-    pairs: int = 0
-    tokens: float = 0.0
-
-
-@dataclass
-class _Buckets:
-    """Files that rows are appended to, a few hundred thousand at a time, so that few are open and little is held."""
-
-    folder: Path
-    rows: dict[int, list[str]] = field(default_factory=dict)
-    held: int = 0
-
-    def add(self, number: int, row: str) -> None:
-        self.rows.setdefault(number, []).append(row)
-        self.held += 1
-        if self.held >= _BUFFERED:
-            self.flush()
-
-    def flush(self) -> None:
-        for number, rows in self.rows.items():
-            with open(self.folder / _name(number), "a", encoding="utf-8", newline="\n") as handle:
-                handle.writelines(rows)
-        self.rows, self.held = {}, 0
+    def __init__(self, query_tokens: int) -> None:
+        self.query_tokens = query_tokens
+        self.pairs = 0
+        self.tokens = 0.0
 
 
 def make_plan(
@@ -222,8 +229,8 @@ def make_plan(
 ) -> Plan:
     """Cut candidates into shards, or give the plan that the folder has already.
 
-    Memory holds one line for each query and one shard. Tokens are estimated from characters: reading them exactly would
-    tokenise every document once more.
+    Memory holds one line for each query; pairs are sorted in a table on disk. Tokens are estimated
+    from characters: reading them exactly would tokenise every document once more.
 
     Args:
         folder: of the re-ranking.
@@ -236,25 +243,33 @@ def make_plan(
         about: what else is known, for people.
 
     Raises:
-        ValueError: the folder's plan is another one; a document that stands twice for a query or that the collection
-            does not have; a query that is empty or too long; no query of the collection.
+        ValueError: the folder's plan is another one; a document that stands twice for a query or
+            that the collection does not have; a query that is empty or too long; no query of the
+            collection.
     """
-    folder, sharding = Path(folder).expanduser(), sharding or Sharding()
+    folder = Path(folder).expanduser()
+    sharding = sharding or Sharding()
     fingerprint = {**fingerprint, "candidates": candidates.digest}
     (folder / LOCKS).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCKS / "plan.lock"):
-        for leftover in folder.glob(f".{PLAN}.*"):  # of a process that was killed while it planned, or right after
+        for leftover in folder.glob(
+            f".{PLAN}.*"
+        ):  # of a process that was killed while it planned, or right after
             shutil.rmtree(leftover, ignore_errors=True)
         if (folder / PLAN).exists():
             return _known(folder, fingerprint, sharding)
-        sizes = _sizes(candidates, collection, pair_tokenizer)
-        number = sharding.number(sum(size.pairs for size in sizes.values()))
-        if sharding == Sharding():
-            number = max(number, min(SHARDS, len(sizes)))
-        shard_of = _balanced({query_id: sizes[query_id].tokens for query_id in sorted(sizes)}, number)
-        with room_for(folder / PLAN, "the plan"), atomic_path(folder / PLAN) as temporary:
+        with (
+            room_for(folder / PLAN, "the plan"),
+            _pair_table(folder) as table,
+            atomic_path(folder / PLAN) as temporary,
+        ):
+            sizes = _read_candidates(table, candidates, collection, pair_tokenizer)
+            number = sharding.number(sum(size.pairs for size in sizes.values()))
+            if sharding == Sharding():
+                number = max(number, min(SHARDS, len(sizes)))
+            tokens = {query_id: sizes[query_id].tokens for query_id in sorted(sizes)}
             temporary.mkdir()
-            shards = _write_pairs(temporary, candidates, sizes, shard_of)
+            shards = _write_shards(temporary, table, sizes, _balanced(tokens, number))
             content = {
                 "format": FORMAT,
                 "fingerprint": fingerprint,
@@ -271,25 +286,55 @@ def room_for(path: Path, what: str) -> Iterator[None]:
     """A full disk is said in a sentence."""
     try:
         yield
-    except OSError as error:
-        if no_space(error) is None:
+    except (OSError, sqlite3.Error) as error:
+        number = no_space(error)
+        if number is None:
             raise
         raise OSError(
-            f"{path}: no room for {what} ({error.strerror}). What is scored is kept: make room and give the same "
-            "command again"
+            f"{path}: no room for {what} ({os.strerror(number)}). What is scored is kept: make "
+            "room and give the same command again"
         ) from error
+
+
+@contextmanager
+def _pair_table(folder: Path) -> Iterator[sqlite3.Connection]:
+    """A table of pairs that sorts itself, in a file that goes with the block."""
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{PLAN}.", dir=folder) as scratch,
+        closing(sqlite3.connect(Path(scratch) / "pairs.sqlite", isolation_level=None)) as table,
+    ):
+        # Nobody needs the file after a crash, so nothing is written twice or waited for.
+        table.execute("PRAGMA journal_mode = OFF")
+        table.execute("PRAGMA synchronous = OFF")
+        # Text is compared by its UTF-8, which is the order of code points: that of sorted() in
+        # Python.
+        table.execute(
+            "CREATE TABLE pairs (query TEXT, document TEXT, PRIMARY KEY (query, document)) "
+            "WITHOUT ROWID"
+        )
+        table.execute("BEGIN")  # one transaction: each row as its own is five times as slow
+        yield table
 
 
 def _known(folder: Path, fingerprint: Mapping[str, Any], sharding: Sharding) -> Plan:
     plan = Plan.read(folder)
     plan.check(fingerprint)
     if sharding.shards not in (None, len(plan)) or sharding.pairs_per_shard is not None:
-        log.warning("%s is planned already, in %d shards: shards and pairs_per_shard change nothing", folder, len(plan))
+        log.warning(
+            "%s is planned already, in %d shards: shards and pairs_per_shard change nothing",
+            folder,
+            len(plan),
+        )
     return plan
 
 
-def _sizes(candidates: Candidates, collection: Collection, pair_tokenizer: PairTokenizer) -> dict[str, _Size]:
-    """Pairs and tokens of every query that is in the collection."""
+def _read_candidates(
+    table: sqlite3.Connection,
+    candidates: Candidates,
+    collection: Collection,
+    pair_tokenizer: PairTokenizer,
+) -> dict[str, _Size]:
+    """Fill the table; gives pairs and tokens of every query that is in the collection."""
     sizes: dict[str, _Size] = {}
     strangers: set[str] = set()
     per_token = 0.0
@@ -297,25 +342,39 @@ def _sizes(candidates: Candidates, collection: Collection, pair_tokenizer: PairT
     with Progress(total=candidates.total, desc="planning", unit="pair") as bar:
         while chunk := list(islice(rows, _ROWS)):
             bar.update(len(chunk))
-            strangers |= {query_id for query_id, _ in chunk if query_id not in collection.queries}
-            known = [row for row in chunk if row[0] not in strangers]
+            known = []
+            for query_id, doc_id in chunk:
+                if query_id in collection.queries:
+                    known.append((query_id, doc_id))
+                else:
+                    strangers.add(query_id)
+            _insert(table, known, candidates.name)
             texts = _texts(candidates, collection, [doc_id for _, doc_id in known])
-            per_token = per_token or _characters_per_token(pair_tokenizer, list(texts.values())[:_SAMPLE])
+            per_token = per_token or _characters_per_token(
+                pair_tokenizer, list(texts.values())[:_SAMPLE]
+            )
             for query_id, doc_id in known:
                 size = sizes.get(query_id)
                 if size is None:
                     with located(f"query {query_id} of {collection.name}"):
                         tokens = len(pair_tokenizer.encode_query(collection.queries[query_id]))
-                    size = sizes[query_id] = _Size(tokens)
+                    size = _Size(tokens)
+                    sizes[query_id] = size
                 size.pairs += 1
-                size.tokens += min(pair_tokenizer.max_length, size.query_tokens + len(texts[doc_id]) / per_token)
+                tokens_of_pair = size.query_tokens + len(texts[doc_id]) / per_token
+                size.tokens += min(pair_tokenizer.max_length, tokens_of_pair)
     if not sizes:
         raise ValueError(
             f"{candidates.name}: none of its {len(strangers)} queries is in {collection.name}; "
             "is data= the collection that it ranks?"
         )
     if strangers:
-        log.warning("%s: left out, as not in %s: %d queries", candidates.name, collection.name, len(strangers))
+        log.warning(
+            "%s: left out, as not in %s: %d queries",
+            candidates.name,
+            collection.name,
+            len(strangers),
+        )
     return sizes
 
 
@@ -323,63 +382,81 @@ def _texts(candidates: Candidates, collection: Collection, doc_ids: list[str]) -
     try:
         return collection.documents.get_many(dict.fromkeys(doc_ids))
     except KeyError:
-        missing = [doc_id for doc_id in dict.fromkeys(doc_ids) if doc_id not in collection.documents]
+        missing = [
+            doc_id for doc_id in dict.fromkeys(doc_ids) if doc_id not in collection.documents
+        ]
         raise ValueError(
-            f"{candidates.name}: {missing_message(missing)} {collection.name}; is data= the collection that it ranks?"
+            f"{candidates.name}: {missing_message(missing)} {collection.name}; is data= the "
+            "collection that it ranks?"
         ) from None
 
 
 def _characters_per_token(pair_tokenizer: PairTokenizer, texts: list[str]) -> float:
-    read = pair_tokenizer.beginnings(texts)
-    tokens = sum(len(one.ids) for one in read)
-    return max(sum(len(one.text) for one in read) / tokens, 0.1) if tokens else 4.0
+    beginnings = pair_tokenizer.beginnings(texts)
+    tokens = sum(len(beginning.ids) for beginning in beginnings)
+    characters = sum(len(beginning.text) for beginning in beginnings)
+    if not tokens:
+        return 4.0  # of English prose, about
+    return max(characters / tokens, 0.1)
 
 
 def _balanced(tokens: Mapping[str, float], number: int) -> dict[str, int]:
-    """Neighbouring queries in shards of about equal size: the one in which the middle of a query's tokens falls."""
-    total, before = sum(tokens.values()), 0.0
+    """Neighbouring queries in shards of about equal size: the one in which the middle of a query's
+    tokens falls.
+    """
+    total = sum(tokens.values())
+    tokens_before = 0.0
     wanted = {}
-    for query_id, own in tokens.items():
-        wanted[query_id] = min(number - 1, int((before + own / 2) / total * number)) if total else 0
-        before += own
-    numbers = {old: new for new, old in enumerate(sorted(set(wanted.values())))}  # large queries leave gaps
+    for query_id, tokens_of_query in tokens.items():
+        middle = tokens_before + tokens_of_query / 2
+        wanted[query_id] = min(number - 1, int(middle / total * number)) if total else 0
+        tokens_before += tokens_of_query
+
+    # A query that is larger than a shard leaves numbers without a query.
+    numbers: dict[int, int] = {}
+    for shard in sorted(set(wanted.values())):
+        numbers[shard] = len(numbers)
     return {query_id: numbers[shard] for query_id, shard in wanted.items()}
 
 
-def _write_pairs(
-    folder: Path, candidates: Candidates, sizes: Mapping[str, _Size], shard_of: Mapping[str, int]
+def _write_shards(
+    folder: Path, table: sqlite3.Connection, sizes: Mapping[str, _Size], shard_of: Mapping[str, int]
 ) -> list[Shard]:
-    buckets = _Buckets(folder)
-    for query_id, doc_id in candidates.rows():
-        if query_id in shard_of:
-            buckets.add(shard_of[query_id], f"{query_id}\t{doc_id}\n")
-    buckets.flush()
-    queries: dict[int, list[_Size]] = {}
-    for query_id, shard in shard_of.items():
-        queries.setdefault(shard, []).append(sizes[query_id])
+    """A file for each shard. Queries of a shard are neighbours in the order of the table, so it is
+    read once.
+    """
+    queries_of_shard: dict[int, list[str]] = {}
+    for query_id, number in shard_of.items():
+        queries_of_shard.setdefault(number, []).append(query_id)
+
+    rows = table.execute("SELECT query, document FROM pairs ORDER BY query, document")
     shards = []
-    for number, own in queries.items():
-        pairs = _sorted(folder / _name(number), candidates.name)
-        data = "".join(f"{query_id}\t{doc_id}\n" for query_id, doc_id in pairs).encode()
+    for number, query_ids in queries_of_shard.items():
+        pairs = sum(sizes[query_id].pairs for query_id in query_ids)
+        tokens = sum(sizes[query_id].tokens for query_id in query_ids)
+        lines = [f"{query_id}\t{doc_id}\n" for query_id, doc_id in islice(rows, pairs)]
+        data = "".join(lines).encode()
         (folder / _name(number)).write_bytes(data)
-        shards.append(Shard(len(own), len(pairs), round(sum(size.tokens for size in own)), digest(data)))
+        shards.append(Shard(len(query_ids), pairs, round(tokens), digest(data)))
     return shards
 
 
-def _sorted(path: Path, name: str) -> list[tuple[str, str]]:
-    """The pairs of a file, by query, then document. Raises ``ValueError`` for one that stands twice."""
-    rows = (line.partition("\t") for line in path.read_text(encoding="utf-8").split("\n") if line)
-    pairs = sorted((query_id, doc_id) for query_id, _, doc_id in rows)
-    for (query_id, doc_id), same in groupby(pairs):
-        if len(list(same)) > 1:
-            raise ValueError(f"{name}: document {doc_id!r} stands twice in the list of query {query_id!r}")
-    return pairs
+def _insert(table: sqlite3.Connection, pairs: list[tuple[str, str]], name: str) -> None:
+    """Add pairs to the table. Raises ``ValueError`` for one that is there."""
+    before = table.total_changes
+    try:
+        table.executemany("INSERT INTO pairs VALUES (?, ?)", pairs)
+    except sqlite3.IntegrityError:
+        query_id, doc_id = pairs[table.total_changes - before]  # those before it went in
+        raise ValueError(
+            f"{name}: document {doc_id!r} stands twice in the list of query {query_id!r}"
+        ) from None
 
 
 def _name(number: int) -> str:
     return f"{number:05d}.tsv"
 
 
-def _shown(value: object) -> str:
+def _shortened(value: object) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

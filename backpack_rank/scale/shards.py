@@ -1,7 +1,9 @@
-"""Shards of a plan, scored one by one into files that are whole or absent, and merged into TREC runs.
+"""Shards of a plan, scored one by one into files that are whole or absent, and merged into TREC
+runs.
 
-A file of scores is in the format of safetensors: ``scores`` [N, A], float32, in the order of the plan's pairs, with a
-checksum over the shard and its scores. Whoever finds a whole file leaves it alone; a damaged one is scored again.
+A file of scores is in the format of safetensors: ``scores`` [N, A], float32, in the order of the
+plan's pairs, with a checksum over the shard and its scores. Whoever finds a whole file leaves it
+alone; a damaged one is scored again.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ from backpack_rank.scale.shard_plan import LOCKS, Plan, room_for
 
 log = logging.getLogger(__name__)
 BLOCK = 1024
-"""Pairs that are tokenised, sorted by length and scored together; another number changes scores in their last bits."""
+"""Pairs that are tokenised, sorted by length and scored together; another number changes scores in
+their last bits.
+"""
 SCORES, RUNS = "scores", "runs"
 RUN = "run.txt"
 
@@ -64,7 +68,9 @@ def scores_path(plan: Plan, number: int) -> Path:
 
 
 def read_shard(plan: Plan, number: int) -> ScoredShard | None:
-    """The scores of a shard; None where there are none, or where the file is cut, damaged or of another shard."""
+    """The scores of a shard; None where there are none, or where the file is cut, damaged or of
+    another shard.
+    """
     path = scores_path(plan, number)
     if not path.is_file():
         return None
@@ -72,7 +78,9 @@ def read_shard(plan: Plan, number: int) -> ScoredShard | None:
         with safe_open(path, "np") as file:
             scores, about = file.get_tensor(SCORES), file.metadata() or {}
         if about.get("checksum") == _checksum(plan, number, scores):
-            return ScoredShard(scores, float(about["seconds"]), float(about["processor seconds"]), about["host"])
+            return ScoredShard(
+                scores, float(about["seconds"]), float(about["processor seconds"]), about["host"]
+            )
     except (SafetensorError, OSError, KeyError, ValueError):
         pass
     return None
@@ -107,21 +115,31 @@ def score_shard(
         OSError: there is no room for its scores.
     """
     if not 0 <= number < len(plan):
-        raise ValueError(f"shard={number}: {plan.folder} has {len(plan)} shards, 0 to {len(plan) - 1}")
+        raise ValueError(
+            f"shard={number}: {plan.folder} has {len(plan)} shards, 0 to {len(plan) - 1}"
+        )
     with _claimed(plan, number) as mine:
         if not mine or read_shard(plan, number) is not None:
             return False
         if scores_path(plan, number).exists():
-            log.warning("%s is damaged: its %d pairs are scored again", scores_path(plan, number), _pairs(plan, number))
-        begun = time.monotonic(), time.process_time()
+            log.warning(
+                "%s is damaged: its %d pairs are scored again",
+                scores_path(plan, number),
+                _pairs(plan, number),
+            )
+        started = time.monotonic()
+        processor_started = time.process_time()
         scores = np.empty((_pairs(plan, number), len(sweep.alphas)), dtype=np.float32)
-        rows, done = plan.pairs(number), 0
+        rows = plan.pairs(number)
+        done = 0
         while block := list(islice(rows, BLOCK)):
             query_ids, doc_ids = zip(*block, strict=True)
             scores[done : done + len(block)] = sweep.scores(Pairs(collection, query_ids, doc_ids))
             done += len(block)
             progress(done)
-        _write(plan, number, scores, time.monotonic() - begun[0], time.process_time() - begun[1])
+        seconds = time.monotonic() - started
+        processor_seconds = time.process_time() - processor_started
+        _write(plan, number, scores, seconds, processor_seconds)
     return True
 
 
@@ -145,43 +163,64 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
     """
     if missing := open_shards(plan):
         raise ValueError(
-            f"{plan.folder}: {len(missing)} of {len(plan)} shards have no scores yet: {ranges(missing)}. "
-            "Score them with action=score (or action=all) and the options of the plan"
+            f"{plan.folder}: {len(missing)} of {len(plan)} shards have no scores yet: "
+            f"{ranges(missing)}. Score them with action=score (or action=all) and the options of "
+            "the plan"
         )
     paths = [plan.folder / RUNS / label / RUN for label in plan.labels]
     total = len(paths) * sum(shard.queries for shard in plan.shards)
     (plan.folder / LOCKS).mkdir(exist_ok=True)
-    with FileLock(plan.folder / LOCKS / "merge.lock"), Progress(total=total, desc="merging", unit="query") as bar:
+    with (
+        FileLock(plan.folder / LOCKS / "merge.lock"),
+        Progress(total=total, desc="merging", unit="query") as bar,
+    ):
         for left_by_killed in (plan.folder / SCORES, *(path.parent for path in paths)):
             for leftover in left_by_killed.glob(".*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         for column, path in enumerate(paths):
             with room_for(path, "the run"):
-                write_rankings(path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column])
+                write_rankings(
+                    path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column]
+                )
                 describe(path)
     return paths
 
 
 def ranges(numbers: list[int]) -> str:
     """Ascending numbers as text: ``3, 7-9``."""
-    runs = [[number for _, number in same] for _, same in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = []
+    for run in runs:
+        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ", ".join(parts)
 
 
-def _rankings(plan: Plan, column: int, step: Callable[[], object]) -> Iterator[tuple[str, dict[str, float]]]:
+def _rankings(
+    plan: Plan, column: int, step: Callable[[], object]
+) -> Iterator[tuple[str, dict[str, float]]]:
     for number in range(len(plan)):
         shard = read_shard(plan, number)
         if shard is None:
-            raise ValueError(f"{scores_path(plan, number)} went away while it was merged: score it again")
+            raise ValueError(
+                f"{scores_path(plan, number)} went away while it was merged: score it again"
+            )
         rows = zip(plan.pairs(number), shard.scores[:, column].tolist(), strict=True)
-        for query_id, own in groupby(rows, key=lambda row: row[0][0]):
-            yield query_id, {doc_id: score for (_, doc_id), score in own}
+        # A query's pairs follow each other, all of them in one shard.
+        for query_id, rows_of_query in groupby(rows, key=lambda row: row[0][0]):
+            yield query_id, {doc_id: score for (_, doc_id), score in rows_of_query}
             step()
 
 
 @contextmanager
 def _claimed(plan: Plan, number: int) -> Iterator[bool]:
-    """Whether the shard is ours while the block runs; the lock ends with its process, however that ends."""
+    """Whether the shard is ours while the block runs; the lock ends with its process, however that
+    ends.
+    """
     lock = FileLock(plan.folder / LOCKS / f"{number:05d}.lock")
     (plan.folder / LOCKS).mkdir(parents=True, exist_ok=True)
     try:
@@ -189,7 +228,9 @@ def _claimed(plan: Plan, number: int) -> Iterator[bool]:
     except Timeout:
         yield False
         return
-    except NotImplementedError:  # a file system without locks: at worst a shard is scored twice, to the same bytes
+    except (
+        NotImplementedError
+    ):  # a file system without locks: at worst a shard is scored twice, to the same bytes
         yield True
         return
     try:
@@ -200,7 +241,9 @@ def _claimed(plan: Plan, number: int) -> Iterator[bool]:
         lock.release()
 
 
-def _write(plan: Plan, number: int, scores: np.ndarray, seconds: float, processor_seconds: float) -> None:
+def _write(
+    plan: Plan, number: int, scores: np.ndarray, seconds: float, processor_seconds: float
+) -> None:
     about = {
         "checksum": _checksum(plan, number, scores),
         "shard": str(number),
@@ -211,7 +254,10 @@ def _write(plan: Plan, number: int, scores: np.ndarray, seconds: float, processo
         "process": str(os.getpid()),
         "threads": str(torch.get_num_threads()),
     }
-    with room_for(scores_path(plan, number), f"shard {number}"), atomic_path(scores_path(plan, number)) as temporary:
+    with (
+        room_for(scores_path(plan, number), f"shard {number}"),
+        atomic_path(scores_path(plan, number)) as temporary,
+    ):
         temporary.write_bytes(save({SCORES: scores}, metadata=about))
 
 

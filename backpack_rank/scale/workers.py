@@ -12,14 +12,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, Mapping, MutableSequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.data.batching import start_worker
 from backpack_rank.pipelines.errors import MISTAKES
@@ -84,7 +83,7 @@ class _Pool:
         self.context: SpawnContext = multiprocessing.get_context("spawn")
         self.counts: MutableSequence[int] = self.context.Array("q", workers, lock=False)
         self._reader, self._writer = self.context.Pipe(duplex=False)
-        self._config = OmegaConf.to_container(settings.config, resolve=True)
+        self._options = settings.options
         self._replaced = 0
         self._processes = [self._started(place) for place in range(workers)]
 
@@ -124,20 +123,20 @@ class _Pool:
             )
 
     def _started(self, place: int) -> SpawnProcess:
-        arguments = (self._config, place, self.counts, self._writer)
+        arguments = (self._options, place, self.counts, self._writer)
         process = self.context.Process(target=begin, args=arguments, daemon=True, name=f"rerank-{place}")
         with _deaf_to_ctrl_c():
             process.start()
         return process
 
 
-def work(config: dict[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
+def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
     """A worker: any open shard that nobody holds, until there is none."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     quiet_libraries()
     start_worker(place)
     try:
-        settings = RerankSettings.of(on_own_device(OmegaConf.create(config), place))
+        settings = RerankSettings.of(on_own_device(options, place))
         torch.set_num_threads(settings.threads)
         plan, sweep = Plan.read(settings.folder), settings.sweep()
         plan.check(sweep.fingerprint(settings.collection))
@@ -151,11 +150,12 @@ def work(config: dict[str, Any], place: int, counts: MutableSequence[int], error
         raise SystemExit(1) from None
 
 
-def on_own_device(config: Any, place: int) -> DictConfig:
-    """The configuration with a GPU of the worker's own, where there are several and none is named."""
-    if config.scoring.device in ("auto", "cuda") and torch.cuda.device_count() > 1:
-        config.scoring.device = f"cuda:{place % torch.cuda.device_count()}"
-    return config
+def on_own_device(options: Mapping[str, Any], place: int) -> Mapping[str, Any]:
+    """The options with a GPU of the worker's own, where there are several and none is named."""
+    if options["scoring"]["device"] not in ("auto", "cuda") or torch.cuda.device_count() < 2:
+        return options
+    device = f"cuda:{place % torch.cuda.device_count()}"
+    return {**options, "scoring": {**options["scoring"], "device": device}}
 
 
 def _end_with_parent() -> None:

@@ -419,7 +419,6 @@ def _check_has_senses(ranker: Ranker) -> BackpackForRanking:
     if not isinstance(ranker, BackpackForRanking):
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors, so its score does not split into "
-            "senses and tokens; "
-            "use a Backpack ranker"
+            "senses and tokens; use a Backpack ranker"
         )
     return ranker

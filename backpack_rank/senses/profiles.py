@@ -119,7 +119,7 @@ class SenseProfiles:
 def one_token_words(
     pair_tokenizer: PairTokenizer, texts: Iterable[str] | None = None
 ) -> Vocabulary:
-    """Words of letters that are one token.
+    """Use this to choose the words that senses are described by: words of letters of one token.
 
     Args:
         pair_tokenizer: of the ranker.
@@ -129,28 +129,29 @@ def one_token_words(
         ValueError: no word is left.
     """
     tokenizer = pair_tokenizer.tokenizer
-    wanted: Iterable[int] = range(len(tokenizer))
+    wanted: set[int] = set(range(len(tokenizer)))
     if texts is not None:
-        wanted = sorted(
-            {int(index) for text in texts for index in whole_word_ids(pair_tokenizer, text)}
-        )
-    spelled = {index: str(tokenizer.decode([index])).strip() for index in wanted}
-    candidates = [index for index, word in spelled.items() if _is_word(word)]
-    encoded = pair_tokenizer.encode([spelled[index] for index in candidates])
-    single = {
-        index for index, ids in zip(candidates, encoded, strict=True) if ids.tolist() == [index]
-    }
+        wanted = set()
+        for text in texts:
+            wanted.update(whole_word_ids(pair_tokenizer, text).tolist())
+    word_of: dict[int, str] = {}
+    for token in sorted(wanted):
+        word = str(tokenizer.decode([token])).strip()
+        if _is_word(word):
+            word_of[token] = word
+    # What a token decodes to need not be tokenised as this token, such as a word without a space.
+    encoded = pair_tokenizer.encode(list(word_of.values()))
+    tokens = [token for token, ids in zip(word_of, encoded, strict=True) if ids.tolist() == [token]]
     # Lower case last, so that it takes the place of other cases.
-    by_word = {
-        spelled[i].lower(): i for i in sorted(single, key=lambda i: (spelled[i].islower(), i))
-    }
-    if not by_word:
+    tokens.sort(key=lambda token: (word_of[token].islower(), token))
+    token_by_word = {word_of[token].lower(): token for token in tokens}
+    if not token_by_word:
         raise ValueError(
             "no word of the texts is one token of the tokenizer; give more texts or a larger "
             "vocabulary"
         )
-    ids = sorted(by_word.values())
-    return Vocabulary(tuple(spelled[index] for index in ids), torch.tensor(ids))
+    ids = sorted(token_by_word.values())
+    return Vocabulary(tuple(word_of[token] for token in ids), torch.tensor(ids))
 
 
 @torch.no_grad()
@@ -162,48 +163,61 @@ def nearest_words(
     count: int = 8,
     senses: WordSenses | None = None,
 ) -> list[dict[str, tuple[RelatedWord, ...]]]:
-    """Per sense and probe word x, the words y with the largest cos(C(x)_l, C(y)_l), the probe
-    itself left out.
+    """Use this to see what a word means in each sense, by its neighbours.
 
-    A probe of several tokens stands for the mean of their vectors, as in the sensitivities; one
-    that the tokenizer does not know is left out with a warning. ``senses`` are those of the
-    vocabulary where they are known already. In the k senses, the words of a class that a ranker has
-    attribute senses for are their mean; an attribute sense has words of its group alone.
+    Per sense and probe word x, these are the words y with the largest cos(C(x)_l, C(y)_l), the
+    probe left out. A probe of several tokens stands for the mean of their vectors, as in the
+    sensitivities. In the k senses, the words of a class that a ranker has attribute senses for are
+    their mean; an attribute sense has words of its group alone.
+
+    Args:
+        backpack: the model.
+        pair_tokenizer: of the ranker.
+        vocabulary: the V words to choose from.
+        probes: p words; those that the tokenizer does not know are left out with a warning.
+        count: words of a list.
+        senses: those of the vocabulary, where they are known already.
 
     Returns:
         k + G dictionaries ``{probe: words, nearest first}``.
     """
-    known = {
-        probe: ids
-        for probe in dict.fromkeys(probes)
-        if len(ids := _known_ids(pair_tokenizer, probe))
-    }
-    count_of_senses = backpack.config.total_senses
-    if not known:
-        return [{} for _ in range(count_of_senses)]
-    device = backpack.device
+    ids_of_probes: dict[str, np.ndarray] = {}
+    for probe in dict.fromkeys(probes):
+        ids = _known_ids(pair_tokenizer, probe)
+        if len(ids):
+            ids_of_probes[probe] = ids
+    if not ids_of_probes:
+        return [{} for _ in range(backpack.config.total_senses)]
+    probe_senses: list[Tensor] = []  # [k, d] of each probe
+    probe_differences: list[Tensor] = []  # [G, k d] of each probe
     with eval_mode(backpack):
-        parts = [backpack.word_senses(ids.tolist()) for ids in known.values()]
-    targets, apart = (F.normalize(torch.stack(part), dim=-1) for part in zip(*parts, strict=True))
+        for ids in ids_of_probes.values():
+            vectors, differences = backpack.word_senses(ids.tolist())
+            probe_senses.append(vectors)
+            probe_differences.append(differences)
+    targets = F.normalize(torch.stack(probe_senses), dim=-1)
+    apart = F.normalize(torch.stack(probe_differences), dim=-1)
     word_senses = senses or WordSenses(backpack, vocabulary)
-    folded = [word.lower() for word in vocabulary.words]
-    own = torch.tensor([[word == probe.lower() for word in folded] for probe in known])  # [p, V]
+    # In any case: "He" is no neighbour of "he".
+    words = np.array([word.lower() for word in vocabulary.words])
+    rows_of_probes = [words == probe.lower() for probe in ids_of_probes]
+    is_probe = torch.from_numpy(np.stack(rows_of_probes))  # [p, V]
 
     def cosines(senses: Tensor, start: int) -> Tensor:
-        found = torch.einsum("pkd,ckd->kpc", targets, F.normalize(senses, dim=-1))
-        found = torch.cat([found, word_senses.cosines_apart(apart, start, len(senses))])
-        return found.masked_fill(
-            own[None, :, start : start + len(senses)].to(device), float("-inf")
-        )
+        cosines = torch.einsum("pkd,ckd->kpc", targets, F.normalize(senses, dim=-1))
+        cosines_apart = word_senses.cosines_apart(apart, start, len(senses))
+        cosines = torch.cat([cosines, cosines_apart])
+        is_probe_here = is_probe[None, :, start : start + len(senses)].to(backpack.device)
+        return cosines.masked_fill(is_probe_here, float("-inf"))
 
     values, rows = _best(word_senses, cosines, count)  # [k + G, p, count]
-    return [
-        {
-            probe: _related(vocabulary, values[sense, p], rows[sense, p])
-            for p, probe in enumerate(known)
-        }
-        for sense in range(count_of_senses)
-    ]
+    neighbours = []
+    for sense_values, sense_rows in zip(values, rows, strict=True):
+        of_sense = {}
+        for place, probe in enumerate(ids_of_probes):
+            of_sense[probe] = _related(vocabulary, sense_values[place], sense_rows[place])
+        neighbours.append(of_sense)
+    return neighbours
 
 
 @torch.no_grad()
@@ -213,26 +227,35 @@ def typical_words(
     count: int = 8,
     senses: WordSenses | None = None,
 ) -> list[tuple[RelatedWord, ...]]:
-    """Per sense the words that it tells from others more than the other senses do, with their
-    shares in [0, 1].
+    """Use this to see what a sense is about, by the words that are more of it than of other senses.
 
     The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean
     over the vocabulary: what all words have in common in a sense says nothing about a word. In an
-    attribute sense, where most words have nothing, m_l is 0. ``senses`` as in
-    :func:`nearest_words`.
+    attribute sense, where most words have nothing, m_l is 0.
+
+    Args:
+        backpack: the model.
+        vocabulary: words to choose from.
+        count: words of a list.
+        senses: those of the vocabulary, where they are known already.
+
+    Returns:
+        For each sense the words with the largest shares, in [0, 1].
     """
-    known = senses or WordSenses(backpack, vocabulary)
-    sums = [chunk.double().sum(dim=0) for _, chunk in known]
+    word_senses = senses or WordSenses(backpack, vocabulary)
+    # In double, because a vocabulary has tens of thousands of words.
+    sums = [chunk.double().sum(dim=0) for _, chunk in word_senses]
     mean = (torch.stack(sums).sum(dim=0) / len(vocabulary)).float()  # [k, d]
 
     def shares(senses: Tensor, start: int) -> Tensor:
-        apart = known.norms_apart[start : start + len(senses)]  # [c, G]
+        apart = word_senses.norms_apart[start : start + len(senses)]  # [c, G]
         norms = torch.cat([(senses - mean).norm(dim=-1), apart], dim=1)
-        found = norms / norms.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-        found[:, senses.shape[1] :].masked_fill_(apart == 0, float("-inf"))
-        return found.T[:, None]
+        shares = norms / norms.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+        # A word that an attribute sense does not set apart is not typical of it, not even last.
+        shares[:, senses.shape[1] :].masked_fill_(apart == 0, float("-inf"))
+        return shares.T[:, None]
 
-    values, rows = _best(known, shares, count)
+    values, rows = _best(word_senses, shares, count)  # [k + G, 1, count]
     return [_related(vocabulary, values[sense, 0], rows[sense, 0]) for sense in range(len(values))]
 
 
@@ -250,7 +273,7 @@ def sense_profiles(
     count: int = 8,
     min_count: int = 3,
 ) -> SenseProfiles:
-    """What every sense is about, seen over a sample of (query, document) texts.
+    """Use this to describe every sense of a ranker, over a sample of (query, document) texts.
 
     A document belongs to the group of the lexicon that most of its lexicon words are of, to
     ``neutral`` when it has none, and to ``mixed`` when no group leads.
@@ -276,51 +299,65 @@ def sense_profiles(
     if not pairs:
         raise ValueError("there is no (query, document) pair to look at")
     table = _contributions(ranker, pair_tokenizer, pairs, view)
-    assert isinstance(ranker, BackpackForRanking)  # or there were no contributions
+    # A ranker without senses was refused with its contributions.
+    assert isinstance(ranker, BackpackForRanking)
     documents = [document for _, document in pairs]
     vocabulary = vocabulary or one_token_words(pair_tokenizer, dict.fromkeys(documents))
-    groups = _groups(count_groups(documents, lexicon, tokenizer), lexicon)
-    lexicon_ids = {
-        name: _variant_ids(pair_tokenizer, words) for name, words in lexicon.groups.items()
-    }
+    rows_by_group = _rows_by_group(count_groups(documents, lexicon, tokenizer), lexicon)
+    ids_by_group: dict[str, list[int]] = {}
+    for group, words in lexicon.groups.items():
+        ids_by_group[group] = _variant_ids(pair_tokenizer, words)
     senses = WordSenses(ranker.backpack, vocabulary)
     near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, probes, count, senses)
     typical = typical_words(ranker.backpack, vocabulary, count, senses)
-    moved = table.per_word(vocabulary.ids.numpy(), min_count)  # [V, k], NaN for rare words
-    profiles = tuple(
-        SenseProfile(
-            sense,
-            ranker.config.sense_names[sense],
-            None if sensitivity is None else float(sensitivity[sense]),
-            typical[sense],
-            near[sense],
-            _extreme(vocabulary, moved[:, sense], count),
-            _extreme(vocabulary, moved[:, sense], count, lowest=True),
-            {name: float(table.per_text[rows, sense].mean()) for name, rows in groups.items()},
-            {
-                name: mean
-                for name, ids in lexicon_ids.items()
-                if (mean := table.mean_of(ids, sense)) is not None
-            },
+    per_word = table.per_word(vocabulary.ids.numpy(), min_count)  # [V, k], NaN for rare words
+    profiles = []
+    for sense in range(ranker.config.total_senses):
+        mean_contribution: dict[str, float] = {}
+        for group, rows in rows_by_group.items():
+            mean_contribution[group] = float(table.per_text[rows, sense].mean())
+        word_contribution: dict[str, float] = {}
+        for group, ids in ids_by_group.items():
+            mean = table.mean_of(ids, sense)
+            if mean is not None:
+                word_contribution[group] = mean
+        profiles.append(
+            SenseProfile(
+                index=sense,
+                name=ranker.config.sense_names[sense],
+                sensitivity=None if sensitivity is None else float(sensitivity[sense]),
+                typical_words=typical[sense],
+                neighbours=near[sense],
+                raising=_extreme(vocabulary, per_word[:, sense], count),
+                lowering=_extreme(vocabulary, per_word[:, sense], count, lowest=True),
+                mean_contribution=mean_contribution,
+                word_contribution=word_contribution,
+            )
         )
-        for sense in range(ranker.config.total_senses)
-    )
-    return SenseProfiles(profiles, {name: len(rows) for name, rows in groups.items()})
+    documents_by_group = {group: len(rows) for group, rows in rows_by_group.items()}
+    return SenseProfiles(tuple(profiles), documents_by_group)
 
 
-@dataclass(frozen=True, eq=False)
 class _Contributions:
-    """Contributions of each text [N, k], and of each token id where it is a word of a document
-    [vocabulary, k].
+    """Contributions of senses to scores, by text and by token.
+
+    Attributes:
+        per_text: of each text. [N, k]
+        sums: of each token id, over its places where it is a whole word of a document.
+            [vocabulary, k]
+        counts: how many such places each token id has. [vocabulary]
     """
 
-    per_text: np.ndarray
-    sums: np.ndarray
-    counts: np.ndarray
+    def __init__(self, texts: int, tokens: int, senses: int) -> None:
+        self.per_text = np.zeros((texts, senses))
+        self.sums = np.zeros((tokens, senses))
+        self.counts = np.zeros(tokens, dtype=np.int64)
 
     def per_word(self, ids: np.ndarray, min_count: int) -> np.ndarray:
+        """Mean per occurrence of each token; NaN for fewer than ``min_count``. [V, k]"""
         counts = self.counts[ids, None]
-        return np.where(counts >= max(min_count, 1), self.sums[ids] / np.maximum(counts, 1), np.nan)
+        means = self.sums[ids] / np.maximum(counts, 1)
+        return np.where(counts >= max(min_count, 1), means, np.nan)
 
     def mean_of(self, ids: list[int], sense: int) -> float | None:
         """Mean per occurrence of any of these tokens; None when there is no occurrence."""
@@ -334,49 +371,57 @@ def _contributions(
     pairs: Sequence[tuple[str, str]],
     view: View | None,
 ) -> _Contributions:
-    pieces = [align_tokens(pair_tokenizer, query, document) for query, document in pairs]
-    sequences = [np.array(piece.ids) for piece in pieces]
-    size = max(len(pair_tokenizer.tokenizer), max(int(ids.max()) for ids in sequences) + 1)
-    per_text: np.ndarray | None = None
+    alignments = [align_tokens(pair_tokenizer, query, document) for query, document in pairs]
+    sequences = [np.array(alignment.ids) for alignment in alignments]
+    # Special tokens may have ids behind those that the tokenizer counts.
+    largest = max(int(ids.max()) for ids in sequences)
+    tokens = max(len(pair_tokenizer.tokenizer), largest + 1)
+    table: _Contributions | None = None
     for rows, batch in pack_by_length(np.arange(len(pairs)), sequences, CPU_TOKENS):
-        found = attribute_batch(ranker, batch, view).contributions.cpu().numpy()  # [B, k, n]
-        if per_text is None:
-            k = found.shape[1]
-            per_text, sums = np.zeros((len(pairs), k)), np.zeros((size, k))
-            counts = np.zeros(size, dtype=np.int64)
-        per_text[rows] = found.sum(axis=2)
-        for row, values in zip(rows, found, strict=True):
-            whole = np.flatnonzero(pieces[row].whole_words())
-            np.add.at(sums, sequences[row][whole], values[:, whole].T)
-            np.add.at(counts, sequences[row][whole], 1)
-    assert per_text is not None
-    return _Contributions(per_text, sums, counts)
+        contributions = attribute_batch(ranker, batch, view).contributions.cpu().numpy()
+        if table is None:
+            table = _Contributions(len(pairs), tokens, senses=contributions.shape[1])
+        table.per_text[rows] = contributions.sum(axis=2)
+        for row, values in zip(rows, contributions, strict=True):  # values [k, n]
+            places = np.flatnonzero(alignments[row].whole_words())
+            ids = sequences[row][places]
+            # Not sums[ids] += ..., which counts a token that stands twice in a text once.
+            np.add.at(table.sums, ids, values[:, places].T)
+            np.add.at(table.counts, ids, 1)
+    assert table is not None
+    return table
 
 
-def _groups(counts: np.ndarray, lexicon: Lexicon) -> dict[str, np.ndarray]:
-    """Rows of the documents of each group, groups in the order of the lexicon, then mixed and
-    neutral.
+def _rows_by_group(counts: np.ndarray, lexicon: Lexicon) -> dict[str, np.ndarray]:
+    """Rows of the documents of each group that has some.
+
+    Groups are in the order of the lexicon, then mixed and neutral.
+
+    Args:
+        counts: lexicon words of each group in each document. [N, groups]
     """
     most = counts.max(axis=1)
+    has_words = most > 0
     leads = (counts == most[:, None]).sum(axis=1) == 1
-    named = {
-        name: (most > 0) & leads & (counts.argmax(axis=1) == i)
-        for i, name in enumerate(lexicon.groups)
-    }
-    masks = {**named, MIXED: (most > 0) & ~leads, NEUTRAL: most == 0}
-    return {name: np.flatnonzero(mask) for name, mask in masks.items() if mask.any()}
+    masks: dict[str, np.ndarray] = {}
+    for number, group in enumerate(lexicon.groups):
+        masks[group] = has_words & leads & (counts.argmax(axis=1) == number)
+    masks[MIXED] = has_words & ~leads
+    masks[NEUTRAL] = ~has_words
+    return {group: np.flatnonzero(mask) for group, mask in masks.items() if mask.any()}
 
 
 def _variant_ids(pair_tokenizer: PairTokenizer, words: Iterable[str]) -> list[int]:
     """One-token variants of words in running text: lower case, Capitalised, UPPER."""
-    variants = [case(word) for word in words for case in (str.lower, str.capitalize, str.upper)]
-    return sorted(
-        {
-            int(ids[0])
-            for ids in pair_tokenizer.encode(variants)
-            if len(ids) == 1 and ids[0] != _unknown(pair_tokenizer)
-        }
-    )
+    variants: list[str] = []
+    for word in words:
+        variants += [word.lower(), word.capitalize(), word.upper()]
+    unknown = _unknown(pair_tokenizer)
+    one_token_ids: set[int] = set()
+    for ids in pair_tokenizer.encode(variants):
+        if len(ids) == 1 and ids[0] != unknown:
+            one_token_ids.add(int(ids[0]))
+    return sorted(one_token_ids)
 
 
 def _known_ids(pair_tokenizer: PairTokenizer, word: str) -> np.ndarray:
@@ -397,114 +442,137 @@ def _is_word(text: str) -> bool:
 
 
 class WordSenses:
-    """(row of the first, sense vectors [c, k, d] in float32) of :data:`CHUNK` words of a vocabulary
-    at a time.
+    """Use this to go through the sense vectors of a vocabulary, :data:`CHUNK` words at a time.
 
-    Where all of them take :data:`KEPT` bytes at most, they are computed once, however often they
-    are gone through. Of words that attribute senses set apart, these are the means of their
-    classes.
+    It gives (row of the first word, sense vectors [c, k, d] in float32). Where those of all words
+    take :data:`KEPT` bytes at most, they are computed once, for any number of loops. Of words that
+    attribute senses set apart, these are the means of their classes.
 
     Attributes:
         norms_apart: length of each word in each attribute sense. [V, G]
     """
 
     def __init__(self, backpack: BackpackModel, vocabulary: Vocabulary) -> None:
-        self._backpack, self._ids = backpack, vocabulary.ids
+        self._backpack = backpack
+        self._ids = vocabulary.ids
         config = backpack.config
-        self._small = 4 * len(vocabulary) * config.num_senses * config.hidden_size <= KEPT
+        size = 4 * len(vocabulary) * config.num_senses * config.hidden_size
+        self._is_kept = size <= KEPT
         self._known: dict[int, Tensor] = {}
         self.norms_apart = torch.zeros(
             (len(vocabulary), len(config.groups)), device=backpack.device
         )
-        self._forms = self._groups = torch.zeros(0, dtype=torch.long)
+        # The words with a vector in an attribute sense: rows in the vocabulary, groups. [w]
+        self._rows = torch.zeros(0, dtype=torch.long)
+        self._groups = torch.zeros(0, dtype=torch.long)
         if backpack.attribute_senses is not None:
             self._set_apart(backpack.attribute_senses)
 
     @torch.no_grad()
-    def _set_apart(self, own: AttributeSenses) -> None:
-        """The words with a vector in an attribute sense: their rows, groups, class means and stacks
-        of W_l d.
+    def _set_apart(self, senses: AttributeSenses) -> None:
+        """Compute class means and stacks of W_l d of the words with a vector in an attribute
+        sense.
         """
-        number_of = {
-            row.pieces[0]: number for number, row in enumerate(own.rows()) if len(row.pieces) == 1
-        }
-        rows = [row for row, token in enumerate(self._ids.tolist()) if token in number_of]
-        forms = torch.tensor(
-            [number_of[int(self._ids[row])] for row in rows],
-            dtype=torch.long,
-            device=own.pieces.device,
-        )
+        form_of_token: dict[int, int] = {}
+        for number, form in enumerate(senses.rows()):
+            if len(form.pieces) == 1:
+                form_of_token[form.pieces[0]] = number
+        rows: list[int] = []
+        numbers: list[int] = []
+        for row, token in enumerate(self._ids.tolist()):
+            if token in form_of_token:
+                rows.append(row)
+                numbers.append(form_of_token[token])
+        forms = torch.tensor(numbers, dtype=torch.long, device=senses.pieces.device)
         network = self._backpack.sense_network
         with eval_mode(self._backpack):
-            means, differences = own.split(forms, self._backpack.token_hidden)
+            means, differences = senses.split(forms, self._backpack.token_hidden)
             self._means = network.expand(means).float()  # [w, k, d]
             self._apart = network.project_differences(differences).float().flatten(1)  # [w, k d]
-        self._forms = torch.tensor(rows, dtype=torch.long, device=forms.device)
-        self._groups = own.group_of[forms].long()
-        self.norms_apart[self._forms, self._groups] = self._apart.norm(dim=-1)
+        self._rows = torch.tensor(rows, dtype=torch.long, device=forms.device)
+        self._groups = senses.group_of[forms].long()
+        self.norms_apart[self._rows, self._groups] = self._apart.norm(dim=-1)
 
     def cosines_apart(self, probes: Tensor, start: int, count: int) -> Tensor:
-        """Cosines of probes [p, G, k d] of length 1 or 0 and the words from ``start`` on. [G, p,
-        count]
+        """Cosines of probes and the words from ``start`` on, in the attribute senses.
 
-        -inf where a word or the probe has no vector in the sense.
+        Args:
+            probes: vectors of length 1 or 0. [p, G, k d]
+            start, count: rows of the words.
+
+        Returns:
+            [G, p, count], -inf where a word or the probe has no vector in the sense.
         """
-        found = probes.new_full((probes.shape[1], len(probes), count), float("-inf"))
-        inside = (self._forms >= start) & (self._forms < start + count)
+        all_cosines = probes.new_full((probes.shape[1], len(probes), count), float("-inf"))
+        inside = (self._rows >= start) & (self._rows < start + count)
         if not bool(inside.any()):
-            return found
-        groups, rows = self._groups[inside], self._forms[inside] - start
-        of_group = probes[:, groups]  # [p, m, k d]
-        cosines = (of_group * F.normalize(self._apart[inside], dim=-1)).sum(dim=-1)
-        found[groups, :, rows] = cosines.masked_fill(~of_group.any(dim=-1), float("-inf")).T
-        return found
+            return all_cosines
+        groups, places = self._groups[inside], self._rows[inside] - start
+        # Each word has a vector in the sense of its group alone.
+        probes_of_words = probes[:, groups]  # [p, m, k d]
+        cosines = (probes_of_words * F.normalize(self._apart[inside], dim=-1)).sum(dim=-1)
+        has_no_vector = ~probes_of_words.any(dim=-1)
+        all_cosines[groups, :, places] = cosines.masked_fill(has_no_vector, float("-inf")).T
+        return all_cosines
 
     def __iter__(self) -> Iterator[tuple[int, Tensor]]:
         for start in range(0, len(self._ids), CHUNK):
             senses = self._known.get(start)
             if senses is None:
-                with torch.no_grad(), eval_mode(self._backpack):
-                    senses = self._backpack.senses(
-                        self._ids[start : start + CHUNK].to(self._backpack.device)
-                    ).float()
-                inside = (self._forms >= start) & (self._forms < start + len(senses))
-                if bool(inside.any()):
-                    senses[self._forms[inside] - start] = self._means[inside]
-            if self._small:
+                senses = self._computed(start)
+            if self._is_kept:
                 self._known[start] = senses
             yield start, senses
 
+    def _computed(self, start: int) -> Tensor:
+        """Sense vectors of the words from ``start`` on. [c, k, d]"""
+        ids = self._ids[start : start + CHUNK].to(self._backpack.device)
+        with torch.no_grad(), eval_mode(self._backpack):
+            senses = self._backpack.senses(ids).float()
+        inside = (self._rows >= start) & (self._rows < start + len(senses))
+        if bool(inside.any()):
+            senses[self._rows[inside] - start] = self._means[inside]
+        return senses
+
 
 def _best(word_senses: WordSenses, measure: _Measure, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` largest values of ``measure`` and the rows of their words, each [k, p,
-    count].
-    """
-    values, rows = torch.zeros(0), torch.zeros(0)
+    """The largest values of ``measure`` and the rows of their words, each [k, p, count]."""
+    best_values, best_rows = torch.zeros(0), torch.zeros(0)
     for start, senses in word_senses:
-        found = measure(senses, start)
-        numbers = torch.arange(start, start + len(senses), device=found.device).expand_as(found)
+        values = measure(senses, start)
+        rows = torch.arange(start, start + len(senses), device=values.device).expand_as(values)
+        # The best so far and a chunk: a table of all words would not fit into memory.
         if start:
-            found, numbers = torch.cat([values, found], dim=-1), torch.cat([rows, numbers], dim=-1)
-        values, places = found.topk(min(count, found.shape[-1]), dim=-1)
-        rows = numbers.gather(-1, places)
-    return values.cpu(), rows.cpu()
+            values = torch.cat([best_values, values], dim=-1)
+            rows = torch.cat([best_rows, rows], dim=-1)
+        best_values, places = values.topk(min(count, values.shape[-1]), dim=-1)
+        best_rows = rows.gather(-1, places)
+    return best_values.cpu(), best_rows.cpu()
 
 
 def _related(vocabulary: Vocabulary, values: Tensor, rows: Tensor) -> tuple[RelatedWord, ...]:
-    found = zip(rows.tolist(), values.tolist(), strict=True)
-    return tuple(
-        RelatedWord(vocabulary.words[row], value) for row, value in found if value != float("-inf")
-    )
+    """Words by row; those with -inf, which have no value, are left out."""
+    related = []
+    for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+        if value != float("-inf"):
+            related.append(RelatedWord(vocabulary.words[row], value))
+    return tuple(related)
 
 
 def _extreme(
     vocabulary: Vocabulary, values: np.ndarray, count: int, lowest: bool = False
 ) -> tuple[RelatedWord, ...]:
-    """Words with the largest values above 0, or with ``lowest`` the smallest below 0. Values [V],
-    NaN left out.
+    """Words with the largest values above 0, or with ``lowest`` the smallest below 0.
+
+    Args:
+        vocabulary: the words.
+        values: of each word; NaN is left out. [V]
+        count: words at most.
+        lowest: which end of the order.
     """
     signed = np.nan_to_num(-values if lowest else values, nan=0.0)
-    order = np.argsort(-signed, kind="stable")[:count]
-    return tuple(
-        RelatedWord(vocabulary.words[row], float(values[row])) for row in order if signed[row] > 0
-    )
+    extreme = []
+    for row in np.argsort(-signed, kind="stable")[:count]:
+        if signed[row] > 0:
+            extreme.append(RelatedWord(vocabulary.words[row], float(values[row])))
+    return tuple(extreme)

@@ -1,4 +1,4 @@
-"""Adapters: few new weights in a backbone that stays as it is, through ``peft`` (optional)."""
+"""Adapters: few new weights in a backbone that stays unchanged, through ``peft`` (optional)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoAdapter:
     """The backbone's own weights are trained."""
 
     def apply(self, ranker: Ranker) -> None:
-        """Leave the ranker as it is."""
+        """Leave the ranker unchanged."""
 
 
 @checked("adapter")
@@ -128,8 +128,7 @@ class Lora:
             # Word embeddings among them: the sense network reads them too, and knows of no adapter.
             raise ValueError(
                 f"adapter.target_modules: no linear layer of the backbone ({kind}) is called "
-                f"{', '.join(unknown)}; "
-                f"there are {_endings(linear)}"
+                f"{', '.join(unknown)}; there are {_endings(linear)}"
             )
         return chosen
 
@@ -140,7 +139,7 @@ def merged(ranker: Ranker) -> Iterator[Ranker]:
 
     In the block it is an ordinary ranker that can be saved and scores without peft; afterwards the
     adapters are back, bit for bit. Weights keep the backbone's number format. A ranker without
-    adapters is given as it is.
+    adapters is given unchanged.
     """
     backbone = backbone_of(ranker)
     adapted = _adapted(backbone)

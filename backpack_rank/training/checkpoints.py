@@ -54,7 +54,8 @@ class BestEpoch(ModelCheckpoint):
             auto_insert_metric_name=False,
             monitor=monitor,
             mode="max",
-            enable_version_counter=False,  # an epoch that is repeated takes the place of what it left before
+            # An epoch that is repeated takes the place of what it left before.
+            enable_version_counter=False,
         )
 
     @property
@@ -199,18 +200,18 @@ class EarlierMetrics:
     @classmethod
     def read(cls, folder: Path, steps: int) -> EarlierMetrics:
         """Rows of the first ``steps`` steps; a row that a kill cut off is left out."""
-        found = {}
+        rows_by_file: dict[Path, list[dict[str, str]]] = {}
         for path in folder.glob("logs/**/metrics.csv"):
+            rows: list[dict[str, str]] = []
             with open(path, newline="", encoding="utf-8") as handle:
-                rows = [
-                    row
-                    for row in csv.DictReader(handle)
-                    if None not in row and None not in row.values()
-                ]
-            found[path] = [
-                row for row in rows if row.get("step", "").isdecimal() and int(row["step"]) < steps
-            ]
-        return cls(found)
+                for row in csv.DictReader(handle):
+                    # A row that was cut off has values, or names, that are None.
+                    if None in row or None in row.values():
+                        continue
+                    if row.get("step", "").isdecimal() and int(row["step"]) < steps:
+                        rows.append(row)
+            rows_by_file[path] = rows
+        return cls(rows_by_file)
 
     def restore(self, logger: Logger) -> None:
         """Put the rows before those that a new logger will write."""

@@ -43,8 +43,7 @@ class FrozenParts:
         if self.epochs is not None and (self.epochs < 1 or not self.frozen):
             raise ValueError(
                 f"training.frozen_epochs={self.epochs} must be at least 1, and training.frozen "
-                "must say what is "
-                "frozen for so long"
+                "must say what is frozen for so long"
             )
 
     def apply(self, ranker: Ranker) -> list[Callback]:
@@ -58,17 +57,14 @@ class FrozenParts:
             ValueError: an entry names no part and matches no parameter, or nothing is left to
                 train.
         """
-        chosen = {
-            id(parameter): parameter
-            for entry in self.frozen
-            for parameter in _matched(ranker, entry)
-        }
-        chosen = {key: parameter for key, parameter in chosen.items() if parameter.requires_grad}
-        left = [
-            name
-            for name, own in ranker.named_parameters()
-            if own.requires_grad and id(own) not in chosen
-        ]
+        # By identity: tied parameters are one, and an entry may name one of another entry again.
+        chosen: dict[int, nn.Parameter] = {}
+        for entry in self.frozen:
+            for parameter in _matched(ranker, entry):
+                if parameter.requires_grad:
+                    chosen[id(parameter)] = parameter
+        trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
+        left = [parameter for parameter in trained if id(parameter) not in chosen]
         if not left:
             raise ValueError(
                 f"training.frozen={list(self.frozen)} leaves no parameter to train; leave "
@@ -125,28 +121,33 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
     if isinstance(ranker, InteractionForRanking):
         return {"embeddings": ranker.backbone, "interaction": ranker.interaction}
     backbone = backbone_of(ranker)
-    found = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
-    found |= {
-        f"backbone.layers.{number}": layer for number, layer in enumerate(layers_of(backbone))
-    }
+    named = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
+    for number, layer in enumerate(layers_of(backbone)):
+        named[f"backbone.layers.{number}"] = layer
     if isinstance(ranker, BackpackForRanking):
-        found |= {
-            "senses": ranker.backpack.sense_network,
-            "weights": ranker.backpack.sense_weight_net,
-        }
-    return found | ({"head": ranker.head} if hasattr(ranker, "head") else {})
+        named["senses"] = ranker.backpack.sense_network
+        named["weights"] = ranker.backpack.sense_weight_net
+    if hasattr(ranker, "head"):
+        named["head"] = ranker.head
+    return named
 
 
 def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
     known = parts(ranker)
     names = [entry]
-    if (span := _LAYERS.fullmatch(entry)) and span[2]:
-        names = [f"backbone.layers.{number}" for number in range(int(span[1]), int(span[2]) + 1)]
+    span = _LAYERS.fullmatch(entry)
+    if span is not None and span[2]:
+        first, last = int(span[1]), int(span[2])
+        names = [f"backbone.layers.{number}" for number in range(first, last + 1)]
     if names and all(name in known for name in names):
-        return [parameter for name in names for parameter in known[name].parameters()]
+        parameters: list[nn.Parameter] = []
+        for name in names:
+            parameters += known[name].parameters()
+        return parameters
     # Tied parameters have several names, and each of them counts.
     every = dict(ranker.named_parameters(remove_duplicate=False))
-    if matched := [parameter for name, parameter in every.items() if fnmatchcase(name, entry)]:
+    matched = [parameter for name, parameter in every.items() if fnmatchcase(name, entry)]
+    if matched:
         return matched
     layers = sum(name.startswith("backbone.layers.") for name in known)
     shown = [name for name in known if not name.startswith("backbone.layers.")]
@@ -154,8 +155,7 @@ def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
         shown.insert(2, f"backbone.layers.0-{layers - 1}")
     raise ValueError(
         f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no "
-        "parameter. "
-        f"Parts are {', '.join(shown)}; parameters have names such as "
+        f"parameter. Parts are {', '.join(shown)}; parameters have names such as "
         f"{', '.join(_examples(list(every)))}"
     )
 

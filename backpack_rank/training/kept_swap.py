@@ -11,7 +11,7 @@ trained with ``model.ranker.attribute_senses=null``::
 
 s is the ranker's score, r the reference's, x' the swapped document, V the variance of s within
 lists (at least 1) and c what brings the reference's scores to the spread of s. Gradients pass
-through the attribute senses alone, so alpha turns all that the term adds.
+through the attribute senses alone, so alpha controls all that the term adds.
 """
 
 from __future__ import annotations
@@ -68,17 +68,20 @@ class KeptSwap:
         # Without dropout: two passes differ by far more through dropout than through a swapped
         # word.
         with eval_mode(ranker):
-            change = self._score(ranker, chosen_texts(batch.texts, rows)) - self._score(
-                ranker, swapped
-            )
+            original_scores = self._score(ranker, chosen_texts(batch.texts, rows))
+            change = original_scores - self._score(ranker, swapped)
         self.reference.to(scores.device)
         with torch.no_grad(), torch.autocast(scores.device.type, enabled=False):
-            theirs = self.reference(batch.texts).scores.float()
-            usual = theirs[rows] - self.reference(swapped).scores.float()
-            spread = variance_within(scatter_lists(theirs, batch.mask), batch.mask)
-            own_spread = variance_within(scores, batch.mask)
-            usual = usual * (own_spread / spread.clamp(min=1e-12)).sqrt()
-        return (change - usual).square().mean() / own_spread.clamp(min=1.0)
+            reference_scores = self.reference(batch.texts).scores.float()
+            swapped_scores = self.reference(swapped).scores.float()
+            reference_change = reference_scores[rows] - swapped_scores
+            reference_lists = scatter_lists(reference_scores, batch.mask)
+            reference_variance = variance_within(reference_lists, batch.mask)
+            variance = variance_within(scores, batch.mask)
+            # c of the formula: the reference's scores may have another spread.
+            scale = (variance / reference_variance.clamp(min=1e-12)).sqrt()
+            reference_change = reference_change * scale
+        return (change - reference_change).square().mean() / variance.clamp(min=1.0)
 
     def _score(self, ranker: BackpackForRanking, texts: PackedBatch) -> Tensor:
         """Scores [N] in fp32, with a gradient through the attribute senses alone."""
@@ -100,24 +103,21 @@ def kept_swap(
     if not isinstance(ranker, BackpackForRanking) or not ranker.config.groups:
         raise ValueError(
             f"training.keep_swap={folder} acts through attribute senses, which this ranker does "
-            "not have: train a "
-            "Backpack with model.ranker.attribute_senses=gender"
+            "not have: train a Backpack with model.ranker.attribute_senses=gender"
         )
     reference, other = load_ranker(folder)
     if other.tokenizer.get_vocab() != pair_tokenizer.tokenizer.get_vocab():
         raise ValueError(
             f"training.keep_swap={folder} has another tokenizer than the ranker in training, and "
-            "reads the same token "
-            "ids; start both from the same tokenizer"
+            "reads the same token ids; start both from the same tokenizer"
         )
     return KeptSwap(reference, ranker.config.num_senses, weight)
 
 
 def swaps_of(ranker: Ranker) -> Callable[[str], str]:
-    """Swaps the words of the attributes that a ranker has senses of, one attribute after the
-    other.
-    """
+    """What swaps the words of a ranker's attributes, one attribute after the other."""
     names = dict.fromkeys(attribute for attribute, _ in ranker.config.groups)
+    # A partial of a module's function, because processes that read data pickle it.
     return partial(_swapped, [Attribute.named(name).swap() for name in names])
 
 
@@ -142,9 +142,8 @@ def chosen_texts(texts: PackedBatch, rows: Tensor) -> PackedBatch:
     """Some texts of a packed batch, by ascending row."""
     kept = torch.zeros(len(texts), dtype=torch.bool, device=rows.device)
     kept[rows] = True
-    parts = [
-        text.input_ids for text, keep in zip(texts.texts(), kept.tolist(), strict=True) if keep
-    ]
-    return PackedBatch.from_sequences([part.cpu().numpy() for part in parts]).to(
-        texts.input_ids.device
-    )
+    sequences = []
+    for text, keep in zip(texts.texts(), kept.tolist(), strict=True):
+        if keep:
+            sequences.append(text.input_ids.cpu().numpy())
+    return PackedBatch.from_sequences(sequences).to(texts.input_ids.device)

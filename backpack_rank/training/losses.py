@@ -3,8 +3,8 @@ and terms beside them.
 
 All take raw logits ``scores`` [..., m], the ``mask`` [..., m] that is True where the list has a
 document, and labels or a teacher's scores [..., m]; what stands where the mask is False plays no
-part. All give the mean over the lists that can be used, so every query counts alike, and how many
-lists were left out. The loss of no list at all is 0, with a gradient of 0.
+part. All give the mean over the lists that can be used, so every query counts the same, and how
+many lists were left out. The loss of no list at all is 0, with a gradient of 0.
 """
 
 from __future__ import annotations

@@ -200,12 +200,11 @@ class OptimizerConfig:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in trained):
             raise ValueError(
-                "trained parameters are in half precision, in which AdamW's updates are lost where "
-                "they are smaller "
-                "than about 0.3% of the weight. Train them in fp32 (model.ranker.dtype=float32; "
-                "trainer.precision=bf16-mixed still computes in bf16), or leave a backbone in bf16 "
-                "as it is "
-                "(adapter=lora or training.frozen=[backbone])"
+                "trained parameters are in half precision, in which AdamW's updates are lost "
+                "where they are smaller than about 0.3% of the weight. Train them in fp32 "
+                "(model.ranker.dtype=float32; trainer.precision=bf16-mixed still computes in "
+                "bf16), or leave a backbone in bf16 as it is (adapter=lora or "
+                "training.frozen=[backbone])"
             )
         groups = []
         for rate, parameters in self._parameters_by_rate(model):

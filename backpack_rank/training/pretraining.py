@@ -65,8 +65,8 @@ class Pretraining:
         if rows == 0:
             raise ValueError(
                 f"{len(tokens)} tokens of text are less than "
-                f"pretraining.sequence_length={self.sequence_length}; "
-                "shorten it or set pretraining.epochs=0"
+                f"pretraining.sequence_length={self.sequence_length}; shorten it or set "
+                "pretraining.epochs=0"
             )
         return torch.from_numpy(tokens[: rows * self.sequence_length].astype(np.int64)).view(
             rows, -1
@@ -105,8 +105,7 @@ class LanguageModelModule(L.LightningModule):
         if rows.shape[1] - 1 > positions:
             raise ValueError(
                 f"pretraining.sequence_length={rows.shape[1]} exceeds the ranker's {positions} "
-                "positions by more "
-                "than one; shorten it"
+                "positions by more than one; shorten it"
             )
         logits: Tensor = self.ranker.lm_logits(rows[:, :-1])  # type: ignore[operator]
         loss = F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())

@@ -1,7 +1,7 @@
 """A warm-up that distils a pretrained backbone into the mix of senses, on texts without labels.
 
 The sense network and the weight network learn to give the backbone's own pooled vector, which a
-ranking head on a plain cross-encoder reads. The backbone stays as it is.
+ranking head on a plain cross-encoder reads. The backbone is not trained.
 """
 
 from __future__ import annotations
@@ -105,14 +105,15 @@ class Reconstructed:
         backpack = ranker.backpack
         device = backpack.get_input_embeddings().weight.device
         with eval_mode(ranker):
-            rows = [
-                mixed_and_pooled(
-                    backpack,
-                    PackedBatch.from_sequences(texts[start : start + batch_size]).to(device),
-                )
-                for start in range(0, len(texts), batch_size)
-            ]
-        mix, pooled = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
+            mixes: list[Tensor] = []
+            pooled_vectors: list[Tensor] = []
+            for start in range(0, len(texts), batch_size):
+                batch = PackedBatch.from_sequences(texts[start : start + batch_size]).to(device)
+                mix_of_batch, pooled_of_batch = mixed_and_pooled(backpack, batch)
+                mixes.append(mix_of_batch)
+                pooled_vectors.append(pooled_of_batch)
+        mix = torch.cat(mixes).double()
+        pooled = torch.cat(pooled_vectors).double()
         mean = pooled.mean(dim=0)
         mix, pooled = mix - mix.mean(dim=0), pooled - mean
         variance = float(pooled.square().sum(dim=-1).mean())
@@ -126,7 +127,8 @@ class Reconstructed:
         return cls(explained, cosine, mean.float(), variance)
 
     def __str__(self) -> str:
-        return f"{self.explained:.3f} of the pooled vector's variance explained, cosine {self.cosine:.3f}"
+        explained = f"{self.explained:.3f} of the pooled vector's variance explained"
+        return f"{explained}, cosine {self.cosine:.3f}"
 
 
 class ReconstructionModule(L.LightningModule):
@@ -198,8 +200,15 @@ def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
     """Everything but senses and weights frozen, and no dropout anywhere, for the length of a
     ``with`` block.
     """
-    learning = {id(parameter) for part in _new_parts(ranker) for parameter in part.parameters()}
-    frozen = [own for own in ranker.parameters() if own.requires_grad and id(own) not in learning]
+    backpack = ranker.backpack
+    trained: set[int] = set()
+    for part in (backpack.sense_network, backpack.sense_weight_net):
+        trained.update(id(parameter) for parameter in part.parameters())
+    # What is frozen already must stay frozen afterwards.
+    frozen: list[torch.nn.Parameter] = []
+    for parameter in ranker.parameters():
+        if parameter.requires_grad and id(parameter) not in trained:
+            frozen.append(parameter)
     try:
         for parameter in frozen:
             parameter.requires_grad_(False)
@@ -208,7 +217,3 @@ def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
-
-
-def _new_parts(ranker: BackpackForRanking) -> tuple[torch.nn.Module, ...]:
-    return ranker.backpack.sense_network, ranker.backpack.sense_weight_net

@@ -50,7 +50,7 @@ class ShardedPrecision(FSDPPrecision):
         return module
 
     def convert_input(self, data: Any) -> Any:
-        """Leave a batch as it is: it is made of frozen objects, and its texts are ids."""
+        """Leave a batch unchanged: it is made of frozen objects, and its texts are ids."""
         return data
 
     def forward_context(self) -> AbstractContextManager:
@@ -87,9 +87,8 @@ class ShardedStrategy(FSDPStrategy):
         if len(formats) > 1:
             raise ValueError(
                 "trainer=fsdp shares out weights of one number format, and these are in "
-                f"{_names(formats)}: leave out "
-                "model.ranker.dtype (trainer.precision=bf16-mixed computes in bf16 all the same), "
-                "or use trainer=ddp"
+                f"{_names(formats)}: leave out model.ranker.dtype (trainer.precision=bf16-mixed "
+                "computes in bf16 all the same), or use trainer=ddp"
             )
         for parameter in model.parameters():  # a shard is a row of numbers
             setattr(parameter, WHOLE_DIMENSIONS, parameter.ndim)
@@ -166,7 +165,7 @@ def whole_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[
     in every process.
 
     The new networks are on the CPU and have the weights that the training ended with. Other
-    strategies leave the module as it is.
+    strategies leave the module unchanged.
     """
     strategy = trainer.strategy
     if not isinstance(strategy, ShardedStrategy):

@@ -171,9 +171,8 @@ class RunTeacher:
 
     @property
     def _paths(self) -> list[Path]:
-        return [
-            Path(name) for name in ([self.files] if isinstance(self.files, str) else self.files)
-        ]
+        names = [self.files] if isinstance(self.files, str) else self.files
+        return [Path(name) for name in names]
 
     @property
     def term(self) -> Distillation:
@@ -289,17 +288,17 @@ def prepare_teacher(
     if coverage.scored == 0:
         raise ValueError(
             f"none of the {coverage.pairs} training pairs of {material.collection.name} has a "
-            "teacher's score: "
-            "do the runs of teacher.files hold other queries or documents?"
+            "teacher's score: do the runs of teacher.files hold other queries or documents?"
         )
-    if not (coverage.comparable if term.kind == "margin_mse" else coverage.several):
-        wanted = (
-            "a relevant and for another document" if term.kind == "margin_mse" else "two documents"
-        )
+    if term.kind == "margin_mse":
+        usable, wanted = coverage.comparable, "a relevant and for another document"
+    else:
+        usable, wanted = coverage.several, "two documents"
+    if not usable:
         raise ValueError(
             f"teacher.loss={term.kind} can use no query of {material.collection.name}, because "
-            "none has a teacher's "
-            f"score for {wanted} among its relevant documents and candidates ({coverage})"
+            f"none has a teacher's score for {wanted} among its relevant documents and candidates "
+            f"({coverage})"
         )
     return TeacherRun(run), (term,)
 

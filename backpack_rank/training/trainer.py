@@ -263,16 +263,14 @@ def check_hardware(options: Mapping[str, Any]) -> None:
     if options["accelerator"] == "gpu" and not torch.cuda.is_available():
         raise ValueError(
             "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA "
-            "build of torch "
-            "(`python -c 'import torch; print(torch.version.cuda)'` tells which build is installed)"
+            "build of torch (`python -c 'import torch; print(torch.version.cuda)'` tells which "
+            "build is installed)"
         )
     if str(options["precision"]) in ("bf16-true", "16-true"):
         raise ValueError(
-            f"trainer.precision={options['precision']} keeps every weight in half precision, where "
-            "small updates are "
-            "lost. Use bf16-mixed; for a large backbone that stays in bf16 itself, "
-            "model.ranker.dtype=bfloat16 with "
-            "adapter=lora"
+            f"trainer.precision={options['precision']} keeps every weight in half precision, "
+            "where small updates are lost. Use bf16-mixed; for a large backbone that stays in "
+            "bf16 itself, model.ranker.dtype=bfloat16 with adapter=lora"
         )
 
 

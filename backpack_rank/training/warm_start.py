@@ -68,9 +68,8 @@ class WarmStart:
             return
         if not isinstance(ranker, BackpackForRanking):
             raise ValueError(
-                f"{type(ranker).__name__} has no senses to begin with: leave out start.weights and "
-                "reconstruct.steps, "
-                "or use model=backpack"
+                f"{type(ranker).__name__} has no senses to begin with: leave out start.weights "
+                "and reconstruct.steps, or use model=backpack"
             )
         known = {
             query_id: documents

@@ -95,7 +95,7 @@ def test_word_classes_without_a_token_are_an_error(trained: Workplace, tmp_path:
 
 
 def test_an_experiment_has_its_own_alphas(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"task\.alphas"):
+    with pytest.raises(ValueError, match=r"alpha=0.5 does nothing to this experiment: .*task\.alphas"):
         evaluated(trained, tmp_path, "experiment=recruitment", "alpha=0.5")
 
 
@@ -138,8 +138,9 @@ def test_runs_that_cannot_be_compared_are_named(
     assert "is given twice" in said(f"[{run_file},{run_file}]")
     monkeypatch.chdir(tmp_path)
     assert "is given twice" in said(f"[{run_file},{run_file.name}]")
-    assert "alpha=0.5 needs a ranker" in said(str(run_file), "alpha=0.5")
-    assert "explanation is of a ranker" in said(str(run_file), "explain.query=a", "explain.document=b")
+    assert "alpha=0.5 does nothing to run=...: leave one of them out" in said(str(run_file), "alpha=0.5")
+    explained = said(str(run_file), "explain.query=a", "explain.document=b")
+    assert "run=... does nothing to explain.*: leave one of them out" in explained
 
 
 def test_measures_of_runs_name_what_exists(trained: Workplace, tmp_path: Path, run_file: Path) -> None:

@@ -15,7 +15,8 @@ from workplace import SMALL, Workplace
 @pytest.mark.parametrize(
     ("alpha", "said"),
     [
-        ("-0.5", "alpha=-0.5: use one of auto, or a finite number"),
+        ("-0.5", "alpha=-0.5 must be a finite number >= 0"),
+        ("1e20", "alpha=1e+20 must be a finite number >= 0 and at most 1000"),
         ("high", "alpha=high: use one of auto, or a finite number"),
         ("nan", "alpha=nan"),
     ],

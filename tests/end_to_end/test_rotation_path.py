@@ -160,4 +160,4 @@ def test_a_saved_ranker_without_its_run_takes_the_model_that_is_named(trained: W
     (tmp_path / "mine").symlink_to(trained.newest("train") / "ranker")
     settings = TrainingSettings.of(of_training(f"checkpoint={tmp_path / 'mine'}"), ["model=backpack_tiny"])
     assert settings.checkpoint == tmp_path / "mine"
-    assert settings.config.model == of_training().model
+    assert settings.options["model"] == of_training().model

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ["backpack", "rankers"]
+MODULES = ["backpack", "configuration", "rankers"]
 
 
 @pytest.mark.parametrize("name", MODULES)

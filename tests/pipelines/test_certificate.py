@@ -24,10 +24,9 @@ from backpack_rank.pipelines.certificate import (
     certify,
     check_certificate,
 )
-from backpack_rank.pipelines.evaluate import evaluate
+from backpack_rank.pipelines.evaluate import evaluate, task_of
 from backpack_rank.pipelines.evaluation_data import EvaluationData
-from backpack_rank.pipelines.report import rendition_notes
-from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.evaluation_notes import rendition_notes
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.policies import LowestSenses, PairedTokens
@@ -155,7 +154,7 @@ def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_pat
 )
 def test_files_of_pairs_are_one_or_a_list(given: str, read: tuple[str, ...]) -> None:
     config = configured("evaluate", "data=synthetic", "certificate=true", f"certificate_pairs={given}")
-    assert EvaluationSettings.of(config).certificate_pairs == read
+    assert task_of(config).certificate_pairs == read
 
 
 def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path: Path) -> None:
@@ -176,9 +175,9 @@ def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["run=[a.trec]", "alpha=1"], r"run=\.\.\. and certificate=true do not go together"),
+        (["run=[a.trec]", "alpha=1"], r"certificate=true does nothing to run=\.\.\.: leave one of them out"),
         (["recalibrate.run=a.trec", "alpha=0"], r"recalibrate\.run=\.\.\. and certificate=true do not go together"),
-        (["explain.query=a", "explain.document=b", "alpha=0"], r"explain\.query=\.\.\. and certificate=true do not"),
+        (["explain.query=a", "explain.document=b", "alpha=0"], r"certificate=true does nothing to explain\.\*"),
         (["alpha=auto", "budget='nDCG@10 loss<=1%'"], "alpha=auto chooses another: give alpha=0"),
     ],
 )

@@ -14,9 +14,8 @@ from omegaconf import DictConfig
 from backpack_rank.checks import UsageError
 from backpack_rank.constructors import annotations_of
 from backpack_rank.options import check_grammar, check_options
+from backpack_rank.pipelines.evaluate import task_of
 from backpack_rank.pipelines.nodes import known_targets
-from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import task_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SECONDS = 5  # of this process's own work: other processes do not count
@@ -25,8 +24,7 @@ WITHOUT_ARGUMENTS = (".Evaluation", ".SweepReport", ".UniformSenses")
 
 def looked_at(config: DictConfig) -> None:
     """What evaluate.py looks at before it loads anything."""
-    settings = EvaluationSettings.of(config)
-    task_of(config).check(settings)
+    task_of(config).check()
 
 
 def wrong(found: Iterable[Leaf], every: int = 1) -> list[str]:
@@ -129,7 +127,7 @@ def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], sa
 )
 def test_a_training_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        TrainingSettings.of(configured("train", *options)).check_ranking()
+        TrainingSettings.of(configured("train", *options)).ranking()
 
 
 @pytest.mark.parametrize("argument", ["alpha=1_0", "bias.cutoffs=[5,1_0]", "+data.seed=1_000"])

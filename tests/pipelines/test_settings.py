@@ -79,7 +79,7 @@ def test_no_experiment_ignores_alpha_or_a_budget(name: str, tmp_path: Path, monk
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     data = [] if name == "recruitment" else ["data=synthetic"]  # it has texts of its own
     data += ["listwise=trained"] if name == "lists/bias" else []
-    for option, said in (("alpha=0.5", "alpha=0.5"), ("budget='nDCG@10>=0.1'", "is for alpha=auto")):
+    for option, said in (("alpha=0.5", "alpha=0.5"), ("budget='nDCG@10>=0.1'", "budget=.* does nothing to this exp")):
         with pytest.raises(ValueError, match=said):
             evaluate(configured("evaluate", f"experiment={name}", *data, option, f"output={tmp_path}"), tmp_path)
 
@@ -92,6 +92,7 @@ def test_recommendations_of_a_run_of_version_01_are_read_by_their_names_now(
     older = {"warmup_epochs": 3, "new_rate": 0.25}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": {"name": "x", "recommended": recommended | older}}))
     settings = TrainingSettings.of(configured("train", f"checkpoint={tmp_path}"))
-    assert (settings.model_name, settings.max_length, settings.epochs) == ("x", 40, 7)
-    assert (settings.optimisation.learning_rate, settings.optimisation.head_learning_rate) == (0.5, 0.25)
-    assert settings.pretraining.epochs == 3
+    ranking = settings.ranking()
+    assert (settings.model_name, settings.max_length, ranking.epochs) == ("x", 40, 7)
+    assert (ranking.optimisation.learning_rate, ranking.optimisation.head_learning_rate) == (0.5, 0.25)
+    assert ranking.pretraining.epochs == 3

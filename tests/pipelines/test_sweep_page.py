@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backpack_rank.evaluation.results import Estimate, RunInfo, Summary, SystemResult
-from backpack_rank.pipelines.sweep_page import Choice
+from backpack_rank.pipelines.sweep_choice import Choice
 from backpack_rank.reporting.sweep import Sweep, SweepEntry
 
 PAIRED, LOWEST = "policy=paired_tokens", "policy=lowest_senses"

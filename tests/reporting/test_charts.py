@@ -13,9 +13,8 @@ import pytest
 from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
 from backpack_rank.reporting import charts, vega
 from backpack_rank.reporting.charts import DotRow, Line, lines, shares
-from backpack_rank.reporting.page.figures import tradeoff_of
 from backpack_rank.reporting.setting import Setting
-from backpack_rank.reporting.tradeoff import tradeoff_plot
+from backpack_rank.reporting.tradeoff import tradeoff_of, tradeoff_plot
 from backpack_rank.reporting.tradeoff_chart import Position, frame
 from backpack_rank.reporting.vega import COLOURS, GREY, Spec, save_chart
 

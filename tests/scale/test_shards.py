@@ -25,7 +25,14 @@ from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.scale import shard_plan
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Plan, Sharding, make_plan
-from backpack_rank.scale.shards import merge, open_shards, ranges, read_shard, score_shard, scores_path
+from backpack_rank.scale.shards import (
+    merge,
+    open_shards,
+    ranges,
+    read_shard,
+    score_shard,
+    scores_path,
+)
 from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.views import View
 
@@ -232,7 +239,6 @@ def test_what_nobody_reads_of_a_long_document_is_not_tokenised_for_a_plan(tmp_pa
 
 def test_rows_that_come_in_any_order_are_gathered_in_small_parts(planned, run, monkeypatch) -> None:
     whole = planned("one")
-    monkeypatch.setattr(shard_plan, "_BUFFERED", 7)
     monkeypatch.setattr(shard_plan, "_ROWS", 5)
     rows = [(q, d) for q, documents in run.items() for d in documents]
     mixed = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))]

@@ -21,10 +21,10 @@ from backpack_rank.checks import UsageError
 from backpack_rank.options import groups_of
 from backpack_rank.parts import evaluations
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
+from backpack_rank.pipelines.evaluate import task_of
 from backpack_rank.pipelines.nodes import check_options
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import task_of
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.scale.settings import RerankSettings
 
@@ -202,7 +202,7 @@ def check(script: str, option: str, config: DictConfig) -> None:
         task = task_of(config)
         # What stands two levels below the task is of its rows and collections.
         if (option.startswith("task.") and option.count(".") > 1) or option.partition(".")[0] in evaluations():
-            task.check(settings)
+            task.check()
     elif script == "rerank":
         RerankSettings.of(config)
     elif option.startswith("trainer."):
@@ -212,5 +212,5 @@ def check(script: str, option: str, config: DictConfig) -> None:
         check_options(config, AnyTrainingOptions)
         training = TrainingSettings(config)
         if training.task is None:
-            training.check_ranking()
+            training.ranking()
         _ = training.dataset

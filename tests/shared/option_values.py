@@ -14,7 +14,7 @@ from backpack_rank.pipelines.training_settings import TrainingSettings
 NO_COUNT = ("0", "-1", "1.5", "nan", "inf", "abc", "true", "[1]")
 NO_RATE = ("-1", "nan", "inf", "abc", "true", "[1]")
 EVALUATION = {
-    "alpha": ("-0.5", "nan", "inf", "1e20", "true", "high", "[0.5]", "null"),
+    "alpha": ("nan", "inf", "true", "high", "[0.5]", "null"),
     "swap": ("no", "0", "null", "[true]"),
     "aggregate_depth": NO_COUNT,
     "recalibrate.weight": ("nan", "inf", "abc", "true", "null"),
@@ -81,4 +81,4 @@ def read(script: str, config: DictConfig) -> None:
     if script == "evaluate":
         EvaluationSettings.of(config)
     else:
-        TrainingSettings.of(config).check_ranking()
+        TrainingSettings.of(config).ranking()

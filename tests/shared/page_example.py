@@ -9,21 +9,11 @@ from markupsafe import Markup
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.evaluation.results import Estimate, RunInfo, Summary, SystemResult
 from backpack_rank.reporting.page.build import page_of_rows
-from backpack_rank.reporting.page.data import (
-    Answer,
-    Attribution,
-    ChangedQuery,
-    Changes,
-    Page,
-    Policies,
-    PolicyResult,
-    RankedDocument,
-    Sense,
-    SensePanel,
-    Shares,
-    Table,
-)
+from backpack_rank.reporting.page.data import ChangedQuery, Changes, Page, RankedDocument, SensePanel
+from backpack_rank.reporting.page.figures import policy_figures, preference_figures
 from backpack_rank.reporting.page.text import mark_words
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
+from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
 LEXICON = Lexicon("tiny", {"male": ("he", "man"), "female": ("she", "woman")})
 HOSTILE = '<script>alert(1)</script> & "x"'
@@ -61,35 +51,52 @@ def changed(number: int = 1, documents: int = 3, text: str = LONG, query: str = 
     return ChangedQuery(f"q{number}", query, tuple(own), tuple(own[::-1]))
 
 
+def policy_rows(share: float) -> list[SystemResult]:
+    """A policy at three alphas, which removes a share of the gap between wordings."""
+    rows = []
+    for alpha in (1.0, 0.5, 0.0):
+        gap = 0.05 * (1 - share * (1 - alpha))
+        wordings = {
+            "|gap|/std": Estimate(gap, gap, gap - 0.005, gap + 0.005),
+            "prefers male": Estimate(0.5 + alpha / 5, 0.5 + alpha / 5),
+            "prefers female": Estimate(0.3 - alpha / 5, 0.3 - alpha / 5),
+            "prefers neither": Estimate(0.2, 0.2),
+        }
+        quality = Summary({"nDCG@10": Estimate(0.4, 0.4, 0.38, 0.42)}, 10)
+        rows.append(SystemResult("", alpha, quality, further={"wordings": Summary(wordings, 10)}))
+    return rows
+
+
+POLICIES = {"lowest_2_senses": policy_rows(0.0), "paired_tokens": policy_rows(0.8)}
+
+
+def with_policies(page: Page, policies: dict[str, list[SystemResult]]) -> Page:
+    figures = policy_figures(policies, ("|gap|/std", "nDCG@10"))
+    return replace(page, policies=tuple(figures), preferences=tuple(preference_figures(policies)))
+
+
+def profile(number: int) -> SenseProfile:
+    words = (RelatedWord("he", 0.9), RelatedWord(HOSTILE, 0.8))
+    contributions = {"male": 0.1, "female": -0.2, "neutral": 0.0}
+    return SenseProfile(number, str(number), number / 4, words, {}, (), (), contributions, {})
+
+
 def full_page(queries: int = 3, documents: int = 3) -> Page:
     """Every section there is."""
-    results = tuple(
-        PolicyResult(
-            policy,
-            alpha,
-            {"|gap|/std": Estimate(gap, gap, gap - 0.005, gap + 0.005), "nDCG@10": Estimate(0.4, 0.4, 0.38, 0.42)},
-            Shares(0.5 + alpha / 5, 0.3 - alpha / 5, 0.2),
-        )
-        for policy, share in (("lowest_2_senses", 0.0), ("paired_tokens", 0.8))
-        for alpha in (1.0, 0.5, 0.0)
-        for gap in [0.05 * (1 - share * (1 - alpha))]
-    )
-    senses = tuple(
-        Sense(str(number), number / 4, 0.5 if number == 0 else 1.0, ("he", HOSTILE), (0.1, -0.2, 0.0))
-        for number in range(4)
-    )
-    return replace(
+    compared = [Row(("BM25",), [Cell(".3000", bold=True)]), Row((HOSTILE,), [Cell(".4")])]
+    page = replace(
         page_of_rows("A report", {"": ROWS}, ABOUT),
-        policies=Policies(results),
-        comparison=(Table(("system", "nDCG@10"), (("BM25", Markup("<b>.3000</b>")), (HOSTILE, ".4")), "Comparison"),),
+        comparison=(Table("", "Comparison", ("system",), [Group("", ("nDCG@10",))], [Section("", compared)]),),
         changes=(
             Changes("alpha=1", "alpha=0.5", tuple(changed(n, documents) for n in range(1, queries + 1)), "Most first."),
             Changes("alpha=1", "other alpha=0", (changed(1, documents),)),
         ),
-        answer=Answer(f"paired_tokens at alpha 0: {HOSTILE}", ("uniform (control): the same.",), "How it was chosen."),
-        senses=SensePanel(senses),
-        attribution=(Attribution("q1 / d1", Markup('<p class="given">shown as it is</p>')),),
+        answer=(f"paired_tokens at alpha 0: {HOSTILE}", "uniform (control): the same."),
+        answer_note="How it was chosen.",
+        senses=SensePanel([profile(number) for number in range(4)], [0.5, 1, 1, 1]),
+        attribution=(("q1 / d1", Markup('<p class="given">shown as it is</p>')),),
         configuration=f"alpha: 0.5\nname: '{HOSTILE}'\n",
         provenance=(("command", f"evaluate.py {HOSTILE}"),),
         notes=("A note.",),
     )
+    return with_policies(page, POLICIES)

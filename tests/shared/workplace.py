@@ -59,7 +59,7 @@ class Workplace:
         return self.folder / "outputs"
 
     def environment(self) -> dict[str, str]:
-        own = {"BACKPACK_RANK_CACHE": str(self.folder / "cache"), "OMP_NUM_THREADS": "2", "COLUMNS": "140"}
+        own = {"BACKPACK_RANK_CACHE": str(self.folder / "cache"), "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
         return {**os.environ, **own}
 
     def run(self, script: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -94,4 +94,4 @@ def test_an_unknown_start_is_refused_before_anything_is_loaded():
 def test_the_configuration_says_how_to_begin():
     with initialize_config_dir(str(Path(__file__).resolve().parents[2] / "conf"), version_base="1.3"):
         config = compose("train", overrides=["start.weights=sharp", "reconstruct.steps=2"])
-    assert TrainingSettings(config).beginning == WarmStart("sharp", Reconstruction(steps=2))
+    assert TrainingSettings(config).ranking().beginning == WarmStart("sharp", Reconstruction(steps=2))

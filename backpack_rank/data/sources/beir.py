@@ -57,7 +57,11 @@ def load_beir(
     seed: Seed = 0,
     name: Name | None = None,
 ) -> Collection:
-    """Load one split of a BEIR folder; every file may end in ``.gz``.
+    """Use it for a folder in BEIR's layout; it loads one split.
+
+        collection = load_beir("nfcorpus", "test")
+
+    Every file may end in ``.gz``.
 
     Args:
         folder: holds ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``.
@@ -95,7 +99,14 @@ def load_beir(
         )
     queries_path = existing_file(root / "queries.jsonl")
     queries = read_queries_jsonl(queries_path)
-    labels, own = _labels(root, split, qrels, queries, queries_path, dev_fraction)
+    if qrels is not None:
+        labels, of_split = _labels_in_place(root, split, qrels, queries, queries_path)
+    elif split == "test" and not _splits(root):
+        log.info("%s has no judgements: effectiveness is not measured, bias and scores are", root)
+        labels, of_split = {}, set(queries)
+    else:
+        labels = _split_labels(root, split, queries, queries_path, dev_fraction)
+        of_split = set(labels)
     documents = open_documents(existing_file(root / "corpus.jsonl"), title=title)
     require_some_judged(root / (qrels or "qrels"), labels, documents)
     run = None
@@ -105,71 +116,66 @@ def load_beir(
         path = existing_file(root / Path(candidates).expanduser())
         run = read_candidates(path, depth, queries, queries_path, documents)
     if judged_queries_only:
-        queries = {query_id: text for query_id, text in queries.items() if query_id in own}
+        queries = {query_id: text for query_id, text in queries.items() if query_id in of_split}
+    name = name or f"{root.resolve().name}/{split}"
     collection = make_collection(
-        name or f"{root.resolve().name}/{split}",
-        documents,
-        queries,
-        labels,
-        run,
-        answerable_only=answerable_only,
+        name, documents, queries, labels, run, answerable_only=answerable_only
     )
     return collection.select_queries(drawn_queries(collection.queries, max_queries, seed))
 
 
-def _labels(
-    root: Path,
-    split: str,
-    override: str | None,
-    queries: Queries,
-    queries_path: Path,
-    dev_fraction: float | None,
+def _split_labels(
+    root: Path, split: str, queries: Queries, queries_path: Path, dev_fraction: float | None
+) -> Qrels:
+    """Judgements of the split's own file, whose queries are those of the split."""
+    path = optional_file(root / "qrels" / f"{split}.tsv")
+    splits = _splits(root)
+    # A dev split that the folder lacks is held out from the training queries.
+    if split in ("train", "dev") and dev_fraction is not None and "dev" not in splits:
+        path = optional_file(root / "qrels" / "train.tsv")
+        held_out = dev_fraction
+    else:
+        held_out = None
+    if path is None:
+        found = ", ".join(splits) or "none"
+        raise MissingSplitError(
+            f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {found}"
+        )
+    labels = read_qrels(path)
+    require_known(path, labels, queries, queries_path)
+    if held_out is not None:
+        labels = _held_out(labels, split, held_out, root)
+    return labels
+
+
+def _labels_in_place(
+    root: Path, split: str, given: str, queries: Queries, queries_path: Path
 ) -> tuple[Qrels, set[str]]:
-    """Judgements and the ids of the split's queries."""
+    """Judgements of a file in place of the split's, and the ids of the split's queries."""
+    path = existing_file(root / Path(given).expanduser())
+    labels = read_qrels(path)
     split_path = optional_file(root / "qrels" / f"{split}.tsv")
-    if override is None:
-        splits = _splits(root)
-        held_out = split in ("train", "dev") and dev_fraction is not None and "dev" not in splits
-        if held_out:
-            split_path = optional_file(root / "qrels" / "train.tsv")
-        if split_path is None and not splits and split == "test":
-            log.info(
-                "%s has no judgements: effectiveness is not measured, bias and scores are", root
-            )
-            return {}, set(queries)
-        if split_path is None:
-            found = ", ".join(splits) or "none"
-            raise MissingSplitError(
-                f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {found}"
-            )
-        labels = read_qrels(split_path)
-        require_known(split_path, labels, queries, queries_path)
-        if held_out and dev_fraction is not None:
-            labels = _held_out(labels, split, dev_fraction, root)
-        return labels, set(labels)
-    override_path = existing_file(root / Path(override).expanduser())
-    labels = read_qrels(override_path)
     if split_path is None:
-        require_known(override_path, labels, queries, queries_path)
+        require_known(path, labels, queries, queries_path)
         return labels, set(labels)
-    own = read_qrels(split_path)
-    require_known(split_path, own, queries, queries_path)
-    for query_id in own:
+    of_split = read_qrels(split_path)
+    require_known(split_path, of_split, queries, queries_path)
+    for query_id in of_split:
         if query_id not in labels:
             raise ValueError(
-                f"{override_path} has no judgement of query {query_id!r}, which is in {split_path}"
+                f"{path} has no judgement of query {query_id!r}, which is in {split_path}"
             )
-    return labels, set(own)
+    return labels, set(of_split)
 
 
 def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qrels:
     """The training or the dev part of the training queries."""
     fraction("data.dev_fraction", dev_fraction, ends="()")
-    kept = {
-        query_id: documents
-        for query_id, documents in labels.items()
-        if (_hash_score("dev", query_id) < dev_fraction) == (split == "dev")
-    }
+    kept: Qrels = {}
+    for query_id, documents in labels.items():
+        in_dev = _hash_score("dev", query_id) < dev_fraction
+        if in_dev == (split == "dev"):
+            kept[query_id] = documents
     if not kept:
         raise MissingSplitError(
             f"{root} has no qrels/dev.tsv, and data.dev_fraction={dev_fraction:g} leaves none of "
@@ -189,12 +195,10 @@ def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qre
 
 def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:
     """Judged documents with scores in [0, 1) that depend on query and document id only."""
-    run = {
-        query_id: {
-            doc_id: _hash_score(query_id, doc_id) for doc_id in judged if doc_id in documents
-        }
-        for query_id, judged in labels.items()
-    }
+    run: Run = {}
+    for query_id, judged in labels.items():
+        present = [doc_id for doc_id in judged if doc_id in documents]
+        run[query_id] = {doc_id: _hash_score(query_id, doc_id) for doc_id in present}
     return sorted_run(run, depth=depth)
 
 
@@ -203,17 +207,22 @@ def _hash_score(query_id: str, doc_id: str) -> float:
 
 
 def _splits(root: Path) -> list[str]:
-    return sorted(
-        {path.name.removesuffix(".gz").removesuffix(".tsv") for path in root.glob("qrels/*.tsv*")}
-    )
+    names: set[str] = set()
+    for path in root.glob("qrels/*.tsv*"):
+        names.add(path.name.removesuffix(".gz").removesuffix(".tsv"))
+    return sorted(names)
 
 
 def existing_file(path: Path) -> Path:
-    """That file, or the same with ``.gz``. Raises ``FileNotFoundError`` when there is neither."""
-    found = optional_file(path)
-    if found is None:
+    """That file, or the same with ``.gz``.
+
+    Raises:
+        FileNotFoundError: there is neither.
+    """
+    existing = optional_file(path)
+    if existing is None:
         raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")
-    return found
+    return existing
 
 
 def optional_file(path: Path) -> Path | None:

@@ -41,10 +41,14 @@ def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path)
 
 
 def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) -> None:
-    """Raise ``ValueError`` when no judged document is in the collection, so that every measure
-    would be 0.
+    """Refuse judgements of which no document is in the collection: every measure would be 0.
+
+    Raises:
+        ValueError: there are judged documents, and none of them is in the collection.
     """
-    judged = [doc_id for of_query in labels.values() for doc_id in of_query]
+    judged: list[str] = []
+    for of_query in labels.values():
+        judged += of_query
     if judged and not any(doc_id in documents for doc_id in judged):
         raise ValueError(
             f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is "
@@ -93,11 +97,10 @@ def make_collection(
     Raises:
         ValueError: no query is left.
     """
-    kept = {
-        query_id: text
-        for query_id, text in queries.items()
-        if not answerable_only or has_relevant(qrels.get(query_id, {}))
-    }
+    kept: list[str] = []
+    for query_id in queries:
+        if not answerable_only or has_relevant(qrels.get(query_id, {})):
+            kept.append(query_id)
     if not kept:
         what = "queries with a relevant document" if answerable_only else "queries"
         raise ValueError(f"{name} has no {what}; look at the split, the qrels and the filters")

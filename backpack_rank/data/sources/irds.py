@@ -76,11 +76,9 @@ def load_irds(
         kept = _select(dataset, queries, judged_queries_only, answerable_only, max_queries, seed)
         doc_ids: dict[str, str] = {}
         qrels = _read_qrels(dataset, kept, doc_ids)
-        run = (
-            _read_scoreddocs(dataset_id, dataset, kept, depth, doc_ids)
-            if candidates == "scoreddocs"
-            else None
-        )
+        run = None
+        if candidates == "scoreddocs":
+            run = _read_scoreddocs(dataset_id, dataset, kept, depth, doc_ids)
     for query_id, text in kept.items():
         if not text.strip():
             raise ValueError(f"{dataset_id}: the text of query {query_id!r} is empty")
@@ -130,11 +128,9 @@ class IrDatasetsStore:
 
     def __len__(self) -> int:
         store = self._store()
-        return int(
-            store.count()
-            if hasattr(store, "count")
-            else known_dataset(self._dataset_id).docs_count()
-        )
+        if hasattr(store, "count"):
+            return int(store.count())
+        return int(known_dataset(self._dataset_id).docs_count())
 
     def __getstate__(self) -> dict[str, str]:
         return {"dataset_id": self._dataset_id}
@@ -151,9 +147,8 @@ class IrDatasetsStore:
     def _fetch(self, doc_ids: list[str]) -> dict[str, str]:
         store = self._store()
         with self._mutex:
-            return {
-                document.doc_id: _text(document) for document in store.get_many(doc_ids).values()
-            }
+            documents = store.get_many(doc_ids).values()
+            return {document.doc_id: _text(document) for document in documents}
 
     def _store(self) -> Any:
         if self._process != os.getpid():
@@ -162,7 +157,8 @@ class IrDatasetsStore:
             with library_lock():
                 store = known_dataset(self._dataset_id).docs_store()
                 if os.getpid() != _IMPORTED_BY and hasattr(store, "lookup"):
-                    store.lookup.close()  # the library may keep files that were opened before the fork
+                    # The library may keep files that were opened before the fork.
+                    store.lookup.close()
                 if hasattr(store, "build"):
                     store.build()
                 self._docstore = store
@@ -248,13 +244,15 @@ def _select(
 
 def _read_qrels(dataset: Any, kept: Queries, doc_ids: dict[str, str]) -> Qrels:
     qrels: Qrels = {}
-    for qrel in dataset.qrels_iter() if dataset.has_qrels() else ():
+    if not dataset.has_qrels():
+        return qrels
+    for qrel in dataset.qrels_iter():
         if qrel.query_id in kept:
             judged = qrels.setdefault(qrel.query_id, {})
-            doc_id = doc_ids.setdefault(
-                qrel.doc_id, qrel.doc_id
-            )  # one string for qrels and candidates
-            judged[doc_id] = max(int(qrel.relevance), judged.get(doc_id, int(qrel.relevance)))
+            # One string for qrels and candidates.
+            doc_id = doc_ids.setdefault(qrel.doc_id, qrel.doc_id)
+            relevance = int(qrel.relevance)
+            judged[doc_id] = max(relevance, judged.get(doc_id, relevance))
     return qrels
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from backpack_rank.checks import whole
 from backpack_rank.constructors import Count, Name, Seed
-from backpack_rank.data.collection import Collection, DocumentStore, missing_message
+from backpack_rank.data.collection import (
+    Collection,
+    DocumentStore,
+    Qrels,
+    Queries,
+    Run,
+    missing_message,
+)
 from backpack_rank.digests import digest
+
+Value = TypeVar("Value")
 
 
 def load_union(
@@ -36,33 +46,33 @@ def load_union(
         if part not in parts:
             raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
         whole(f"sample.{part}", count, 1, null="for all queries")
-    parts = {
-        part: _sampled(collection, (sample or {}).get(part), seed)
-        for part, collection in parts.items()
-    }
-    candidates = [collection.candidates for collection in parts.values()]
-
-    def merged(field: str) -> dict:
-        return {
-            f"{part}/{query_id}": value
-            if isinstance(value, str)
-            else {f"{part}/{i}": v for i, v in value.items()}
-            for part, collection in parts.items()
-            for query_id, value in getattr(collection, field).items()
-        }
-
+    collections: dict[str, Collection] = {}
+    for part, collection in parts.items():
+        collections[part] = _sampled(collection, (sample or {}).get(part), seed)
+    queries: Queries = {}
+    qrels: Qrels = {}
+    candidates: Run = {}
+    groups: dict[str, str] = {}
+    for part, collection in collections.items():
+        queries |= _prefixed(part, collection.queries)
+        groups |= _prefixed(part, collection.groups)
+        for query_id, labels in collection.qrels.items():
+            qrels[f"{part}/{query_id}"] = _prefixed(part, labels)
+        for query_id, scores in (collection.candidates or {}).items():
+            candidates[f"{part}/{query_id}"] = _prefixed(part, scores)
+    complete = all(collection.candidates is not None for collection in collections.values())
     return Collection(
-        name=name or "+".join(collection.name for collection in parts.values()),
-        documents=UnionStore({part: collection.documents for part, collection in parts.items()}),
-        queries=merged("queries"),
-        qrels=merged("qrels"),
-        candidates=merged("candidates") if all(run is not None for run in candidates) else None,
-        groups={
-            f"{p}/{i}": group
-            for p, collection in parts.items()
-            for i, group in collection.groups.items()
-        },
+        name=name or "+".join(collection.name for collection in collections.values()),
+        documents=UnionStore({part: of.documents for part, of in collections.items()}),
+        queries=queries,
+        qrels=qrels,
+        candidates=candidates if complete else None,
+        groups=groups,
     )
+
+
+def _prefixed(part: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    return {f"{part}/{identifier}": value for identifier, value in values.items()}
 
 
 def _sampled(collection: Collection, count: int | None, seed: int) -> Collection:
@@ -92,32 +102,35 @@ class UnionStore:
         return digest("\n".join(keys))
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
-        """Texts of the documents. Raises ``KeyError`` that names the ids that are missing, with
-        their part.
+        """Texts of the documents.
+
+        Raises:
+            KeyError: ids that are missing; named with their part.
         """
         wanted = list(doc_ids)
-        by_part: dict[str, list[str]] = {}
+        # Each part is asked once, because a store on disk answers many ids faster than one by one.
+        ids_by_part: dict[str, list[str]] = {}
         for doc_id in wanted:
-            part, _, own = doc_id.partition("/")
+            part, _, id_in_part = doc_id.partition("/")
             if part not in self._parts:
                 raise KeyError(missing_message([doc_id]))
-            by_part.setdefault(part, []).append(own)
-        found = {part: self._get_part(part, ids) for part, ids in by_part.items()}
-        return {
-            doc_id: found[doc_id.partition("/")[0]][doc_id.partition("/")[2]] for doc_id in wanted
-        }
+            ids_by_part.setdefault(part, []).append(id_in_part)
+        texts: dict[str, str] = {}
+        for part, ids in ids_by_part.items():
+            texts |= _prefixed(part, self._get_part(part, ids))
+        return {doc_id: texts[doc_id] for doc_id in wanted}
 
-    def _get_part(self, part: str, own: list[str]) -> dict[str, str]:
+    def _get_part(self, part: str, ids: list[str]) -> dict[str, str]:
         store = self._parts[part]
         try:
-            return store.get_many(own)
+            return store.get_many(ids)
         except KeyError as error:
-            missing = [f"{part}/{doc_id}" for doc_id in own if doc_id not in store]
+            missing = [f"{part}/{doc_id}" for doc_id in ids if doc_id not in store]
             raise KeyError(missing_message(missing)) from error
 
     def __contains__(self, doc_id: object) -> bool:
-        part, _, own = str(doc_id).partition("/")
-        return part in self._parts and own in self._parts[part]
+        part, _, id_in_part = str(doc_id).partition("/")
+        return part in self._parts and id_in_part in self._parts[part]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for part, store in self._parts.items():

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection, Run
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
-from backpack_rank.pipelines.evaluate_runs import read_run_files
+from backpack_rank.pipelines.evaluate_runs import MeasureRuns
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
 from backpack_rank.pipelines.metrics import rank_all
 from backpack_rank.pipelines.nodes import build
-from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
+from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.position.aggregation.aggregate import Aggregator
 from backpack_rank.position.aggregation.runs import FusedQuery, fuse
 from backpack_rank.reporting.writers import csv_text
@@ -23,31 +25,65 @@ from backpack_rank.reranking.rerankers import Reranker
 AGGREGATION_FILE = "aggregation.csv"
 
 
-class AggregatedEvaluation(Task):
-    """Measure runs, and the one that an aggregator makes of them."""
+class AggregatedEvaluation(MeasureRuns):
+    """Use it to measure finished runs, and the one run that an aggregator makes of them."""
 
-    takes = ("aggregate",)
-    finds_ranker = False
+    chosen_by: ClassVar[str] = "aggregate=..."
 
-    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report:
+    def __init__(
+        self,
+        *,
+        saved: SavedOptions,
+        aggregate: Mapping[str, Any],
+        aggregate_depth: int | None = None,
+        run: Sequence[str] | None = None,
+        data: Mapping[str, Any] | None = None,
+        first_stage: Mapping[str, Any] | None = None,
+        attribute: Attribute,
+        bias: FairnessMeasures,
+        ties: str = "trec_eval",
+        measures: str | Sequence[str] | None = None,
+    ) -> None:
+        """Every argument is an option of ``conf/evaluate.yaml``, which describes it.
+
+        Raises:
+            ValueError: fewer than two runs.
+        """
+        if run is None or len(run) < 2:
+            given = None if run is None else list(run)
+            raise ValueError(
+                f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}"
+            )
+        super().__init__(
+            saved=saved,
+            run=run,
+            data=data,
+            first_stage=first_stage,
+            attribute=attribute,
+            bias=bias,
+            ties=ties,
+            measures=measures,
+        )
+        self.aggregator: Aggregator = build(aggregate, "aggregate")
+        self.depth = aggregate_depth
+
+    def run(self, folder: Path, quiet: bool = False) -> Report:
         """Read the runs, aggregate, measure, and write everything to the folder.
 
         Raises:
-            ValueError: fewer than two runs, or no query is in two of them.
+            ValueError: no query is in two of the runs.
         """
-        if settings.runs is None or len(settings.runs) < 2:
-            given = None if settings.runs is None else list(settings.runs)
-            raise ValueError(f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}")
-        aggregator: Aggregator = build(settings.config.aggregate, "aggregate")
-        data, metrics, runs = read_run_files(settings, settings.runs)
-        fused = AggregatedRuns([run.with_ties() for run in runs], aggregator, settings.config.aggregate_depth)
+        data, metrics, runs = self.read()
+        fused = AggregatedRuns([run.with_ties() for run in runs], self.aggregator, self.depth)
         if fused.name in [run.name for run in runs]:
             raise ValueError(
-                f"a run is called {fused.name!r}, which is the name of the aggregate: give that file another name"
+                f"a run is called {fused.name!r}, which is the name of the aggregate: "
+                "give that file another name"
             )
         systems = [rank_all(reranker, data) for reranker in [*runs, fused]]
         notes = write_aggregation(folder, fused)
-        return write_results(settings, folder, Ranked(data, metrics, systems, notes), quiet)
+        ranked = Ranked(data, metrics, systems, notes, finished_runs=True)
+        return write_results(self.saved, folder, ranked, quiet)
 
 
 class AggregatedRuns(Reranker):

@@ -2,76 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from omegaconf import OmegaConf
-
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
 from backpack_rank.experiments.grid import row_of
-from backpack_rank.pipelines.evaluation_checks import explain_options, refuse_beside
+from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
-from backpack_rank.pipelines.metrics import rank_all
-from backpack_rank.pipelines.nodes import build_or_none
+from backpack_rank.pipelines.metrics import metrics_of, rank_all
+from backpack_rank.pipelines.nodes import build_or_none, merged
+from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
+from backpack_rank.pipelines.tasks import EvaluationTask, Task
 from backpack_rank.position.aggregation.aggregate import Aggregator, Borda
 from backpack_rank.position.lists.rank_llm import read_requests, reordered, write_requests
 from backpack_rank.position.lists.rewritten import RewrittenLists
 from backpack_rank.position.lists.settings import REMEDIES, ListwiseSettings, RankerFactory
 from backpack_rank.reranking.rerankers import FirstStageOrder
+from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 
 class ListTask(Task):
-    """An evaluation or an experiment of a listwise ranker."""
+    """An experiment with a listwise ranker."""
 
     takes: ClassVar[tuple[str, ...]] = ("listwise", *REMEDIES)
+    leaves: ClassVar[tuple[str, ...]] = ("policy", "variants")
     finds_ranker = False
 
 
-class ListEvaluation(ListTask):
-    """Measure a listwise ranker beside its first stage."""
+class ListEvaluation(EvaluationTask):
+    """Use it to measure a listwise ranker beside its first stage."""
 
-    takes = (*ListTask.takes, "aggregate")
+    chosen_by: ClassVar[str] = "listwise=..."
+    # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
+    without: ClassVar[Mapping[str, Any]] = {"swap": False}
 
-    def check(self, settings: EvaluationSettings) -> None:
-        """Raise ``ValueError`` for a wrong option of the ranker, or one that does nothing beside it."""
-        self._checked(settings)
+    def __init__(
+        self,
+        *,
+        saved: SavedOptions,
+        listwise: Mapping[str, Any] | None = None,
+        pairwise: Mapping[str, Any] | None = None,
+        permutation: Mapping[str, Any] | None = None,
+        calibration: Mapping[str, Any] | None = None,
+        aggregate: Mapping[str, Any] | None = None,
+        aggregate_depth: int | None = None,
+        data: Mapping[str, Any] | None = None,
+        first_stage: Mapping[str, Any] | None = None,
+        attribute: Attribute,
+        policy: Policy,
+        alpha: float | str = 1.0,
+        bias: FairnessMeasures,
+        checkpoint: str | None = None,
+        output: str = "outputs",
+        measures: str | Sequence[str] | None = None,
+    ) -> None:
+        """Every argument is an option of ``conf/evaluate.yaml``, which describes it.
 
-    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report:
+        Raises:
+            ValueError: no listwise ranker, or an option that does nothing beside it.
+        """
+        self.saved = saved
+        chosen = ListwiseSettings.of(
+            {
+                "listwise": listwise,
+                "pairwise": pairwise,
+                "permutation": permutation,
+                "calibration": calibration,
+                "checkpoint": checkpoint,
+                "output": output,
+            }
+        )
+        assert chosen is not None  # a remedy without a listwise ranker is refused
+        self.listwise = chosen
+        self.aggregator: Aggregator | None = build_or_none(aggregate, "aggregate")
+        check_listwise_alpha(alpha, policy)
+        if self.aggregator is not None and alpha != 0:
+            raise ValueError(
+                "aggregate=... and listwise=... do not go together: leave one of them out"
+            )
+        self.data = ChosenData(data, first_stage)
+        self.attribute = attribute
+        self.policy = policy
+        self.alpha = alpha
+        self.bias = bias
+        self.measures = measures
+
+    def run(self, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
-        listwise, aggregator = self._checked(settings)
-        checkpoint = listwise.trained()
-        dataset = settings.dataset(checkpoint) if checkpoint is not None else settings.needed_dataset()
-        metrics = settings.metrics(dataset)
-        # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
-        data = load_evaluation_data(dataset, settings.attribute, metrics.fairness.lexicon, swap=False)
-        ranker = RankerFactory().build(listwise)
-        if settings.alpha == 0:
-            assert isinstance(settings.policy, MeanOfRenditions)  # check_listwise
-            policy = settings.policy
-            ranker = RewrittenLists(ranker, policy.rewritings, policy.name, aggregator or Borda())
-        reranker = listwise.reranker(ranker, folder)
-        systems = [rank_all(one, data) for one in (FirstStageOrder(data.stage), reranker)]
+        checkpoint = self.listwise.trained()
+        dataset = self.data.needed() if checkpoint is None else self.data.of(checkpoint)
+        metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
+        lexicon = metrics.fairness.lexicon
+        data = load_evaluation_data(dataset, self.attribute, lexicon, swap=False)
+        ranker = RankerFactory().build(self.listwise)
+        if self.alpha == 0:
+            policy = self.policy
+            assert isinstance(policy, MeanOfRenditions)  # check_listwise_alpha
+            aggregator = self.aggregator or Borda()
+            ranker = RewrittenLists(ranker, policy.rewritings, policy.name, aggregator)
+        reranker = self.listwise.reranker(ranker, folder)
+        systems = [rank_all(FirstStageOrder(data.stage), data), rank_all(reranker, data)]
         if dataset.requests is not None:
             requests = read_requests(Path(dataset.requests).expanduser())
             write_requests(folder / "results.jsonl", reordered(requests, systems[-1].test))
         notes = reranker.notes()
         if checkpoint is not None:
             notes = [f"Ranker: {checkpoint}", *notes]
-        return write_results(settings, folder, Ranked(data, metrics, systems, notes, checkpoint), quiet)
-
-    def _checked(self, settings: EvaluationSettings) -> tuple[ListwiseSettings, Aggregator | None]:
-        listwise = ListwiseSettings.of(settings.config)
-        assert listwise is not None  # without one a remedy is refused
-        aggregator: Aggregator | None = build_or_none(settings.config.get("aggregate"), "aggregate")
-        check_listwise(settings, aggregator)
-        return listwise, aggregator
+        ranked = Ranked(data, metrics, systems, notes, checkpoint)
+        return write_results(self.saved, folder, ranked, quiet)
 
 
 def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
@@ -84,23 +129,19 @@ def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings
     Raises:
         ValueError: there is none, or an option beside it that would be ignored.
     """
-    if settings.alpha != 1:
-        raise ValueError(f"alpha={settings.alpha} turns the senses of a Backpack; a listwise ranker has none")
-    listwise = ListwiseSettings.of(settings.config)
+    listwise = ListwiseSettings.of(settings.saved.values)
     if listwise is None:
         raise ValueError(
             f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
         )
-    check_listwise(settings)
     return listwise
 
 
 def listwise_with(settings: EvaluationSettings, options: Mapping[str, Any]) -> ListwiseSettings:
     """The listwise ranker under some changed options. Raises ``ValueError`` where there is none."""
     # Without the task, which may hold whole collections that rows say nothing about.
-    names = [str(name) for name in settings.config if name != "task"]
-    config = OmegaConf.masked_copy(settings.config, names)
-    changed = ListwiseSettings.of(replace(settings, config=config).with_options(options).config)
+    values = {name: value for name, value in settings.saved.values.items() if name != "task"}
+    changed = ListwiseSettings.of(SavedOptions.of(merged(values, options)).values)
     if changed is None:
         raise ValueError(f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker")
     return changed
@@ -121,24 +162,14 @@ def check_rows(settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any
             listwise_with(settings, options)
 
 
-def check_listwise(settings: EvaluationSettings, aggregator: Aggregator | None = None) -> None:
-    """Raise ``ValueError`` for an option that acts on nothing beside ``listwise=...``."""
-    if settings.alpha != 1 and not isinstance(settings.policy, MeanOfRenditions):
+def check_listwise_alpha(alpha: float | str, policy: Policy) -> None:
+    """Raise ``ValueError`` for an alpha that a listwise ranker cannot be set to."""
+    if alpha != 1 and not isinstance(policy, MeanOfRenditions):
         raise ValueError(
-            f"alpha={settings.alpha} turns the senses of a Backpack; listwise=... has none: leave it out, or take "
-            "policy=renditions, which averages orders"
+            f"alpha={alpha} turns the senses of a Backpack; listwise=... has none: leave it out, "
+            "or take policy=renditions, which averages orders"
         )
-    if settings.alpha not in (0, 1):
+    if alpha not in (0, 1):
         raise ValueError(
-            f"alpha={settings.alpha}: orders are averaged in full or not at all, so listwise=... takes 0 or 1"
+            f"alpha={alpha}: orders are averaged in full or not at all, so listwise=... takes 0 or 1"
         )
-    if settings.certificate:
-        raise ValueError("certificate=true is about scores, and listwise=... gives orders: leave one of them out")
-    beside = {
-        "run": settings.runs,
-        "variants": settings.variants,
-        "aggregate": None if settings.alpha == 0 else aggregator,
-        "recalibrate.run": settings.recalibration,
-        **explain_options(settings),
-    }
-    refuse_beside(beside, "listwise=...")

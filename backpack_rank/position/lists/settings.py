@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from backpack_rank.commands import called
 from backpack_rank.files import RANKER
 from backpack_rank.models.factory import last_trained
-from backpack_rank.pipelines.nodes import build, build_or_none
+from backpack_rank.pipelines.nodes import build, build_or_none, missing_options, plain_options
 from backpack_rank.position.lists.base import ListwiseRanker
 from backpack_rank.position.lists.causal_lm import CausalLmRanker
 from backpack_rank.position.lists.reranker import RANKINGS_FILE, ListwiseReranker
@@ -41,28 +39,25 @@ class ListwiseSettings:
     output: str
 
     @classmethod
-    def of(cls, config: DictConfig) -> ListwiseSettings | None:
-        """From a composed configuration; None without ``listwise=``.
+    def of(cls, options: Mapping[str, Any]) -> ListwiseSettings | None:
+        """From the options of an evaluation; None without ``listwise=``.
 
         Raises:
             ValueError: a remedy without a listwise ranker.
         """
-        if config.get("listwise") is None:
+        values = plain_options(options)
+        if values.get("listwise") is None:
             for remedy in REMEDIES:
-                if config.get(remedy) is not None:
+                if values.get(remedy) is not None:
                     raise ValueError(
                         f"{remedy}=... is for listwise rankers: add listwise=trained, listwise=hugging_face or "
                         "listwise=openai, or leave it out"
                     )
             return None
-        if missing := OmegaConf.missing_keys(config.listwise):
-            option = min(missing)
-            raise ValueError(f"{option} has no value: give {option}=...")
-        nodes = {part: config.get(part) for part in ("listwise", *REMEDIES)}
-        options = {
-            part: None if node is None else OmegaConf.to_container(node, resolve=True) for part, node in nodes.items()
-        }
-        return cls(options, config.checkpoint, str(config.output))
+        if missing := missing_options(values["listwise"], "listwise"):
+            raise ValueError(f"{missing[0]} has no value: give {missing[0]}=...")
+        options = {part: values.get(part) for part in ("listwise", *REMEDIES)}
+        return cls(options, values["checkpoint"], str(values["output"]))
 
     @property
     def ranker(self) -> Mapping[str, Any]:

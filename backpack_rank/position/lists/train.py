@@ -246,7 +246,7 @@ def _checked_prompt(settings: TrainingSettings) -> Prompt:
         "options of ranking, which task=listwise does not read; its own are task.epochs, task.learning_rate and the "
         "others of conf/task/listwise.yaml",
     )
-    node = settings.config.model.get("prompt")
+    node = settings.prompt
     if node is None:
         raise ValueError(
             f"task=listwise trains a causal language model, and model={settings.model_name} is none: use "

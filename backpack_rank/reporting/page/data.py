@@ -1,17 +1,22 @@
-"""What the report page is made of: plain data, one dataclass for each section.
+"""What the report page is made of: plain data for each section, without how it will look.
 
-A section is on the page when its data are there. Nothing here knows how it will look.
+A section is on the page when its data are there. One that cannot be shown is a sentence that says
+why, in place of its data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from backpack_rank.evaluation.results import Estimate
+from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.vega import Spec
+
+if TYPE_CHECKING:
+    from backpack_rank.senses.profiles import SenseProfile
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Figure:
     Attributes:
         name: stem of the files that hold it, unique on the page.
         title: heading of the figure.
-        description: what a reader who cannot see it is told.
+        description: what it shows, for a reader who cannot see it.
         spec: the chart, as :mod:`backpack_rank.reporting.charts` makes it.
         values: what it shows, as a table; None where another table of the page has it.
     """
@@ -35,7 +40,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Panel:
-    """Charts beside each other that are shown when the selectors of their gallery stand at ``choice``.
+    """Charts beside each other that are shown when the selectors of their gallery have ``choice``.
 
     Attributes:
         choice: one name for each selector.
@@ -56,10 +61,14 @@ class Gallery:
 
     Attributes:
         name: unique on the page.
-        selectors: what a reader selects, such as ``("measure", "cut-off")``; a panel's choice has as many parts.
+        selectors: what a reader selects, such as ``("measure", "cut-off")``; a panel's choice has
+            as many parts.
         panels: all charts, in the order of the selectors.
         caption: how to read the charts.
         first: number of the panel that is shown when the page opens.
+
+    Raises:
+        ValueError: ``first`` is no panel, or a panel's choice does not fit the selectors.
     """
 
     name: str
@@ -70,101 +79,19 @@ class Gallery:
 
     def __post_init__(self) -> None:
         if not 0 <= self.first < len(self.panels):
-            raise ValueError(f"gallery {self.name!r} has {len(self.panels)} panels, first={self.first} is none of them")
+            raise ValueError(
+                f"gallery {self.name!r} has {len(self.panels)} panels, "
+                f"first={self.first} is none of them"
+            )
         for panel in self.panels:
             if len(panel.choice) != len(self.selectors):
-                raise ValueError(f"gallery {self.name!r}: {panel.choice} does not fit the selectors {self.selectors}")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the dial does to this ranker, in words.
-
-    Attributes:
-        main: the sentence of the setting that a person would choose.
-        others: a sentence for each other policy.
-        note: how the setting was chosen, and what significant means.
-    """
-
-    main: str
-    others: tuple[str, ...] = ()
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Of queries whose document exists in the wording of both groups: which wording is ranked higher.
-
-    The three sum to 1; ``neither`` has equal scores.
-    """
-
-    first: float
-    second: float
-    neither: float
-
-
-@dataclass(frozen=True)
-class PolicyResult:
-    """A policy at one alpha.
-
-    Attributes:
-        policy: name of the policy.
-        alpha: position of the dial.
-        figures: by measure name, such as ``|gap|/std``, ``nDCG@10``, ``RaB(tf)@10``.
-        shares: preferences, or None where the collection has no wordings by group.
-    """
-
-    policy: str
-    alpha: float
-    figures: Mapping[str, Estimate]
-    shares: Shares | None = None
-
-
-@dataclass(frozen=True)
-class Policies:
-    """Policies over alpha.
-
-    Attributes:
-        results: in the order of the table; the charts sort by alpha themselves.
-        drawn: measures that get a chart over alpha.
-        caption: what the numbers were measured on.
-    """
-
-    results: tuple[PolicyResult, ...]
-    drawn: tuple[str, ...] = ("|gap|/std", "nDCG@10")
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table as it is printed.
-
-    Attributes:
-        header: names of the columns.
-        rows: cells; a ``Markup`` cell is taken as HTML, every other text is escaped.
-        caption: what it shows.
-        left: number of columns at the left that hold words; the others hold numbers.
-        notes: sentences below it, such as what the letters mean.
-        marked: numbers of the rows that the report is about.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str
-    left: int = 1
-    notes: tuple[str, ...] = ()
-    marked: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.rows, 1):
-            if len(row) != len(self.header):
                 raise ValueError(
-                    f"table {self.caption!r}: row {number} has {len(row)} cells, its header has {len(self.header)}"
+                    f"gallery {self.name!r}: {panel.choice} does not fit "
+                    f"the selectors {self.selectors}"
                 )
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A piece of text; ``group`` names the group whose word it is, empty for none."""
 
     text: str
@@ -177,7 +104,8 @@ class RankedDocument:
 
     Attributes:
         doc_id: its id.
-        text: its text in pieces, see :func:`backpack_rank.reporting.page.text.mark_words`; None without a text store.
+        text: its text in pieces, see :func:`backpack_rank.reporting.page.text.mark_words`; None
+            without a text store.
         score: given by the ranker, or None.
     """
 
@@ -214,64 +142,45 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Sense:
-    """One sense of the model.
-
-    Attributes:
-        name: its index, from 0, or what an attribute sense sets apart, such as ``gender: female``.
-        sensitivity: s_l, low is sensitive; None when it was not computed.
-        weight: M_s(l) of this report's policy and alpha; None when no policy acts on senses.
-        words: the words nearest to it.
-        contributions: its mean contribution to scores on the documents of each group, in the order of
-            :attr:`SensePanel.groups`; empty when it was not computed.
-    """
-
-    name: str
-    sensitivity: float | None
-    weight: float | None = None
-    words: tuple[str, ...] = ()
-    contributions: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class SensePanel:
     """All senses of the model.
 
     Attributes:
-        senses: in their order.
-        groups: kinds of documents that contributions were averaged over, such as ``("male", "female", "neutral")``.
+        profiles: of the senses, in their order.
+        weights: M_s(l) of this report's policy and alpha for each sense; None when no policy acts
+            on senses.
         caption: what the numbers were measured on.
+        words: how many typical words are shown for each sense.
+
+    Raises:
+        ValueError: weights and profiles differ in number.
     """
 
-    senses: tuple[Sense, ...]
-    groups: tuple[str, ...] = ("male", "female", "neutral")
+    profiles: Sequence[SenseProfile]
+    weights: Sequence[float] | None = None
     caption: str = ""
+    words: int = 6
 
     def __post_init__(self) -> None:
-        for sense in self.senses:
-            if len(sense.contributions) not in (0, len(self.groups)):
-                raise ValueError(
-                    f"sense {sense.name} has {len(sense.contributions)} contributions for {len(self.groups)} groups"
-                )
+        if self.weights is not None and len(self.weights) != len(self.profiles):
+            raise ValueError(
+                f"{len(self.weights)} weights for {len(self.profiles)} profiles of senses"
+            )
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Kinds of documents that contributions were averaged over, such as ``male``."""
+        names: dict[str, None] = {}
+        for profile in self.profiles:
+            names |= dict.fromkeys(profile.mean_contribution)
+        return tuple(names)
 
-@dataclass(frozen=True)
-class Attribution:
-    """What each sense and token contributes to the score of a pair, as HTML that was made elsewhere."""
-
-    title: str
-    html: Markup
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.html, Markup):
-            raise TypeError(f"attribution {self.title!r}: its HTML must be a markupsafe.Markup, so that it is meant")
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A section that cannot be shown, and why, as a sentence."""
-
-    why: str
+    def contributions(self, profile: SenseProfile) -> tuple[float, ...]:
+        """Mean contribution of a sense for each of the groups; empty when not computed."""
+        by_group = profile.mean_contribution
+        if not by_group:
+            return ()
+        return tuple(by_group.get(group, float("nan")) for group in self.groups)
 
 
 @dataclass(frozen=True)
@@ -281,17 +190,23 @@ class Page:
     Attributes:
         title: of the page.
         subtitle: one sentence below it.
-        groups: names of the groups of the lexicon, in its order; they get the colours of the marked words.
+        groups: names of the groups of the lexicon, in its order; they get the colours of the marked
+            words.
         sign: the sign of the bias measures, as a sentence.
-        answer: what the dial does, in words.
+        answer: what the dial does to this ranker: a sentence for the setting that a person would
+            choose, then one for each other policy.
+        answer_note: how the settings were chosen, and what significant means.
         headline: the main numbers, with their intervals.
         tradeoff: effectiveness against bias over alpha.
         cutoffs: bias at every cut-off.
-        policies: policies over alpha.
+        policies: measures over alpha, one line for each policy.
+        preferences: which wording is preferred, one chart for each policy.
+        policies_caption: what the numbers of both were measured on.
         comparison: tables with significance letters.
-        changes: queries that change most, one entry for each setting that can be chosen; the first is shown.
+        changes: queries that change most, one entry for each setting that can be chosen; the first
+            is shown.
         senses: sense panel.
-        attribution: chosen pairs.
+        attribution: title and HTML of chosen pairs: what each sense and token contributes.
         configuration: YAML of the run.
         provenance: (name, value) of versions, date, command line and data.
         notes: further sentences for a reader.
@@ -301,15 +216,18 @@ class Page:
     subtitle: str = ""
     groups: tuple[str, ...] = ("male", "female")
     sign: str = ""
-    answer: Answer | None = None
+    answer: tuple[str, ...] = ()
+    answer_note: str = ""
     headline: Table | None = None
     tradeoff: Gallery | None = None
     cutoffs: Gallery | None = None
-    policies: Policies | None = None
+    policies: tuple[Figure, ...] = ()
+    preferences: tuple[Figure, ...] = ()
+    policies_caption: str = ""
     comparison: tuple[Table, ...] = ()
-    changes: tuple[Changes, ...] | Missing = ()
-    senses: SensePanel | Missing | None = None
-    attribution: tuple[Attribution, ...] | Missing = ()
+    changes: tuple[Changes, ...] | str = ()
+    senses: SensePanel | str | None = None
+    attribution: tuple[tuple[str, Markup], ...] | str = ()
     configuration: str = ""
     provenance: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from backpack_rank.reporting.page.data import Page, Panel
-from backpack_rank.reporting.page.figures import policy_figures, share_figures
 from backpack_rank.reporting.vega import Spec, beside, save_chart
 
 
 def write_pictures(folder: str | Path, page: Page) -> list[Path]:
-    """Write every chart of a page as ``<name>.png`` and ``<name>.svg`` into a folder.
+    """Use this to write every chart of a page as ``<name>.png`` and ``<name>.svg`` into a folder.
 
     Returns:
         Paths of the files, each complete or absent; equal pages give equal files.
@@ -22,20 +21,19 @@ def write_pictures(folder: str | Path, page: Page) -> list[Path]:
 
 
 def page_charts(page: Page) -> list[tuple[str, str, Spec]]:
-    """Name, title and description of all charts of a page, in its order; those of a panel are one chart."""
-    charts = [
-        (panel.name, panel.title, _whole(panel))
-        for gallery in (page.tradeoff, page.cutoffs)
-        if gallery
-        for panel in gallery.panels
-    ]
-    if page.policies:
-        figures = [*policy_figures(page.policies), *share_figures(page.policies, page.groups)]
-        charts += [(figure.name, figure.title, figure.spec) for figure in figures]
+    """Name, title and chart of all figures of a page, in its order; a panel is one chart."""
+    charts = []
+    for gallery in (page.tradeoff, page.cutoffs):
+        if gallery is not None:
+            for panel in gallery.panels:
+                charts.append((panel.name, panel.title, _chart_of_panel(panel)))
+    for figure in (*page.policies, *page.preferences):
+        charts.append((figure.name, figure.title, figure.spec))
     return charts
 
 
-def _whole(panel: Panel) -> Spec:
+def _chart_of_panel(panel: Panel) -> Spec:
     if len(panel.figures) == 1:
         return panel.figures[0].spec
-    return beside({figure.title: figure.spec for figure in panel.figures}, columns=min(3, len(panel.figures)))
+    specs = {figure.title: figure.spec for figure in panel.figures}
+    return beside(specs, columns=min(3, len(panel.figures)))

@@ -1,13 +1,14 @@
-"""A page as HTML: one file with its style and script inside, which asks for nothing from anywhere."""
+"""A page as HTML: one file with its style and script inside, which needs no network."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -15,8 +16,7 @@ from markupsafe import Markup
 from backpack_rank.files import write_text
 from backpack_rank.reporting import vega
 from backpack_rank.reporting.explanation import EXPLANATION_CSS
-from backpack_rank.reporting.page import figures
-from backpack_rank.reporting.page.data import ChangedQuery, Missing, Page, RankedDocument, SensePanel, Span
+from backpack_rank.reporting.page.data import ChangedQuery, Page, RankedDocument, SensePanel, Span
 from backpack_rank.reporting.page.text import cut
 
 GROUPS = 4
@@ -33,14 +33,19 @@ SECTIONS = {
     "configuration": "Configuration",
     "provenance": "Provenance",
 }
+_BRIEF = 60
+"""Characters of a document whose text stands in the other list."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the texts is put on the page, so that it stays readable and small; the page says what is left out.
+    """How much of the texts is put on the page, so that it stays readable and small.
+
+    The page says what is left out.
 
     Attributes:
-        queries: queries shown with their documents; further ones are listed with their measures alone.
+        queries: queries shown with their documents; further ones are listed with their measures
+            alone.
         documents: documents shown of each ranking.
         snippet: characters of a document that are seen at once.
         text: characters of a document that can be unfolded.
@@ -52,9 +57,8 @@ class Limits:
     text: int = 1500
 
 
-@dataclass(frozen=True)
-class _Document:
-    """A document in one of the two lists of a query, ready for the page."""
+class _ShownDocument(NamedTuple):
+    """A document in one of the two lists of a query, as the template shows it."""
 
     doc_id: str
     rank: int
@@ -69,7 +73,7 @@ class _Document:
 
 
 def write_page(path: str | Path, page: Page, limits: Limits = Limits()) -> Path:
-    """Write a page as one HTML file, whole or not at all.
+    """Use this to write a page as one HTML file, complete or not at all.
 
     Returns:
         The path.
@@ -84,7 +88,7 @@ def write_page(path: str | Path, page: Page, limits: Limits = Limits()) -> Path:
 def render(page: Page, limits: Limits = Limits()) -> str:
     """The HTML text of a page. Texts are escaped; only ``Markup`` is taken as HTML."""
     templates = resources.files(__package__) / "templates"
-    drawn = page.tradeoff or page.cutoffs or page.policies
+    has_charts = page.tradeoff or page.cutoffs or page.policies
     return (
         environment()
         .get_template("page.html")
@@ -94,7 +98,7 @@ def render(page: Page, limits: Limits = Limits()) -> str:
             sections={name: title for name, title in SECTIONS.items() if getattr(page, name)},
             style=page_style(),
             script=Markup((templates / "script.js").read_text("utf-8")),
-            chart_script=Markup(vega.chart_script()) if drawn else "",
+            chart_script=Markup(vega.chart_script()) if has_charts else "",
             group_class=lambda group: _group_class(page.groups, group),
         )
     )
@@ -119,12 +123,9 @@ def environment() -> Environment:
     environment.globals.update(
         config=vega.CONFIG,
         dark=vega.DARK,
-        policy_figures=figures.policy_figures,
-        share_figures=figures.share_figures,
         sense_bars=_sense_bars,
         documents=_documents,
         finite=_finite,
-        is_missing=lambda section: isinstance(section, Missing),
     )
     return environment
 
@@ -135,64 +136,103 @@ def _finite(value: float | None) -> TypeGuard[float]:
 
 def _sense_bars(panel: SensePanel) -> dict[str, tuple[float, float]]:
     """Ends of the bars of sensitivity, weight and contribution, each common to all senses."""
-    sensitivities = [one.sensitivity for one in panel.senses if _finite(one.sensitivity)]
-    weights = [one.weight for one in panel.senses if _finite(one.weight)]
-    contributions = [abs(one) for sense in panel.senses for one in sense.contributions if math.isfinite(one)]
-    widest = max(contributions, default=0.0) or 1.0
+    sensitivities = [profile.sensitivity for profile in panel.profiles]
+    contributions = [0.0]
+    for profile in panel.profiles:
+        for contribution in panel.contributions(profile):
+            if math.isfinite(contribution):
+                contributions.append(abs(contribution))
+    widest = max(contributions) or 1.0
     return {
-        "sensitivity": (min([0.0, *sensitivities]), max([1.0, *sensitivities])),
-        "weight": (min([0.0, *weights]), max([1.0, *weights])),
+        "sensitivity": _ends_from_0_to_1(sensitivities),
+        "weight": _ends_from_0_to_1(panel.weights or ()),
         "contribution": (-widest, widest),
     }
 
 
-def _documents(query: ChangedQuery, side: str, groups: tuple[str, ...], limits: Limits) -> list[_Document]:
-    """The list of one side. A text is put on the page once: in the list after, when the document is in both."""
-    own, other = (query.before, query.after) if side == "before" else (query.after, query.before)
-    places = {document.doc_id: number for number, document in enumerate(other, 1)}
-    shown = {document.doc_id for document in query.after[: limits.documents]} if side == "before" else set()
-    return [
-        _document(document, rank, places.get(document.doc_id), side, groups, limits, document.doc_id in shown)
-        for rank, document in enumerate(own[: limits.documents], 1)
-    ]
+def _ends_from_0_to_1(values: Sequence[float | None]) -> tuple[float, float]:
+    """0 and 1, or further out where a value is."""
+    finite = [value for value in values if _finite(value)]
+    return min([0.0, *finite]), max([1.0, *finite])
 
 
-def _document(
-    document: RankedDocument,
-    rank: int,
-    there: int | None,
-    side: str,
-    groups: tuple[str, ...],
-    limits: Limits,
-    elsewhere: bool,
-) -> _Document:
-    spans = document.text
-    head: tuple[Span, ...] | None = None
-    rest: tuple[Span, ...] = ()
-    left_out = 0
-    if spans is not None:
-        kept, dropped = cut(spans, 60 if elsewhere else limits.text)
-        left_out = 0 if elsewhere else sum(len(span.text) for span in dropped)
-        head, rest = cut(kept, limits.snippet)
-        if rest or (elsewhere and dropped):
-            head = (*head, Span(" \N{HORIZONTAL ELLIPSIS}"))
-    move, direction = _move(rank, there, side)
-    score = f"{document.score:.3f}" if document.score is not None and math.isfinite(document.score) else ""
-    counts = tuple((group, sum(span.group == group for span in spans or ())) for group in groups)
-    return _Document(document.doc_id, rank, move, direction, score, head, rest, left_out, counts, elsewhere)
+def _documents(
+    query: ChangedQuery, side: str, groups: tuple[str, ...], limits: Limits
+) -> list[_ShownDocument]:
+    """The list of one side, ``before`` or ``after``.
+
+    A text is put on the page once: in the list after, when the document is in both.
+    """
+    ranking, other = query.before, query.after
+    shown_after: set[str] = set()
+    if side == "before":
+        shown_after = {document.doc_id for document in query.after[: limits.documents]}
+    else:
+        ranking, other = other, ranking
+    other_ranks = {document.doc_id: rank for rank, document in enumerate(other, start=1)}
+    documents = []
+    for rank, document in enumerate(ranking[: limits.documents], start=1):
+        elsewhere = document.doc_id in shown_after
+        move, direction = _move(rank, other_ranks.get(document.doc_id), side)
+        score = f"{document.score:.3f}" if _finite(document.score) else ""
+        head, rest, left_out = _shown_text(document, elsewhere, limits)
+        shown = _ShownDocument(
+            doc_id=document.doc_id,
+            rank=rank,
+            move=move,
+            direction=direction,
+            score=score,
+            head=head,
+            rest=rest,
+            left_out=left_out,
+            counts=_counts(document, groups),
+            elsewhere=elsewhere,
+        )
+        documents.append(shown)
+    return documents
 
 
-def _move(rank: int, there: int | None, side: str) -> tuple[str, str]:
-    if there is None:
-        return ("leaves", "down") if side == "before" else ("new", "up")
-    before, after = (rank, there) if side == "before" else (there, rank)
+def _shown_text(
+    document: RankedDocument, elsewhere: bool, limits: Limits
+) -> tuple[tuple[Span, ...] | None, tuple[Span, ...], int]:
+    """What is seen at once, what can be unfolded, and how many characters are left out."""
+    if document.text is None:
+        return None, (), 0
+    kept, dropped = cut(document.text, _BRIEF if elsewhere else limits.text)
+    head, rest = cut(kept, limits.snippet)
+    if rest or (elsewhere and dropped):
+        head = (*head, Span(" \N{HORIZONTAL ELLIPSIS}"))
+    # A text that stands in the other list is left out nowhere.
+    left_out = 0 if elsewhere else sum(len(span.text) for span in dropped)
+    return head, rest, left_out
+
+
+def _counts(document: RankedDocument, groups: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """How many words of each group the text has."""
+    words_by_group = dict.fromkeys(groups, 0)
+    for span in document.text or ():
+        if span.group in words_by_group:
+            words_by_group[span.group] += 1
+    return tuple(words_by_group.items())
+
+
+def _move(rank: int, other_rank: int | None, side: str) -> tuple[str, str]:
+    """In words where a document goes, or came from; and the direction, the name of a style."""
+    if side == "before":
+        if other_rank is None:
+            return "leaves", "down"
+        before, after, words = rank, other_rank, f"to {other_rank}"
+    else:
+        if other_rank is None:
+            return "new", "up"
+        before, after, words = other_rank, rank, f"from {other_rank}"
     if before == after:
         return "stays", "same"
-    if side == "before":
-        return f"to {after}", "up" if after < before else "down"
-    return f"from {before}", "up" if after < before else "down"
+    return words, "up" if after < before else "down"
 
 
 def _group_class(groups: tuple[str, ...], group: str) -> str:
     """Class of a group's colour; ``rest`` for what is no group of the lexicon (neutral)."""
-    return f"g{groups.index(group) % GROUPS}" if group in groups else "rest"
+    if group not in groups:
+        return "rest"
+    return f"g{groups.index(group) % GROUPS}"

@@ -152,8 +152,8 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranke
             ["listwise=trained", "alpha=0.5", "policy=renditions"],
             "alpha=0.5: orders are averaged in full or not at all",
         ),
-        (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true is about scores"),
-        (["listwise=trained", "run=a.trec"], "run=... and listwise=... do not go together"),
+        (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true does nothing"),
+        (["listwise=trained", "run=a.trec"], "run=a.trec does nothing to listwise=..."),
         (
             ["listwise=trained", "listwise.depth=0"],
             "listwise.depth=0 must be a whole number of at least 1",
@@ -325,5 +325,5 @@ def test_rankers_that_differ_in_remedies_share_the_model_and_count_on_their_own(
 
 @pytest.mark.parametrize("option", ["explain.query=who", "explain.document=he", "recalibrate.run=a.trec"])
 def test_options_of_pointwise_rankers_are_refused(option, ranker, tmp_path) -> None:
-    with pytest.raises(ValueError, match=rf"{option.split('=')[0]}=\.\.\. and listwise"):
+    with pytest.raises(ValueError, match=rf"{option.split('=')[0]}=\.\.\. does nothing to listwise"):
         evaluate(composed(*options(ranker, option)), tmp_path)

@@ -1,0 +1,165 @@
+"""Which collection is ranked: that of ``data=...``, or the one that a saved ranker was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+
+from backpack_rank.constructors import check_value
+from backpack_rank.data.collection import MissingSplitError
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.rotation import Rotation
+from backpack_rank.files import RANKER
+from backpack_rank.pipelines.nodes import build, check_options, merged, plain_options, yaml_of
+from backpack_rank.pipelines.option_types import EvaluationOptions
+from backpack_rank.pipelines.run_folder import run_config
+
+SPLITS = ("train", "dev", "test", "bias")
+ROTATION = ("rotation", "rotation_level", "rotation_seed")
+"""Options of every data: which splits have their passages rotated, and how."""
+_HINT = "add data=..., one of conf/data"
+
+
+class ChosenData:
+    """Use it to find the collection that an evaluation ranks; nothing is loaded before a split is asked for.
+
+    >>> ChosenData({"rotation_seed": 3}).rotation.seed
+    3
+
+    Args:
+        data: ``data`` of the options. Without a ``name`` it only changes the data of a saved ranker.
+        first_stage: candidates of all splits, in place of those of the data.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any] | None, first_stage: Mapping[str, Any] | None = None
+    ) -> None:
+        self._data = data or {}
+        self._first_stage = first_stage
+
+    @cached_property
+    def dataset(self) -> Dataset | None:
+        """The data of ``data=...``; None where there is nothing but changes to those of a ranker."""
+        return dataset_of(self._data, self._first_stage) if "name" in self._data else None
+
+    def needed(self) -> Dataset:
+        """The data of ``data=...``. Raises ``ValueError`` without them."""
+        if self.dataset is None:
+            raise ValueError(f"this needs the collection to rank: {_HINT}")
+        return self.dataset
+
+    def of(self, checkpoint: Path | str) -> Dataset:
+        """The data of ``data=...``, or those that a saved ranker was trained on, changed as the options say.
+
+        Raises:
+            ValueError: neither is known.
+        """
+        return self.dataset or dataset_of(*self.nodes_of(checkpoint))
+
+    @property
+    def rotation(self) -> Rotation:
+        """``data.rotation_level`` and ``data.rotation_seed``, whatever ``data.rotation`` says."""
+        return rotation_of(self._data)
+
+    def nodes_of(
+        self, checkpoint: Path | str
+    ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+        """Data and first stage that a saved ranker was trained with, as far as the options name no others."""
+        if isinstance(checkpoint, str) or checkpoint.name != RANKER:
+            raise ValueError(f"{checkpoint} does not say what it was trained on: {_HINT}")
+        try:
+            trained = run_config(checkpoint.parent, only=("data", "first_stage"))
+        except ValueError as error:
+            message = f"{checkpoint} does not say what it was trained on ({error}): {_HINT}"
+            raise ValueError(message) from error
+        changes = {}
+        for option in ROTATION:
+            if self._data.get(option) is not None:
+                changes[option] = self._data[option]
+        first_stage = self._first_stage
+        if first_stage is None and trained.get("first_stage") is not None:
+            first_stage = plain_options(trained["first_stage"])
+        return {**plain_options(trained["data"]), **changes}, first_stage
+
+
+def dataset_of(node: Mapping[str, Any], first_stage: Mapping[str, Any] | None = None) -> Dataset:
+    """A file of ``conf/data/`` as a dataset; nothing is loaded yet.
+
+    Args:
+        node: of the options.
+        first_stage: of all splits, in place of the dataset's own.
+
+    Raises:
+        ValueError: a wrong option of the rotation.
+    """
+    data = plain_options(node)
+
+    def loader(name: str) -> Callable[[], Any]:
+        def load() -> Any:
+            try:
+                return build(data[name], f"data.{name}")
+            except InstantiationException as error:
+                if isinstance(error.__cause__, MissingSplitError):
+                    raise error.__cause__ from None
+                raise
+
+        return load
+
+    stages: dict[str, Callable[[], Any]] = {}
+    if first_stage is not None:
+        stages[""] = lambda: build(first_stage, "first_stage")
+    else:
+        options = {split: f"{split}_first_stage" for split in SPLITS}
+        for split, option in [*options.items(), ("", "first_stage")]:
+            if data.get(option) is not None:
+                stages[split] = loader(option)
+    return Dataset(
+        name=str(data["name"]),
+        splits={split: loader(split) for split in SPLITS if data.get(split) is not None},
+        first_stages=stages,
+        measures=tuple(str(name) for name in data.get("measures") or ()),
+        rotation=rotation_of(data),
+        rotated=data.get("rotation") or "none",
+        bias_queries=data.get("bias_queries"),
+        answers=data.get("answers"),
+        titles=bool((data.get("test") or {}).get("title", True)),
+        requests=data.get("requests"),
+        variants=None if data.get("variants") is None else loader("variants"),
+    )
+
+
+def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[str, Dataset]:
+    """A node of ``conf/data`` with some of it changed, such as its candidates, and a text that is equal for equal ones.
+
+    Args:
+        node: of ``conf/data``.
+        changes: merged into it; ``{folder}`` is the folder of its test split.
+
+    Raises:
+        ValueError: an option of the data is wrong.
+    """
+    check_value("data", changes, Mapping[str, Any])
+    test = node.get("test")
+    folder = str(test.get("folder", "")) if isinstance(test, Mapping) else ""
+    changed = merged(node, _in_folder(dict(changes), folder))
+    check_options({"data": changed}, EvaluationOptions)
+    return yaml_of(changed), dataset_of(changed)
+
+
+def rotation_of(data: Mapping[Any, Any]) -> Rotation:
+    """``rotation_level`` and ``rotation_seed`` of a node of ``conf/data``."""
+    level, seed = data.get("rotation_level"), data.get("rotation_seed")
+    return Rotation("word" if level is None else level, 0 if seed is None else seed)
+
+
+def _in_folder(value: Any, folder: str) -> Any:
+    """The value with ``{folder}`` filled into all its texts."""
+    if isinstance(value, Mapping):
+        return {name: _in_folder(entry, folder) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_in_folder(entry, folder) for entry in value]
+    return value.replace("{folder}", folder) if isinstance(value, str) else value

@@ -1,0 +1,69 @@
+"""Which ranker is evaluated, and how it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
+from backpack_rank.reranking.load import is_address, local_folder
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.remote import RemoteScorer
+from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.senses.cache import SenseCache
+
+
+class ChosenRanker:
+    """Use it to find the ranker that an evaluation is about, and to load it.
+
+    Args:
+        checkpoint: folder, hub id or address of a server; None: the ranker trained last.
+        output: folder below which rankers are trained.
+        attribute: whose words policies are about.
+        scoring: how scores are computed; None: by the defaults.
+        cache: of sense vectors on disk, or None.
+        split_attribute: give attribute senses to a Backpack that was trained without them.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | None,
+        output: str,
+        *,
+        attribute: Attribute,
+        scoring: ScoringSettings | None = None,
+        cache: SenseCache | None = None,
+        split_attribute: bool = True,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.output = output
+        self.attribute = attribute
+        self.scoring = scoring
+        self.cache = cache
+        self.split_attribute = split_attribute
+
+    def find(self) -> Path | str:
+        """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        if self.checkpoint is None:
+            return find_ranker(None, self.output)
+        if is_address(self.checkpoint):
+            return self.checkpoint
+        return local_folder(self.checkpoint, "checkpoint")
+
+    def load(self, checkpoint: Path | str) -> PointwiseReranker:
+        """A saved ranker at alpha = 1; :meth:`PointwiseReranker.with_policy` sets another alpha.
+
+        Args:
+            checkpoint: folder of the ranker, or the address of its server.
+        """
+        if isinstance(checkpoint, str):
+            return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
+        ranker, pair_tokenizer = load_ranker(checkpoint)
+        if self.split_attribute:
+            split_attribute(ranker, pair_tokenizer, self.attribute)
+        scorer = Scorer(ranker, pair_tokenizer, self.scoring)
+        return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache)

@@ -1,0 +1,68 @@
+"""Sentences of an evaluation on what a policy or a swap does to texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from backpack_rank.data.batching import Pairs
+from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.senses.policies import Policy
+from backpack_rank.senses.renditions import MeanOfRenditions
+
+
+def rendition_notes(
+    policy: Policy, data: EvaluationData, cut: Callable[[str], str] | None = None
+) -> list[str]:
+    """What renditions cost; no sentence for other policies.
+
+    Args:
+        policy: of the evaluation.
+        data: its candidates.
+        cut: gives what the ranker reads of a text; None for all of it.
+    """
+    if not isinstance(policy, MeanOfRenditions):
+        return []
+    pairs = Pairs.from_run(data.candidates, data.test)
+    # With merge, all words are of one group.
+    groups_kept = policy.attribute.renditions(wide=policy.wide)
+    with_words = 0
+    with_several_groups = 0
+    rewritten: set[tuple[str, str]] = set()
+    for query, document in pairs.texts():
+        text = document if cut is None else cut(document)
+        if not policy.covers(query) or not policy.renditions.canonical(text).moved:
+            continue
+        with_words += 1
+        if any(symbol.label for symbol in groups_kept.canonical(text).symbols):
+            with_several_groups += 1
+        for rewrite in policy.rewritings:
+            pair = rewrite(query, text)
+            # The pair itself is read anyway.
+            if pair != (query, text):
+                rewritten.add(pair)
+    passes = 1 + len(rewritten) / max(1, len(pairs))
+    notes = []
+    lacking = [
+        f"{name} ({', '.join(groups)})" for name, groups in policy.renditions.incomplete.items()
+    ]
+    if lacking:
+        notes.append(
+            f"Renditions: classes that lack a group stay as they are: {', '.join(lacking)}"
+        )
+    notes.append(
+        f"Renditions: {with_words} of {len(pairs)} candidates have class words, "
+        f"{with_several_groups} of them of several groups; "
+        f"{passes:.2f} times the passes of alpha=1, for all other alphas together"
+    )
+    return notes
+
+
+def swap_notes(data: EvaluationData) -> list[str]:
+    """How much a swap changes; no sentence without one."""
+    if data.swapped is None:
+        return []
+    counts = data.swapped.counts
+    return [
+        f"Swap: {len(counts.changed)} of {counts.documents} candidates change, "
+        f"{counts.words} words; {counts.names} first names are left alone"
+    ]

@@ -1,0 +1,292 @@
+"""Which alpha of each policy a page shows: the least bias that keeps the ranker's effectiveness."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection as Sized
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+
+from backpack_rank.data.collection import Run
+from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.trec import read_run, run_tag
+from backpack_rank.evaluation.results import SystemResult
+from backpack_rank.evaluation.significance import SIGNIFICANCE
+from backpack_rank.files import read_yaml
+from backpack_rank.pipelines.evaluation_data import load_evaluation_data
+from backpack_rank.pipelines.metrics import MetricSuite
+from backpack_rank.pipelines.run_folder import CONFIG
+from backpack_rank.pipelines.settings import AUTO, EvaluationSettings
+from backpack_rank.reporting.answer import KEEP, bias_measure, least_bias, sentence
+from backpack_rank.reporting.measure_files import read_json
+from backpack_rank.reporting.setting import Setting, is_control
+from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policy_names import DEFAULTS
+
+log = logging.getLogger(__name__)
+
+
+class Jobs:
+    """The jobs of a sweep: their settings, files, ranker and data.
+
+    A ranker that several jobs share is loaded once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.settings = cache(self._settings)
+        self._loaded: dict[str, LoadedJob] = {}
+
+    def loaded(self, entry: SweepEntry) -> LoadedJob:
+        """Ranker and data of a job, the same for jobs that differ in policy and alpha alone."""
+        rest = Setting.of(entry.setting).rest
+        if rest not in self._loaded:
+            self._loaded[rest] = LoadedJob(self.settings(entry.job))
+        return self._loaded[rest]
+
+    def run(self, entry: SweepEntry, name: str) -> Run:
+        """The run file of a job's system for a query set."""
+        return read_run(self._runs(entry) / f"{run_tag(entry.row.label)}__{name}.run")
+
+    def ranks(self, entry: SweepEntry) -> bool:
+        """Whether a job's scores order documents; without run files they are taken to."""
+        files = sorted(self._runs(entry).glob(f"{run_tag(entry.row.label)}__*.run"))
+        if not files:
+            return True
+        for file in files:
+            for scores in read_run(file).values():
+                if _differ(scores.values()):
+                    return True
+        return False
+
+    def policy(self, entry: SweepEntry) -> str:
+        """The policy that a job's measures name."""
+        return read_json(self._folder / entry.job / MEASURES_FILE).about.policy
+
+    def _runs(self, entry: SweepEntry) -> Path:
+        return self._folder / entry.job / "runs"
+
+    def _settings(self, job: str) -> EvaluationSettings:
+        return EvaluationSettings.of(read_yaml(self._folder / job / CONFIG))
+
+
+class LoadedJob:
+    """A job's ranker and data, each loaded when it is first used.
+
+    Attributes:
+        settings: of the job.
+    """
+
+    def __init__(self, settings: EvaluationSettings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return self.settings.dataset(self._checkpoint)
+
+    @cached_property
+    def metrics(self) -> MetricSuite:
+        return self.settings.metrics(self.dataset)
+
+    @cached_property
+    def reranker(self) -> PointwiseReranker:
+        """The ranker, with the sensitivities of its senses."""
+        return self.settings.reranker(self._checkpoint)
+
+    @cached_property
+    def _checkpoint(self) -> Path | str:
+        return self.settings.find_ranker()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting that a person would choose, of each policy and of all.
+
+    It is the one with the smallest bias of those that keep the effectiveness, and no control.
+
+    Attributes:
+        sweep: all systems.
+        ranks: those with an alpha other than 1 whose scores are not all equal.
+        best: of each policy that is no control, where one keeps the effectiveness.
+        dev: measures on dev queries, by setting and alpha; empty where those of the sweep decide.
+        on_dev: whether dev queries decide, those of ``dev`` or of ``alpha=auto``.
+    """
+
+    sweep: Sweep
+    ranks: tuple[SweepEntry, ...]
+    best: tuple[SweepEntry, ...]
+    dev: Mapping[tuple[str, float | None], SystemResult]
+    on_dev: bool
+
+    @classmethod
+    def of(cls, sweep: Sweep, jobs: Jobs) -> Choice:
+        """From the sweep and the runs of its jobs."""
+        ranks = []
+        for entry in sweep.entries:
+            has_base = entry.row.alpha not in (None, 1) and sweep.base(entry.setting) is not None
+            if has_base and jobs.ranks(entry):
+                ranks.append(entry)
+        # With alpha=auto each job has chosen on dev queries itself.
+        chosen = bool(ranks) and all(jobs.settings(entry.job).alpha == AUTO for entry in ranks)
+        dev = {}
+        if not chosen:
+            policies = [entry for entry in ranks if not Setting.of(entry.setting).is_control]
+            dev = _measured_on_dev(jobs, sweep, policies)
+        choice = cls(sweep, tuple(ranks), best=(), dev=dev, on_dev=chosen or bool(dev))
+        best = []
+        for setting in sweep.settings:
+            if not Setting.of(setting).is_control:
+                least = choice.least([entry for entry in ranks if entry.setting == setting])
+                if least is not None:
+                    best.append(least)
+        return replace(choice, best=tuple(best))
+
+    def least(self, entries: Sequence[SweepEntry]) -> SweepEntry | None:
+        """The entry with the smallest bias of those that keep the effectiveness; None without one.
+
+        Args:
+            entries: of one ranker.
+        """
+        if not entries:
+            return None
+        rows = [self._deciding(entry) for entry in entries]
+        row = least_bias(self._deciding(self.base(entries[0])), rows)
+        for entry, candidate in zip(entries, rows, strict=True):
+            if candidate is row:
+                return entry
+        return None
+
+    def base(self, entry: SweepEntry) -> SweepEntry:
+        """The unchanged ranker that an entry is compared with."""
+        base = self.sweep.base(entry.setting)
+        assert base is not None
+        return base
+
+    def shown(self) -> list[SweepEntry]:
+        """Entries to show, one for each policy, without controls as far as there are others.
+
+        The default policy comes first, because it is what alpha does without further options; where
+        it is not among them, the choice.
+        """
+        of_all = []
+        for setting in self.sweep.settings:
+            entry = self._of_setting(setting)
+            if entry is not None:
+                of_all.append(entry)
+        policies = [entry for entry in of_all if not Setting.of(entry.setting).is_control]
+        shown = policies or of_all
+        by_policy = {Setting.of(entry.setting).title: entry for entry in shown}
+        defaults = [by_policy[name] for name in DEFAULTS if name in by_policy]
+        first = defaults[0] if defaults else self.least(self.best)
+        return sorted(shown, key=lambda entry: entry is not first)
+
+    def answer(self) -> tuple[str, ...]:
+        """What alpha does, in words: the first policy, the others, the controls.
+
+        Empty without an alpha other than 1.
+        """
+        shown = self.shown()
+        if not shown:
+            return ()
+        entries = list(shown)
+        for setting in self.sweep.settings:
+            entry = self._of_setting(setting) if Setting.of(setting).is_control else None
+            if entry is not None and entry not in shown:
+                entries.append(entry)
+        return tuple(self._sentence(entry) for entry in entries)
+
+    def answer_note(self) -> str:
+        """How the settings were chosen, and what significant means; empty without one."""
+        shown = self.shown()
+        if not shown:
+            return ""
+        if shown[0] in self.best:
+            bias = bias_measure([self.base(shown[0]).row, shown[0].row])
+            where = "on the dev queries" if self.on_dev else "on these queries"
+            note = (
+                f"Each policy at its alpha with the smallest |{bias}| that keeps {KEEP:.0%} of "
+                f"nDCG@10, chosen {where}."
+            )
+        else:
+            note = f"No alpha keeps {KEEP:.0%} of nDCG@10; each policy at its smallest alpha."
+        note += " 95% intervals in brackets."
+        if any(entry.tests for entry in shown):
+            note += (
+                " Significant: paired randomisation test, "
+                "Holm-corrected over the alphas of a policy."
+            )
+        return note
+
+    def _deciding(self, entry: SweepEntry) -> SystemResult:
+        """Measures of a system on the queries that decide."""
+        return self.dev.get((entry.setting, entry.row.alpha), entry.row)
+
+    def _of_setting(self, setting: str) -> SweepEntry | None:
+        """The choice of a setting, or else its smallest alpha that ranks."""
+        for entry in self.best:
+            if entry.setting == setting:
+                return entry
+        ranks = [entry for entry in self.ranks if entry.setting == setting]
+        return ranks[-1] if ranks else None
+
+    def _sentence(self, entry: SweepEntry) -> str:
+        policy = Setting.of(entry.setting).title or self.sweep.about.policy
+        return sentence(
+            f"{policy} (control)" if is_control(policy) else policy,
+            self.base(entry).row,
+            entry.row,
+            lambda measure: is_significant(entry, measure),
+        )
+
+
+def is_significant(entry: SweepEntry | None, measure: str) -> bool | None:
+    """Whether a system's change in a measure is significant; None where nobody tested it."""
+    test = entry.test(measure) if entry is not None else None
+    return None if test is None else test.p_holm < SIGNIFICANCE
+
+
+def _differ(scores: Sized[float]) -> bool:
+    """Whether scores differ by more than run files do for equal ones.
+
+    A run file lowers equal scores in the smallest steps, to keep their order.
+    """
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return high - low > 1e-6 * len(scores) * max(abs(low), abs(high))
+
+
+def _measured_on_dev(
+    jobs: Jobs, sweep: Sweep, entries: Sequence[SweepEntry]
+) -> dict[tuple[str, float | None], SystemResult]:
+    """Measures on dev of settings and of their unchanged ranker, by setting and alpha.
+
+    Empty where jobs differ in more than policy and alpha, where there is no dev split, and where it
+    has more queries than the test split: a page must not take longer than its sweep.
+    """
+    if len({Setting.of(entry.setting).rest for entry in entries}) != 1:
+        return {}
+    loaded = jobs.loaded(entries[0])
+    dataset, lexicon = loaded.dataset, loaded.metrics.fairness.lexicon
+    if not dataset.has("dev"):
+        return {}
+    if len(dataset.split("dev").queries) > len(dataset.split("test").queries):
+        return {}
+    try:
+        data = load_evaluation_data(dataset, loaded.settings.attribute, lexicon, "dev", swap=False)
+    except ValueError as error:  # no neutral query, for example
+        log.info("the dev split cannot say which setting to show: %s", error)
+        return {}
+    bases = {}
+    for entry in entries:
+        base = sweep.base(entry.setting)
+        if base is not None:
+            bases[base.setting] = base
+    measured: dict[tuple[str, float | None], SystemResult] = {}
+    for entry in [*bases.values(), *entries]:
+        policy = jobs.settings(entry.job).policy
+        reranker = loaded.reranker.with_policy(policy, entry.row.alpha or 0.0)
+        (row,) = loaded.metrics.evaluate([reranker], data).report().rows
+        measured[entry.setting, entry.row.alpha] = row
+    return measured
