@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.counterfactual import Swapped
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
@@ -35,7 +36,7 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import log as scorer_log
-from backpack_rank.senses.policies import PairedTokens
+from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
@@ -195,33 +196,28 @@ def certify(
     """
     promise, policy, scorer = _promise(reranker), reranker.hook.policy, reranker.scorer
     assert policy is not None
-    swap, gendered = reranker.attribute.swap(), _outside(reranker.attribute)
-    rows, swapped = list[dict[str, str]](), list[tuple[str, str, str]]()
+    swap, gendered_words = reranker.attribute.swap(), _outside(reranker.attribute)
     pairs = Pairs.from_run(candidates, collection)
-    for (query, text), query_id, doc_id in zip(pairs.texts(), pairs.query_ids, pairs.doc_ids, strict=True):
-        other = swap(text)
-        if other.text == text:
-            kind = NO_WORDS
-        elif isinstance(policy, MeanOfRenditions) and not policy.covers(query):
-            kind = QUERY
-        elif other.names:
-            kind = NAME
-        elif not gendered.isdisjoint(word_tokens(text)):
-            kind = OUTSIDE
-        else:
-            kind = COVERED if promise(query, text, other.text) else UNLIKE
-        rows.append({"query": query_id, "document": doc_id, "kind": kind})
+    kinds: list[str] = []
+    rows_to_compare: list[int] = []
+    wordings_to_compare: list[tuple[str, str, str]] = []
+    for row, (query, text) in enumerate(pairs.texts()):
+        swapped = swap(text)
+        kind = _kind(policy, promise, gendered_words, query, text, swapped)
+        kinds.append(kind)
         if kind != NO_WORDS:
-            swapped.append((query, text, other.text))
-    differences = iter(_differences(reranker, promise, swapped)[0].tolist())
-    by_kind: dict[str, list[float]] = {kind: [] for kind in (NO_WORDS, COVERED, *REASONS)}
-    for row in rows:
-        difference = 0.0 if row["kind"] == NO_WORDS else next(differences)
-        row["difference"] = f"{difference:.3g}"
-        by_kind[row["kind"]].append(difference)
-    parts = [
-        Part(kind, len(found), max(found) if found and kind != NO_WORDS else None) for kind, found in by_kind.items()
-    ]
+            rows_to_compare.append(row)
+            wordings_to_compare.append((query, text, swapped.text))
+
+    # A candidate without class words is its own swapped wording, with a difference of exactly 0.
+    differences = np.zeros(len(kinds))
+    differences[rows_to_compare], _ = _differences(reranker, promise, wordings_to_compare)
+
+    parts = []
+    for kind in (NO_WORDS, COVERED, *REASONS):
+        of_kind = differences[np.array(kinds, dtype=object) == kind]
+        measured = kind != NO_WORDS and len(of_kind) > 0
+        parts.append(Part(kind, len(of_kind), float(of_kind.max()) if measured else None))
     human = [_human_pairs(reranker, promise, file.name, _sentences(file, swap)) for file in map(Path, files)]
     if variants is not None:
         wordings, texts = variants
@@ -230,9 +226,31 @@ def certify(
         policy.name, scorer.ranker.label, collection.name, scorer.number_format, tuple(parts), tuple(human)
     )
     certificate.write(folder)
+    shown = [f"{difference:.3g}" for difference in differences.tolist()]
+    lines = zip(pairs.query_ids, pairs.doc_ids, kinds, shown, strict=True)
     columns = ("query", "document", "kind", "difference")
-    write_text(folder / PAIRS_FILE, csv_text(columns, [tuple(row[name] for name in columns) for row in rows]))
+    write_text(folder / PAIRS_FILE, csv_text(columns, list(lines)))
     return certificate
+
+
+def _kind(
+    policy: Policy,
+    promise: Promise,
+    gendered_words: Container[str],
+    query: str,
+    text: str,
+    swapped: Swapped,
+) -> str:
+    """What is promised of a candidate, or the first reason why nothing is; the order of the reasons matters."""
+    if swapped.text == text:
+        return NO_WORDS
+    if isinstance(policy, MeanOfRenditions) and not policy.covers(query):
+        return QUERY
+    if swapped.names:
+        return NAME
+    if any(word in gendered_words for word in word_tokens(text)):
+        return OUTSIDE
+    return COVERED if promise(query, text, swapped.text) else UNLIKE
 
 
 def _promise(reranker: PointwiseReranker) -> Promise:

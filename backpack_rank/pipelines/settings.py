@@ -20,10 +20,10 @@ from backpack_rank.pipelines.chosen_data import dataset_of as dataset_of
 from backpack_rank.pipelines.chosen_data import dataset_with as dataset_with
 from backpack_rank.pipelines.chosen_data import rotation_of as rotation_of
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of
 from backpack_rank.pipelines.nodes import merged
 from backpack_rank.pipelines.saved_options import SavedOptions
-from backpack_rank.pipelines.tasks import made_options
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache

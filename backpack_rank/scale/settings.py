@@ -20,6 +20,7 @@ from backpack_rank.digests import digest
 from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.nodes import check_options, plain_options
 from backpack_rank.pipelines.option_types import (
     Alpha,
@@ -29,7 +30,6 @@ from backpack_rank.pipelines.option_types import (
     FirstStageNode,
 )
 from backpack_rank.pipelines.settings import slugify
-from backpack_rank.pipelines.tasks import made_options
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Sharding
