@@ -1,8 +1,9 @@
-"""Attention within each text of a packed row, causal or in both directions, as an attention backend of transformers.
+"""Attention within each text of a packed row, causal or in both directions, as an attention backend
+of transformers.
 
-The trunk stays the library's own: it is called with one row of T tokens and hands queries, keys and values to
-:func:`packed_attention`, which keeps texts apart. Called without a :class:`PackedBatch` the backend is
-transformers' ``sdpa``.
+The trunk stays the library's own: it is called with one row of T tokens and hands queries, keys and
+values to :func:`packed_attention`, which keeps texts apart. Called without a :class:`PackedBatch`
+the backend is transformers' ``sdpa``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def packed_attention(
     shared: SharedPrefixes | None = None,
     **options,
 ) -> tuple[Tensor, None]:
-    """Attention of each token to the tokens of its text; of decoders, to itself and the earlier ones.
+    """Attention of each token to the tokens of its text; of decoders, to itself and the earlier
+    ones.
 
     Args:
         query, key, value: [1, heads, T, d / heads].
@@ -46,7 +48,8 @@ def packed_attention(
         shared: which tokens of the texts the row has, if not all.
 
     Returns:
-        The mixed values [1, T, heads, d / heads], and None for the weights, which no fast kernel gives.
+        The mixed values [1, T, heads, d / heads], and None for the weights, which no fast kernel
+        gives.
     """
     if packed is None:
         return sdpa_attention_forward(
@@ -77,13 +80,21 @@ def packed_trunk(trunk: PreTrainedModel, batch: PackedBatch) -> Tensor:
     # Embedded in full: hooks on the embeddings look at the tokens around a token.
     embeddings = trunk.get_input_embeddings()(batch.input_ids[None])[:, shared.kept]
     positions = batch.position_ids[None, shared.kept]
-    own = {"input_ids": None, "inputs_embeds": embeddings, "position_ids": positions, "shared": shared}
+    own = {
+        "input_ids": None,
+        "inputs_embeds": embeddings,
+        "position_ids": positions,
+        "shared": shared,
+    }
     return packed_hidden(trunk, batch, use_cache=False, **own)[shared.rows]
 
 
 def packed_hidden(backbone: nn.Module, batch: PackedBatch, **options) -> Tensor:
     """Hidden states of any transformers model over a packed row. [T, d]"""
-    inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.position_ids[None]} | options
+    inputs = {
+        "input_ids": batch.input_ids[None],
+        "position_ids": batch.position_ids[None],
+    } | options
     output = backbone(
         # A 4-D mask is passed through as it is, so the library builds none over T x T tokens.
         attention_mask=batch.input_ids.new_zeros((1, 1, 1, 1), dtype=torch.bool),
@@ -95,7 +106,9 @@ def packed_hidden(backbone: nn.Module, batch: PackedBatch, **options) -> Tensor:
 
 def fast_activation(name: str) -> nn.Module:
     """The activation of that name; ``gelu_new`` as torch's fused ``gelu(approximate="tanh")``."""
-    return nn.GELU(approximate="tanh") if name in ("gelu_new", "gelu_pytorch_tanh") else ACT2FN[name]
+    return (
+        nn.GELU(approximate="tanh") if name in ("gelu_new", "gelu_pytorch_tanh") else ACT2FN[name]
+    )
 
 
 def use_fast_gelu(gpt2: PreTrainedModel) -> None:
@@ -105,31 +118,55 @@ def use_fast_gelu(gpt2: PreTrainedModel) -> None:
 
 
 def _attention_per_text(
-    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packed: PackedBatch,
+    scaling: float | None,
+    dropout: float,
+    causal: bool,
 ) -> Tensor:
-    """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads, -]"""
+    """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads,
+    -]
+    """
     lengths = packed.lengths
-    queries, keys, values = (part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value))
+    queries, keys, values = (
+        part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value)
+    )
     # The kernel writes token by token: laid that way one behind the other, nothing is moved again.
     mixed = [
-        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling).transpose(1, 2)
+        F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling
+        ).transpose(1, 2)
         for q, k, v in zip(queries, keys, values, strict=True)
     ]
     return torch.cat(mixed, dim=1)[0]
 
 
 def _padded_attention(
-    query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, dropout: float, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packed: PackedBatch,
+    scaling: float | None,
+    dropout: float,
+    causal: bool,
 ) -> Tensor:
-    """Causal attention needs no mask: padding stands to the right, where it does not look. [T, heads, -]"""
+    """Causal attention needs no mask: padding stands to the right, where it does not look. [T,
+    heads, -]
+    """
     q, k, v = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
     mask = None if causal else packed.padding_mask()[:, None, None]
-    mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=causal, scale=scaling)
+    mixed = F.scaled_dot_product_attention(
+        q, k, v, mask, dropout_p=dropout, is_causal=causal, scale=scaling
+    )
     return mixed.transpose(1, 2).flatten(0, 1)[packed.padded_rows]
 
 
 def _flash_takes(query: Tensor) -> bool:
-    return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] <= 256
+    return (
+        query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] <= 256
+    )
 
 
 def _variable_length() -> Callable[..., Tensor] | None:
@@ -143,11 +180,18 @@ def _variable_length() -> Callable[..., Tensor] | None:
     windows = "window_size" in names
 
     def call(
-        query: Tensor, key: Tensor, value: Tensor, packed: PackedBatch, scaling: float | None, causal: bool
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        packed: PackedBatch,
+        scaling: float | None,
+        causal: bool,
     ) -> Tensor:
         """[T, heads, d / heads], as the padded form gives it."""
         scale: dict[str, Any] = {"scale": scaling} if "scale" in names else {}
-        direction: dict[str, Any] = {"window_size": (-1, 0 if causal else -1)} if windows else {"is_causal": causal}
+        direction: dict[str, Any] = (
+            {"window_size": (-1, 0 if causal else -1)} if windows else {"is_causal": causal}
+        )
         if not scale and scaling is not None:
             query = query * (scaling * query.shape[-1] ** 0.5)
         return varlen_attn(  # type: ignore[return-value]

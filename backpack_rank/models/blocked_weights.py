@@ -1,8 +1,8 @@
 """Linear layers on a CPU with their weights in the order in which oneDNN multiplies them.
 
-A plain ``nn.Linear`` reads its weights row by row, and in single precision multiplies with another library. A copy in
-blocks, made once for weights that do not change, is multiplied faster, and the activation behind a layer is computed on
-the way. Scores are the same up to rounding.
+A plain ``nn.Linear`` reads its weights row by row, and in single precision multiplies with another
+library. A copy in blocks, made once for weights that do not change, is multiplied faster, and the
+activation behind a layer is computed on the way. Scores are the same up to rounding.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ from transformers.activations import GELUActivation
 from transformers.pytorch_utils import Conv1D
 
 SMALLEST = 2**17
-"""Weights of a layer from which on blocks pay; below, preparing a multiplication costs what it saves."""
+"""Weights of a layer from which on blocks pay; below, preparing a multiplication costs what it
+saves.
+"""
 LIMIT = 2**28
 """Bytes of weights that are kept twice at most; a larger model is read as it is."""
 # Where blocks of transformers keep a layer and the activation behind it.
-_ACTIVATED = (("dense", "intermediate_act_fn"), ("c_fc", "act"), ("lin1", "activation"), ("ffn", "activation"))
+_ACTIVATED = (
+    ("dense", "intermediate_act_fn"),
+    ("c_fc", "act"),
+    ("lin1", "activation"),
+    ("ffn", "activation"),
+)
 
 
 class BlockedWeights:
-    """Copies in blocks of a model's large linear layers; a layer whose weights have changed is copied again.
+    """Copies in blocks of a model's large linear layers; a layer whose weights have changed is
+    copied again.
 
     Attributes:
         model: whose layers are meant.
@@ -76,7 +84,9 @@ class BlockedWeights:
             self._blocks[layer] = state, torch.ops.mkldnn._reorder_linear_weight(rows, None)
         blocks = self._blocks[layer][1]
         name, form = ("none", "") if gelu is None else ("gelu", gelu)
-        return lambda inputs: torch.ops.mkldnn._linear_pointwise(inputs, blocks, bias, name, [], form)
+        return lambda inputs: torch.ops.mkldnn._linear_pointwise(
+            inputs, blocks, bias, name, [], form
+        )
 
 
 # Not public: a torch without them multiplies as it always did.
@@ -86,7 +96,9 @@ _AVAILABLE = torch.backends.mkldnn.is_available() and all(
 
 
 def _is_worth_it(module: nn.Module) -> bool:
-    if type(module) is not nn.Linear and type(module) is not Conv1D:  # others, such as of LoRA or int8, compute more
+    if (
+        type(module) is not nn.Linear and type(module) is not Conv1D
+    ):  # others, such as of LoRA or int8, compute more
         return False
     weight: Tensor = module.weight
     plain = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)

@@ -1,4 +1,6 @@
-"""What a folder needs beside a ranker's weights so that ``CrossEncoder`` of sentence-transformers reads it."""
+"""What a folder needs beside a ranker's weights so that ``CrossEncoder`` of sentence-transformers
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,26 @@ _TEXTS = {
 _MODEL = {
     "model_type": "CrossEncoder",
     "activation_fn": "torch.nn.modules.linear.Identity",
-    "requirements": {"backpack-rank": {"specifier": ">=0.2", "reason": "it has the network of this ranker"}},
+    "requirements": {
+        "backpack-rank": {"specifier": ">=0.2", "reason": "it has the network of this ranker"}
+    },
 }
 
 
 def save_cross_encoder_files(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
     """Write these files, the tokenizer among them.
 
-    A Backpack and a plain cross-encoder are read by sentence-transformers' own module, through the classes of
-    :mod:`backpack_rank.integrations.sequence_classification`. The others are read by a module of this package, which
-    sentence-transformers imports with ``trust_remote_code=True`` alone: a GPT-2 has a type that transformers would take
-    for its own, and the others read their two texts apart or by words.
+    A Backpack and a plain cross-encoder are read by sentence-transformers' own module, through the
+    classes of :mod:`backpack_rank.integrations.sequence_classification`. The others are read by a
+    module of this package, which sentence-transformers imports with ``trust_remote_code=True``
+    alone: a GPT-2 has a type that transformers would take for its own, and the others read their
+    two texts apart or by words.
     """
     tokenizer = pair_tokenizer.tokenizer
     known = isinstance(ranker, (BackpackForRanking, CrossEncoderForRanking))
-    foreign = known and hasattr(tokenizer, "backend_tokenizer")  # slow tokenizers have no rules to write
+    foreign = known and hasattr(
+        tokenizer, "backend_tokenizer"
+    )  # slow tokenizers have no rules to write
     if foreign:
         ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
         tokenizer = shared_tokenizer(tokenizer, pair_tokenizer.max_length, *ids)

@@ -1,4 +1,5 @@
-"""Whether the folder of a saved ranker holds what was saved: checksums, and what a glance at weights and tokens tells.
+"""Whether the folder of a saved ranker holds what was saved: checksums, and what a glance at
+weights and tokens tells.
 
 Half a vocabulary, or weights of zeros, load without a word and give scores that look like scores.
 """
@@ -26,10 +27,20 @@ from backpack_rank.models.utils import input_embeddings
 CHECKSUMS = "checksums.json"
 FORMAT = "backpack_rank checksums 1"
 _CHANGED = f"put back what was saved, or delete {CHECKSUMS} beside it if the change is meant"
-_OF_SENTENCE_TRANSFORMERS = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json")
-_NOT_COVERED = (CHECKSUMS, "README.md", ".gitattributes", "listwise.json", *_OF_SENTENCE_TRANSFORMERS)
-# What is read of a model's folder ends like this, or lies in one of these folders. Pictures, ONNX graphs and the like
-# may be added to it.
+_OF_SENTENCE_TRANSFORMERS = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+)
+_NOT_COVERED = (
+    CHECKSUMS,
+    "README.md",
+    ".gitattributes",
+    "listwise.json",
+    *_OF_SENTENCE_TRANSFORMERS,
+)
+# What is read of a model's folder ends like this, or lies in one of these folders. Pictures, ONNX
+# graphs and the like may be added to it.
 _READ_SUFFIXES = (
     ".json",
     ".safetensors",
@@ -50,17 +61,23 @@ _SHARE = 0.9
 
 
 def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Write length and SHA-256 of every file of a saved ranker, and the number of tokens, to ``checksums.json``.
+    """Write length and SHA-256 of every file of a saved ranker, and the number of tokens, to
+    ``checksums.json``.
 
-    Not of ``README.md`` and ``listwise.json``, which people edit, nor of what sentence-transformers alone reads, and
-    writes anew when it saves a ranker that it has loaded.
+    Not of ``README.md`` and ``listwise.json``, which people edit, nor of what sentence-transformers
+    alone reads, and writes anew when it saves a ranker that it has loaded.
     """
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name not in _NOT_COVERED)
+    files = sorted(
+        file for file in folder.rglob("*") if file.is_file() and file.name not in _NOT_COVERED
+    )
     content = {
         "format": FORMAT,
         "tokens": len(tokenizer),
         "files": {
-            file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+            file.relative_to(folder).as_posix(): {
+                "bytes": file.stat().st_size,
+                "sha256": _sha256(file),
+            }
             for file in files
         },
     }
@@ -68,11 +85,12 @@ def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def check_files(folder: str | Path) -> None:
-    """Compare a folder with its checksums; one without them, as others save them, is taken as it is.
+    """Compare a folder with its checksums; one without them, as others save them, is taken as it
+    is.
 
     Raises:
-        ValueError: a file is missing, cut, changed or added; weights are integers, or cannot be read. The file is
-            named.
+        ValueError: a file is missing, cut, changed or added; weights are integers, or cannot be
+            read. The file is named.
     """
     folder = Path(folder)
     known = _saved(folder / CHECKSUMS)
@@ -81,7 +99,9 @@ def check_files(folder: str | Path) -> None:
         if not file.is_file():
             raise ValueError(f"{file} is missing: {_CHANGED}")
         if (size := file.stat().st_size) != saved["bytes"]:
-            raise ValueError(f"{file} has {size} bytes and was saved with {saved['bytes']}: {_CHANGED}")
+            raise ValueError(
+                f"{file} has {size} bytes and was saved with {saved['bytes']}: {_CHANGED}"
+            )
         if _sha256(file) != saved["sha256"]:
             raise ValueError(f"{file} is not what was saved (another checksum): {_CHANGED}")
     if known:
@@ -94,8 +114,9 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
     """Look at loaded weights and tokens.
 
     Raises:
-        ValueError: weights that are not finite, word embeddings or a head of zeros, another number of tokens than rows
-            of embeddings, a token without a row, no end token where the model has one, or a BPE without merges.
+        ValueError: weights that are not finite, word embeddings or a head of zeros, another number
+            of tokens than rows of embeddings, a token without a row, no end token where the model
+            has one, or a BPE without merges.
     """
     for name, values in model.named_parameters():
         if not bool(torch.isfinite(values).all()):
@@ -105,8 +126,12 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
     embeddings = input_embeddings(model)
     if (table := getattr(embeddings, "weight", None)) is not None:
         if not bool(table.any()):
-            raise ValueError(f"{folder}: the word embeddings are all zeros: the weights were not saved")
-        tokens = len(tokenizer) + getattr(model.config, "unknown_buckets", 0)  # of rankers over words
+            raise ValueError(
+                f"{folder}: the word embeddings are all zeros: the weights were not saved"
+            )
+        tokens = len(tokenizer) + getattr(
+            model.config, "unknown_buckets", 0
+        )  # of rankers over words
         if not _SHARE * len(table) <= tokens <= len(table):
             raise ValueError(
                 f"{folder}: the tokenizer has {tokens} tokens and the weights have embeddings for "
@@ -114,8 +139,9 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
             )
         if (largest := max(tokenizer.get_vocab().values(), default=0)) >= len(table):
             raise ValueError(
-                f"{folder}: the tokenizer has a token of number {largest} and the weights have embeddings for numbers "
-                f"below {len(table)}: it is not the tokenizer of this ranker, or was changed"
+                f"{folder}: the tokenizer has a token of number {largest} and the weights have "
+                f"embeddings for numbers below {len(table)}: it is not the tokenizer of this "
+                "ranker, or was changed"
             )
     _check_end(folder, model.config, tokenizer)
     _check_merges(folder, tokenizer)
@@ -133,7 +159,9 @@ def readable(folder: str | Path) -> Iterator[None]:
         said = " ".join(str(error).split())
         if isinstance(error, (ValueError, OSError)) and str(folder) in said:
             raise
-        raise ValueError(f"{folder} cannot be loaded: {type(error).__name__}: {said[:300]}") from error
+        raise ValueError(
+            f"{folder} cannot be loaded: {type(error).__name__}: {said[:300]}"
+        ) from error
 
 
 def _saved(file: Path) -> dict[str, dict[str, Any]]:
@@ -143,16 +171,26 @@ def _saved(file: Path) -> dict[str, dict[str, Any]]:
     try:
         content = json.loads(read_text(file))
         files = content["files"]
-        known = {name: {key: saved[key] for key in ("bytes", "sha256")} for name, saved in files.items()}
+        known = {
+            name: {key: saved[key] for key in ("bytes", "sha256")} for name, saved in files.items()
+        }
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{file} does not hold checksums ({error}): delete it, or put back what was saved") from error
-    if content.get("format") != FORMAT or any(Path(name).is_absolute() or ".." in Path(name).parts for name in known):
-        raise ValueError(f"{file} is not of the form {FORMAT!r}: delete it, or put back what was saved")
+        raise ValueError(
+            f"{file} does not hold checksums ({error}): delete it, or put back what was saved"
+        ) from error
+    if content.get("format") != FORMAT or any(
+        Path(name).is_absolute() or ".." in Path(name).parts for name in known
+    ):
+        raise ValueError(
+            f"{file} is not of the form {FORMAT!r}: delete it, or put back what was saved"
+        )
     return known
 
 
 def _check_added(folder: Path, known: Collection[str]) -> None:
-    """Refuse what was not saved and could be read: an adapter beside the weights would change every score."""
+    """Refuse what was not saved and could be read: an adapter beside the weights would change every
+    score.
+    """
     files = [file for file in folder.iterdir() if file.suffix.lower() in _READ_SUFFIXES]
     for name in _READ_FOLDERS:
         files += (folder / name).rglob("*")
@@ -160,7 +198,8 @@ def _check_added(folder: Path, known: Collection[str]) -> None:
         listed = file.relative_to(folder).as_posix() in known or file.name in _NOT_COVERED
         if not listed and not file.is_dir() and not _FOR_PEOPLE.fullmatch(file.name):
             raise ValueError(
-                f"{file} was not saved with this ranker: take it away, or delete {CHECKSUMS} beside it if it is meant"
+                f"{file} was not saved with this ranker: take it away, or delete {CHECKSUMS} "
+                "beside it if it is meant"
             )
 
 
@@ -170,27 +209,34 @@ def _check_formats(file: Path) -> None:
             formats = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         why = str(error).partition("\n")[0]
-        raise ValueError(f"the weights of {file} cannot be read ({why}); copy or save them again") from error
+        raise ValueError(
+            f"the weights of {file} cannot be read ({why}); copy or save them again"
+        ) from error
     wrong = [name for name, kind in formats.items() if name.endswith(".weight") and kind[0] in "IU"]
     if wrong:
         raise ValueError(
-            f"{file}: {wrong[0]} is of integers ({formats[wrong[0]]}); quantised weights are not read, save them in "
-            "float32, bfloat16 or float16"
+            f"{file}: {wrong[0]} is of integers ({formats[wrong[0]]}); quantised weights are not "
+            "read, save them in float32, bfloat16 or float16"
         )
 
 
 def _check_end(folder: str | Path, config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Where a decoder's end token is missing another one would take its place, and every score be another."""
+    """Where a decoder's end token is missing another one would take its place, and every score be
+    another.
+    """
     own = (getattr(config, "backbone_config", None) or config).get_text_config()
     if own.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         return  # encoders end with their separator, and their configurations may name an end token by default
-    # Configurations of rankers over words have no such number; that of a kind of model may be beyond a vocabulary.
+    # Configurations of rankers over words have no such number; that of a kind of model may be
+    # beyond a vocabulary.
     known = [getattr(one, "eos_token_id", None) for one in (own, config)]
-    wanted = next((number for number in known if isinstance(number, int) and number < len(tokenizer)), None)
+    wanted = next(
+        (number for number in known if isinstance(number, int) and number < len(tokenizer)), None
+    )
     if wanted is not None and tokenizer.eos_token_id is None and tokenizer.sep_token_id != wanted:
         raise ValueError(
-            f"{folder}: the model was trained with an end token (eos_token_id={wanted}) and the tokenizer has none: "
-            "put back eos_token in tokenizer_config.json"
+            f"{folder}: the model was trained with an end token (eos_token_id={wanted}) and the "
+            "tokenizer has none: put back eos_token in tokenizer_config.json"
         )
 
 
@@ -200,8 +246,9 @@ def _check_merges(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> Non
     bytes_alone = 300  # and a few special tokens
     if model.get("type") == "BPE" and not model["merges"] and len(model["vocab"]) > bytes_alone:
         raise ValueError(
-            f"{folder}: the tokenizer has {len(model['vocab'])} tokens and no merges, so it would cut every text into "
-            "single letters: put back its merges (tokenizer.json or merges.txt)"
+            f"{folder}: the tokenizer has {len(model['vocab'])} tokens and no merges, so it would "
+            "cut every text into single letters: put back its merges (tokenizer.json or "
+            "merges.txt)"
         )
 
 

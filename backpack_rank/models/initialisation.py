@@ -1,6 +1,8 @@
-"""Starts of the weight network: the last attention of a pretrained backbone, or random weights of a given sharpness.
+"""Starts of the weight network: the last attention of a pretrained backbone, or random weights of a
+given sharpness.
 
-Notation: d hidden size, k senses, m = d / k dimensions of a sense's queries and keys, c width of an attention head.
+Notation: d hidden size, k senses, m = d / k dimensions of a sense's queries and keys, c width of an
+    attention head.
 """
 
 from __future__ import annotations
@@ -30,13 +32,18 @@ def check_start(weights: str) -> None:
 
 @torch.no_grad()
 def start_weights(
-    backpack: BackpackModel, weights: str, texts: Sequence[Sequence[int] | np.ndarray], seed: int = 0
+    backpack: BackpackModel,
+    weights: str,
+    texts: Sequence[Sequence[int] | np.ndarray],
+    seed: int = 0,
 ) -> None:
     """Give the weight network of a new Backpack over a pretrained backbone its first values.
 
     - ``random``: as they were made, which is nearly the same weight for all tokens.
-    - ``attention``: the pooled token's attention in the backbone's last layer (:func:`start_from_attention`).
-    - ``sharp``: random, with half of the greatest entropy over the tokens of a text (:func:`init_with_entropy`).
+    - ``attention``: the pooled token's attention in the backbone's last layer
+      (:func:`start_from_attention`).
+    - ``sharp``: random, with half of the greatest entropy over the tokens of a text
+      (:func:`init_with_entropy`).
     - ``auto``: ``attention`` where the backbone's is known, else ``sharp``.
 
     Args:
@@ -46,7 +53,8 @@ def start_weights(
         seed: of the random weights of ``sharp``.
 
     Raises:
-        ValueError: an unknown start, a backbone whose attention is not known, or texts that no weights can tell apart.
+        ValueError: an unknown start, a backbone whose attention is not known, or texts that no
+            weights can tell apart.
     """
     check_start(weights)
     if weights == "auto":
@@ -62,8 +70,8 @@ def start_weights(
 class Attention:
     """Queries and keys of one layer's heads, all in float64.
 
-    Head a scores token j from token i by ``scaling * (W_q[a] x_i + b_q[a]) . (W_k[a] x_j)``; a bias of the keys adds
-    the same to all j, so that it drops out of the softmax.
+    Head a scores token j from token i by ``scaling * (W_q[a] x_i + b_q[a]) . (W_k[a] x_j)``; a bias
+    of the keys adds the same to all j, so that it drops out of the softmax.
 
     Attributes:
         queries, keys: W_q and W_k. [heads, c, d]
@@ -80,13 +88,15 @@ class Attention:
 def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel) -> None:
     """Start c_attn from the attention of the backbone's last layer: sense l is head l mod heads.
 
-    The layer reads hidden states from before it, the weight network those behind it: x is replaced by the backbone's
-    last hidden state. Where the backbone has a norm in front of its attention and one at its end, both are of the
-    same vectors up to gain and shift, and these are put right (see :func:`behind_last_norm`). Rotary positions are
+    The layer reads hidden states from before it, the weight network those behind it: x is replaced
+    by the backbone's last hidden state. Where the backbone has a norm in front of its attention and
+    one at its end, both are of the same vectors up to gain and shift, and these are put right (see
+    :func:`behind_last_norm`). Rotary positions are
     left out: a query looks for a key as if both stood at the same place.
 
-    A head wider than m is cut to the m strongest directions of W_q^T W_k (the closest matrix of that rank); a
-    narrower one is filled with queries of 0, whose keys keep their random start so that both can learn.
+    A head wider than m is cut to the m strongest directions of W_q^T W_k (the closest matrix of
+    that rank); a narrower one is filled with queries of 0, whose keys keep their random start so
+    that both can learn.
 
     Raises:
         ValueError: the backbone's attention is of a kind that is not known here.
@@ -94,7 +104,8 @@ def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel)
     found = last_attention(backbone)
     senses, d = network.num_senses, network.c_attn.in_features
     width = d // senses
-    # The weight network divides by sqrt(m), the head by its own factor: what is left goes to both sides alike.
+    # The weight network divides by sqrt(m), the head by its own factor: what is left goes to both
+    # sides alike.
     factor = (found.scaling * width**0.5) ** 0.5
     heads = found.queries.shape[0]
     weight, bias = network.c_attn.weight, network.c_attn.bias
@@ -103,7 +114,9 @@ def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel)
     bias.zero_()
     for sense in range(senses):
         head = sense % heads
-        own_queries, own_bias, own_keys = truncated(found.queries[head], found.biases[head], found.keys[head], width)
+        own_queries, own_bias, own_keys = truncated(
+            found.queries[head], found.biases[head], found.keys[head], width
+        )
         rank = own_keys.shape[0]
         queries[sense].zero_()
         queries[sense, :rank] = (factor * own_queries).to(weight.dtype)
@@ -112,19 +125,24 @@ def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel)
     key_bias.zero_()
 
 
-def truncated(queries: Tensor, biases: Tensor, keys: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A head cut to ``rank`` dimensions so that [W_q, b_q]^T W_k changes least (Eckart and Young 1936).
+def truncated(
+    queries: Tensor, biases: Tensor, keys: Tensor, rank: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A head cut to ``rank`` dimensions so that [W_q, b_q]^T W_k changes least (Eckart and Young
+    1936).
 
     Args:
         queries, keys: [c, d].
         biases: [c].
 
     Returns:
-        Queries [r, d], biases [r] and keys [r, d] with r = min(rank, c); the same ones where nothing is cut.
+        Queries [r, d], biases [r] and keys [r, d] with r = min(rank, c); the same ones where
+        nothing is cut.
     """
     if queries.shape[0] <= rank:
         return queries, biases, keys
-    # The product has rank c at most: its singular vectors are those of a c x c matrix between two orthonormal bases.
+    # The product has rank c at most: its singular vectors are those of a c x c matrix between two
+    # orthonormal bases.
     left, left_factor = torch.linalg.qr(torch.cat([queries, biases[:, None]], dim=1).T)
     right, right_factor = torch.linalg.qr(keys.T)
     u, values, v = torch.linalg.svd(left_factor @ right_factor.T)
@@ -134,7 +152,8 @@ def truncated(queries: Tensor, biases: Tensor, keys: Tensor, rank: int) -> tuple
 
 
 def init_with_entropy(backpack: BackpackModel, batch: PackedBatch, seed: int) -> None:
-    """Start c_attn from random weights whose softmax has half of its greatest entropy, on average over some texts.
+    """Start c_attn from random weights whose softmax has half of its greatest entropy, on average
+    over some texts.
 
     Raises:
         ValueError: no text has two tokens, or hidden states do not differ within the texts.
@@ -155,10 +174,12 @@ def init_with_entropy(backpack: BackpackModel, batch: PackedBatch, seed: int) ->
 
 
 def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
-    """Factor of logits, [k, n] per text, that gives their softmax ``share`` of its greatest entropy log n on average.
+    """Factor of logits, [k, n] per text, that gives their softmax ``share`` of its greatest entropy
+    log n on average.
 
     Raises:
-        ValueError: there is none, because the logits of each text are equal or no text has two tokens.
+        ValueError: there is none, because the logits of each text are equal or no text has two
+            tokens.
     """
     logits = [part for part in logits if part.shape[-1] > 1]
 
@@ -173,7 +194,9 @@ def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
     while logits and entropy(high) > share and high < 1e12:
         low, high = high, 2 * high
     if not logits or entropy(high) > share:
-        raise ValueError("a sharp start needs texts of two and more tokens with hidden states that differ")
+        raise ValueError(
+            "a sharp start needs texts of two and more tokens with hidden states that differ"
+        )
     for _ in range(60):  # entropy falls as the factor grows
         middle = (low + high) / 2
         low, high = (middle, high) if entropy(middle) > share else (low, middle)
@@ -195,24 +218,30 @@ def last_attention(backbone: PreTrainedModel) -> Attention:
     if not knows_attention(backbone):
         raise ValueError(
             f"start.weights=attention does not know the attention of a backbone of type {name!r}; "
-            f"known are {', '.join(sorted(_READERS))}. Use start.weights=random or start.weights=sharp"
+            f"known are {', '.join(sorted(_READERS))}. Use start.weights=random or "
+            "start.weights=sharp"
         )
     return _READERS[name](backbone)
 
 
 def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
-    """The same attention on the vectors behind the backbone's last norm instead of those behind its own norm.
+    """The same attention on the vectors behind the backbone's last norm instead of those behind its
+    own norm.
 
-    Both norms give gain * z + shift of a normed z (RMS norms have no shift), so with g the quotient of gains,
-    inner = g * last + (shift of inner - g * shift of last).
+    Both norms give gain * z + shift of a normed z (RMS norms have no shift), so with g the quotient
+    of gains, inner = g * last + (shift of inner - g * shift of last).
     """
     gain = last.weight.double()
     # A gain near 0 hides its dimension: what is behind the norm tells nothing of what was in front.
     hidden = gain.abs() < 1e-3 * gain.abs().mean()
-    quotient = torch.where(hidden, torch.zeros_like(gain), inner.weight.double() / gain.masked_fill(hidden, 1.0))
+    quotient = torch.where(
+        hidden, torch.zeros_like(gain), inner.weight.double() / gain.masked_fill(hidden, 1.0)
+    )
     shift = _shift(inner, gain) - quotient * _shift(last, gain)
     biases = found.biases + found.queries @ shift
-    return replace(found, queries=found.queries * quotient, biases=biases, keys=found.keys * quotient)
+    return replace(
+        found, queries=found.queries * quotient, biases=biases, keys=found.keys * quotient
+    )
 
 
 def _shift(norm: Any, like: Tensor) -> Tensor:
@@ -220,13 +249,19 @@ def _shift(norm: Any, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if bias is None else bias.double()
 
 
-def _heads(query: nn.Linear, key: nn.Linear, heads: int, key_heads: int, scaling: float) -> Attention:
+def _heads(
+    query: nn.Linear, key: nn.Linear, heads: int, key_heads: int, scaling: float
+) -> Attention:
     """Heads from two linear layers; where several heads share keys, the keys are repeated."""
     queries = query.weight.double().unflatten(0, (heads, -1))
     biases = queries.new_zeros(queries.shape[:2])
     if query.bias is not None:
         biases = query.bias.double().unflatten(0, (heads, -1))
-    keys = key.weight.double().unflatten(0, (key_heads, -1)).repeat_interleave(heads // key_heads, dim=0)
+    keys = (
+        key.weight.double()
+        .unflatten(0, (key_heads, -1))
+        .repeat_interleave(heads // key_heads, dim=0)
+    )
     return Attention(queries, biases, keys, scaling)
 
 
@@ -246,13 +281,17 @@ def _gpt2(backbone: Any) -> Attention:
     # Conv1D: weights are [in, out], and queries, keys and values stand side by side.
     queries, keys, _ = own.c_attn.weight.double().T.unflatten(0, (3, own.num_heads, -1))
     biases = own.c_attn.bias.double().unflatten(0, (3, own.num_heads, -1))[0]
-    return behind_last_norm(Attention(queries, biases, keys, own.scaling), layer.ln_1, backbone.ln_f)
+    return behind_last_norm(
+        Attention(queries, biases, keys, own.scaling), layer.ln_1, backbone.ln_f
+    )
 
 
 def _llama(backbone: Any) -> Attention:
     layer, config = backbone.layers[-1], backbone.config
     own = layer.self_attn
-    heads = _heads(own.q_proj, own.k_proj, config.num_attention_heads, config.num_key_value_heads, own.scaling)
+    heads = _heads(
+        own.q_proj, own.k_proj, config.num_attention_heads, config.num_key_value_heads, own.scaling
+    )
     return behind_last_norm(heads, layer.input_layernorm, backbone.norm)
 
 

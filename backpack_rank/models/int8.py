@@ -1,9 +1,11 @@
 """Linear layers with int8 weights and activations, for inference on CPUs.
 
-A weight matrix has one scale per output. What enters a layer has one scale and one lowest value per token, found as the
-tokens come, so the score of a text does not depend on what else is in its batch, but for jumps of one step: floats
-before and between these layers differ by rounding from batch to batch, and an entry that this takes across the middle
-of two steps is rounded to the other one. Scores differed by up to .034 of their standard deviation.
+A weight matrix has one scale per output. What enters a layer has one scale and one lowest value per
+token, found as the
+tokens come, so the score of a text does not depend on what else is in its batch, but for jumps of
+one step: floats before and between these layers differ by rounding from batch to batch, and an
+entry that this takes across the middle of two steps is rounded to the other one. Scores differed by
+up to .034 of their standard deviation.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from transformers.pytorch_utils import Conv1D
 class Int8Linear(nn.Module):
     """W x + b with 8 bits for each entry of W and x.
 
-    x_j is about lowest + step q_j with q_j in 0 ... 255, step = (highest - lowest) / 255 over the token's own entries.
-    W x = step (W q) + lowest (sum of W's rows); the product of integers is exact.
+    x_j is about lowest + step q_j with q_j in 0 ... 255, step = (highest - lowest) / 255 over the
+    token's own entries. W x = step (W q) + lowest (sum of W's rows); the product of integers is
+    exact.
     """
 
     scales: Tensor
@@ -43,20 +46,39 @@ class Int8Linear(nn.Module):
         x = inputs.flatten(0, -2)
         lowest = x.amin(1, keepdim=True)
         step = (x.amax(1, keepdim=True) - lowest).div_(255).clamp_(min=1e-12)
-        # Torch converts to int8 eight times as fast as to uint8; adding 128 to its bits makes the one the other.
+        # Torch converts to int8 eight times as fast as to uint8; adding 128 to its bits makes the
+        # one the other.
         moved = (x - (lowest + 128 * step)).mul_(step.reciprocal())
         rounded = moved.round_().to(torch.int8).view(torch.uint8).add_(128)
         y = torch.ops.onednn.qlinear_pointwise(
-            rounded, 1.0, 0, self.packed, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            rounded,
+            1.0,
+            0,
+            self.packed,
+            self.scales,
+            self.zeros,
+            None,
+            1.0,
+            0,
+            torch.float32,
+            "none",
+            [],
+            "",
         )
         y.mul_(step).addmm_(torch.cat([lowest, torch.ones_like(lowest)], 1), self.columns)
         return y.unflatten(0, inputs.shape[:-1])
 
 
 def quantise_linears(network: nn.Module) -> int:
-    """Put an :class:`Int8Linear` in the place of every linear layer of a network; gives their number."""
+    """Put an :class:`Int8Linear` in the place of every linear layer of a network; gives their
+    number.
+    """
     found = [(parent, *named) for parent in network.modules() for named in parent.named_children()]
-    linear = [(parent, name, child) for parent, name, child in found if isinstance(child, nn.Linear | Conv1D)]
+    linear = [
+        (parent, name, child)
+        for parent, name, child in found
+        if isinstance(child, nn.Linear | Conv1D)
+    ]
     for parent, name, child in linear:
         weight = child.weight.T if isinstance(child, Conv1D) else child.weight
         setattr(parent, name, Int8Linear(weight, child.bias))

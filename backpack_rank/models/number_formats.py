@@ -25,7 +25,8 @@ def computes_in_bf16(cpu: bool) -> bool:
 
 
 def resolved_format(name: str, device: torch.device, option: str) -> str:
-    """The format that is computed in: ``auto`` is bfloat16 where the device computes in it, else float32.
+    """The format that is computed in: ``auto`` is bfloat16 where the device computes in it, else
+    float32.
 
     Args:
         name: one of :data:`FORMATS`.
@@ -41,7 +42,10 @@ def resolved_format(name: str, device: torch.device, option: str) -> str:
     if name == "int8" and device.type != "cpu":
         raise ValueError(f"{option}=int8 is for CPUs, not for {device}; use bfloat16")
     if name == "int8" and not torch.cpu._is_vnni_supported():
-        raise ValueError(f"{option}=int8: this processor does not multiply int8 by itself (no AVX512-VNNI); use auto")
+        raise ValueError(
+            f"{option}=int8: this processor does not multiply int8 by itself (no AVX512-VNNI); use "
+            "auto"
+        )
     return name
 
 
@@ -53,23 +57,38 @@ def format_of(ranker: PreTrainedModel) -> str:
 
 
 def convert(ranker: PreTrainedModel, name: str, device: torch.device, option: str) -> None:
-    """Bring a ranker to a device and into a format of :data:`FLOATS`, or the linear layers of its backbone to int8.
+    """Bring a ranker to a device and into a format of :data:`FLOATS`, or the linear layers of its
+    backbone to int8.
 
     With int8 everything else computes in float32: embeddings, attention, norms, senses and head.
 
     Raises:
-        ValueError: the ranker has no backbone whose layers could be in int8, or they are already and cannot go back.
+        ValueError: the ranker has no backbone whose layers could be in int8, or they are already
+            and cannot go back.
     """
     if format_of(ranker) == "int8":
         if name != "int8":
-            raise ValueError(f"{option}={name}: the ranker was brought to int8 before, which cannot be undone; load it")
+            raise ValueError(
+                f"{option}={name}: the ranker was brought to int8 before, which cannot be undone; "
+                "load it"
+            )
         return
     ranker.to(device=device, dtype=torch.float32 if name == "int8" else getattr(torch, name))  # type: ignore[call-arg]
     if name == "int8" and not sum(quantise_linears(backbone) for backbone in _backbones(ranker)):
-        raise ValueError(f"{option}=int8 is for rankers with a transformer, not for {type(ranker).__name__}")
+        raise ValueError(
+            f"{option}=int8 is for rankers with a transformer, not for {type(ranker).__name__}"
+        )
 
 
 def _backbones(ranker: PreTrainedModel) -> list[PreTrainedModel]:
     """The models of transformers inside a ranker that hold no further one."""
-    found = [part for part in ranker.modules() if isinstance(part, PreTrainedModel) and part is not ranker]
-    return [part for part in found if not any(other is not part and other in set(part.modules()) for other in found)]
+    found = [
+        part
+        for part in ranker.modules()
+        if isinstance(part, PreTrainedModel) and part is not ranker
+    ]
+    return [
+        part
+        for part in found
+        if not any(other is not part and other in set(part.modules()) for other in found)
+    ]

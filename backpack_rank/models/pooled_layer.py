@@ -1,7 +1,7 @@
 """The last layer of an encoder, computed at the tokens alone that texts are read at.
 
-All other tokens are read there once more, as keys and values, and what the layer makes of them nobody looks at. The
-states of the read tokens are those of the whole layer.
+All other tokens are read there once more, as keys and values, and what the layer makes of them
+nobody looks at. The states of the read tokens are those of the whole layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from backpack_rank.data.packing import PackedBatch
 
 
 class _PooledLayer(nn.Module):
-    """Mixin of a layer that takes ``rows`` [B], the tokens of interest; without them it is the library's own."""
+    """Mixin of a layer that takes ``rows`` [B], the tokens of interest; without them it is the
+    library's own.
+    """
 
     attention: Any
     feed_forward_chunk: Any
@@ -37,7 +39,9 @@ class _PooledLayer(nn.Module):
         assert packed is not None
         own, attention = hidden_states[:, rows], self.attention.self
         head = (-1, attention.attention_head_size)
-        queries = attention.query(own)[0].unflatten(-1, head)[:, :, None]  # [B, heads, 1, d / heads]
+        queries = attention.query(own)[0].unflatten(-1, head)[
+            :, :, None
+        ]  # [B, heads, 1, d / heads]
         keys, values = (
             packed.pad(linear(hidden_states)[0]).unflatten(-1, head).transpose(1, 2)
             for linear in (attention.key, attention.value)
@@ -59,7 +63,9 @@ _CLASSES: dict[type, type] = {BertLayer: PooledBertLayer, ElectraLayer: PooledEl
 
 
 def pool_last_layer(backbone: PreTrainedModel) -> bool:
-    """Let the last layer take ``rows``; False where the backbone is of another type, or reads left to right."""
+    """Let the last layer take ``rows``; False where the backbone is of another type, or reads left
+    to right.
+    """
     layers = getattr(getattr(backbone, "encoder", None), "layer", None)
     if layers is None or type(layers[-1]) not in _CLASSES or backbone.config.is_decoder:
         return False

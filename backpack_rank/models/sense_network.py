@@ -1,8 +1,9 @@
-"""The sense network of a Backpack: vectors of single tokens, without position or context, and a cache for them.
+"""The sense network of a Backpack: vectors of single tokens, without position or context, and a
+cache for them.
 
 Notation of the docstrings: B texts, d hidden size, e size of word embeddings, k senses,
-f = ``sense_intermediate_scale`` * d. Hewitt et al. 2023. Module names are those of the published checkpoint
-``stanfordnlp/backpack-gpt2``.
+f = ``sense_intermediate_scale`` * d. Hewitt et al. 2023. Module names are those of the published
+checkpoint ``stanfordnlp/backpack-gpt2``.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ class SenseNetwork(nn.Module):
         return self.dropout(self.final_mlp.c_proj(hidden)).unflatten(-1, (self.num_senses, -1))
 
     def project(self, pooled: Tensor) -> Tensor:
-        """Sense vectors of texts from hidden layers pooled per sense: W_l p_l + b_l. [B, k, f] -> [B, k, d]
+        """Sense vectors of texts from hidden layers pooled per sense: W_l p_l + b_l. [B, k, f] ->
+        [B, k, d]
 
-        Equal to pooling the tokens' sense vectors because contextual weights sum to 1 over the tokens. In
+        Equal to pooling the tokens' sense vectors because contextual weights sum to 1 over the
+        tokens. In
         training, dropout stands behind the pooling: another random variable, the same expectation.
         """
         projection = self.final_mlp.c_proj
@@ -56,7 +59,9 @@ class SenseNetwork(nn.Module):
         return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
 
     def project_differences(self, differences: Tensor) -> Tensor:
-        """W_l d of differences of hidden layers, in which the offsets b_l cancel. [W, f] -> [W, k, d]"""
+        """W_l d of differences of hidden layers, in which the offsets b_l cancel. [W, f] -> [W, k,
+        d]
+        """
         weight = self.final_mlp.c_proj.weight.to(differences.dtype)
         return self.dropout(differences @ weight).unflatten(-1, (self.num_senses, -1))
 
@@ -69,7 +74,8 @@ def _project_each(pooled: Tensor, weight: Tensor) -> Tensor:
 class _ProjectEach(torch.autograd.Function):
     """:func:`_project_each` with gradients in the layout of its inputs.
 
-    Torch's own gradient of the weights is laid out by sense, and moved once more: at GPT-2-small size 151 MB.
+    Torch's own gradient of the weights is laid out by sense, and moved once more: at GPT-2-small
+    size 151 MB.
     """
 
     @staticmethod
@@ -88,7 +94,9 @@ class _ProjectEach(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             of_weight = torch.empty_like(weight)
             torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(of_weight, senses))
-        return torch.bmm(gradient, _by_sense(weight, senses).transpose(1, 2)).transpose(0, 1), of_weight
+        return torch.bmm(gradient, _by_sense(weight, senses).transpose(1, 2)).transpose(
+            0, 1
+        ), of_weight
 
 
 def _by_sense(weight: Tensor, senses: int) -> Tensor:
@@ -131,8 +139,8 @@ class _SenseBlock(nn.Module):
 class TokenStateCache:
     """h(x) of the tokens seen so far; an argument of a Backpack's forward pass.
 
-    For inference on a CPU with weights that do not change; on a GPU computing is cheaper than looking up. The table
-    fills as tokens come; memory that no token has filled is not touched.
+    For inference on a CPU with weights that do not change; on a GPU computing is cheaper than
+    looking up. The table fills as tokens come; memory that no token has filled is not touched.
     """
 
     def __init__(self, vocabulary: int) -> None:

@@ -1,7 +1,8 @@
 """Beginnings that texts of a batch have in common, for models that read left to right.
 
-Such a model makes the same of equal tokens behind an equal beginning, so the query that a list of documents stands
-behind is read once. Only attention still sees all texts in full (:mod:`backpack_rank.models.attention`).
+Such a model makes the same of equal tokens behind an equal beginning, so the query that a list of
+documents stands behind is read once. Only attention still sees all texts in full
+(:mod:`backpack_rank.models.attention`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class SharedPrefixes:
 
     @classmethod
     def of(cls, batch: PackedBatch) -> SharedPrefixes | None:
-        """What texts have in common with the text in front of them; None where that is next to nothing."""
+        """What texts have in common with the text in front of them; None where that is next to
+        nothing.
+        """
         # One higher, so that a token with id 0 is not taken for padding.
         ids = batch.pad(batch.input_ids + 1)
         same = torch.zeros_like(ids, dtype=torch.bool)

@@ -1,23 +1,28 @@
-"""Paired tokens: words of a class moved towards the mean of their class as a ranker reads them (this project's own).
+"""Paired tokens: words of a class moved towards the mean of their class as a ranker reads them
+(this project's own).
 
-The words of a class, such as {he, she}, differ in nothing but the attribute. For a token x of a class with mean
-v_bar, every place where the token enters the network is moved towards the class:
+The words of a class, such as {he, she}, differ in nothing but the attribute. For a token x of a
+class with mean v_bar, every place where the token enters the network is moved towards the class:
 
     v_alpha(x) = v_bar + alpha (v(x) - v_bar)
 
-``senses``: v is h(x), the hidden layer that the sense vectors are linear in, so C(x)_l moves in the same way for every
-sense l. ``weights``: v is the embedding that the contextual network reads. ``both``: both. Only whole words move: the
-token " she" does in "she saw", not in "sheets" (" she", "ets"). No other token changes, nothing is trained, and
-alpha = 1 is the ranker unchanged.
+``senses``: v is h(x), the hidden layer that the sense vectors are linear in, so C(x)_l moves in the
+    same way for every
+sense l. ``weights``: v is the embedding that the contextual network reads. ``both``: both. Only
+whole words move: the token " she" does in "she saw", not in "sheets" (" she", "ets"). No other
+token changes, nothing is trained, and alpha = 1 is the ranker unchanged.
 
-**Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping tokens within their
-classes leaves the score unchanged, bit for bit, when the swapped text has the same number of tokens and every token
-that differs has its partner in the same token class (same case, same leading space), and both texts are scored in
-batches of the same composition (lengths, distinct tokens, common beginnings of neighbours; in other batches scores
-differ by rounding) by an arithmetic that repeats itself: on a CPU, or on a GPU with
-``torch.use_deterministic_algorithms(True)``, because a GPU otherwise adds the weights of equal tokens in any order and
-even one text twice may differ in the last bits. Proof: v_0(x) = v_bar depends on the class alone, so at every position
-both texts give both networks the same vector at the same position. Nothing else of a text enters the score.
+**Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping
+tokens within their classes leaves the score unchanged, bit for bit, when the swapped text has the
+same number of tokens and every token that differs has its partner in the same token class (same
+case, same leading space), and both texts are scored in batches of the same composition (lengths,
+distinct tokens, common beginnings of neighbours; in other batches scores differ by rounding) by an
+arithmetic that repeats itself: on a CPU, or on a GPU with
+``torch.use_deterministic_algorithms(True)``, because a GPU otherwise adds the weights of equal
+tokens in any order and
+even one text twice may differ in the last bits. Proof: v_0(x) = v_bar depends on the class alone,
+so at every position both texts give both networks the same vector at the same position. Nothing
+else of a text enters the score.
 """
 
 from __future__ import annotations
@@ -43,7 +48,9 @@ from backpack_rank.models.utils import eval_mode, input_embeddings
 from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
 SCOPES = ("senses", "weights", "both")
-"""Where tokens are moved: in the sense network, in the contextual network that gives the weights, or in both."""
+"""Where tokens are moved: in the sense network, in the contextual network that gives the weights,
+or in both.
+"""
 _AROUND = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)
 CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
 
@@ -56,10 +63,12 @@ class TokenClasses:
         names: what each class is, such as ``" He"`` of class ``subject pronoun``.
         members: token ids of each class, two or more.
         boundaries: tells words from pieces of words.
-        several_tokens: words of the lexicon that are no single token in any variant: they are left as they are.
-        unpaired: words with a token but without a partner of the same case and spacing: left as they are too.
-        behind_space_alone: words that move behind a space and not behind other signs ('"she'), where the tokenizer has
-            several tokens for them, or one without a partner.
+        several_tokens: words of the lexicon that are no single token in any variant: they are left
+            as they are.
+        unpaired: words with a token but without a partner of the same case and spacing: left as
+            they are too.
+        behind_space_alone: words that move behind a space and not behind other signs ('"she'),
+            where the tokenizer has several tokens for them, or one without a partner.
     """
 
     names: tuple[str, ...]
@@ -71,27 +80,35 @@ class TokenClasses:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> TokenClasses:
-        """All tokens that are a word of a class, lower, Capitalised or UPPER, told apart by what else they hold.
+        """All tokens that are a word of a class, lower, Capitalised or UPPER, told apart by what
+        else they hold.
 
-        They are looked for in the vocabulary: many tokenizers put a space in front of every text, so no text that is a
-        word alone has the token that the word has behind a bracket. Most tokens hold a leading space or nothing else,
-        some a sign ('"she').
+        They are looked for in the vocabulary: many tokenizers put a space in front of every text,
+        so no text that is a word alone has the token that the word has behind a bracket. Most
+        tokens hold a leading space or nothing else, some a sign ('"she').
 
         Raises:
             ValueError: no class has two words that are one token each in the same variant.
         """
         texts, forms = piece_texts(tokenizer), _forms(tokenizer, words)
         variants = class_variants(tokenizer, words, texts)
-        paired = {variant: own for variant, own in sorted(variants.items()) if len(set(own.values())) > 1}
+        paired = {
+            variant: own for variant, own in sorted(variants.items()) if len(set(own.values())) > 1
+        }
         if not paired:
             raise ValueError(
-                f"word classes {words.name!r}: the tokenizer has no two words of a class as single tokens, "
-                f"for example {words.classes[0].words[:4]}; nothing could be moved"
+                f"word classes {words.name!r}: the tokenizer has no two words of a class as single "
+                f"tokens, for example {words.classes[0].words[:4]}; nothing could be moved"
             )
         word_of = {token: word for own in paired.values() for token, word in own.items()}
-        known, moved = {word for own in variants.values() for word in own.values()}, set(word_of.values())
+        known, moved = (
+            {word for own in variants.values() for word in own.values()},
+            set(word_of.values()),
+        )
         # "fiancé" is "fiance" where accents are taken off.
-        read_as = {word: forms[normal(tokenizer, word)][2] for one in words.classes for word in one.words}
+        read_as = {
+            word: forms[normal(tokenizer, word)][2] for one in words.classes for word in one.words
+        }
 
         def moves(before: str, word: str) -> bool:
             return word_of.get(_last(tokenizer, before + word)) == read_as[word]
@@ -102,7 +119,9 @@ class TokenClasses:
             boundaries=WordBoundaries.of_texts(texts),
             several_tokens=tuple(word for word, own in read_as.items() if own not in known),
             unpaired=tuple(word for word, own in read_as.items() if own in known - moved),
-            behind_space_alone=tuple(word for word in read_as if moves("a ", word) and not moves('"', word)),
+            behind_space_alone=tuple(
+                word for word in read_as if moves("a ", word) and not moves('"', word)
+            ),
         )
 
     @cached_property
@@ -120,7 +139,9 @@ class TokenClasses:
 
     @cached_property
     def first_of(self) -> Tensor:
-        """Every token id up to the largest in a class, of members the first of their class. [largest + 1]"""
+        """Every token id up to the largest in a class, of members the first of their class.
+        [largest + 1]
+        """
         table = torch.arange(len(self.class_of))
         for ids in self.members:
             table[list(ids)] = ids[0]
@@ -137,7 +158,8 @@ class TokenShift:
         classes: which tokens.
         scope: where they are moved, one of :data:`SCOPES`.
         alpha: how much of a token's difference from its class is kept.
-        embedding_means: of the embeddings that the contextual network reads [C, e]; None where the scope leaves it out.
+        embedding_means: of the embeddings that the contextual network reads [C, e]; None where the
+            scope leaves it out.
         hidden_means: of h(x) [C, f], likewise.
     """
 
@@ -153,9 +175,13 @@ class TokenShift:
         return f"{self.classes.key}-words-{self.scope}-{self.alpha!r}"
 
     def moves(self, ids: np.ndarray) -> bool:
-        """Whether any token of a text is moved at all; a text without one has the same score at every alpha. [n]"""
+        """Whether any token of a text is moved at all; a text without one has the same score at
+        every alpha. [n]
+        """
         tokens = torch.from_numpy(ids).long()
-        return bool(((self._class_of(tokens) >= 0) & self.classes.boundaries.whole_words(tokens)).any())
+        return bool(
+            ((self._class_of(tokens) >= 0) & self.classes.boundaries.whole_words(tokens)).any()
+        )
 
     def merged(self, ids: np.ndarray) -> np.ndarray:
         """The tokens of a text with every word of a class as the first of its class. [n]"""
@@ -169,13 +195,17 @@ class TokenShift:
         return self._moved(vectors, ids, whole, self.embedding_means)
 
     def values(self, table: Tensor, ids: Tensor) -> Tensor:
-        """Numbers of token ids [...] from a table of one for each, moved as the embeddings are (a word's IDF). [...]"""
+        """Numbers of token ids [...] from a table of one for each, moved as the embeddings are (a
+        word's IDF). [...]
+        """
         means = torch.stack([table[list(members)].mean() for members in self.classes.members])
         whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
         return self._moved(table[ids][..., None], ids, whole, means[:, None]).squeeze(-1)
 
     def hidden(self, hidden: Tensor, ids: Tensor, whole: Tensor | None) -> Tensor:
-        """h(x) [..., f] of token ids [...]; ``whole`` says which are words by themselves, None: all."""
+        """h(x) [..., f] of token ids [...]; ``whole`` says which are words by themselves, None:
+        all.
+        """
         if self.hidden_means is None:
             return hidden
         whole = torch.ones_like(ids, dtype=torch.bool) if whole is None else whole
@@ -188,8 +218,8 @@ class TokenShift:
     def merge_ids(self, batch: PackedBatch) -> PackedBatch:
         """At alpha = 0 in both networks, all words of a class with the id of its first.
 
-        They have the same vectors anyway, but sums over distinct ids would be taken in another order, which shows in
-        the last bits.
+        They have the same vectors anyway, but sums over distinct ids would be taken in another
+        order, which shows in the last bits.
         """
         if self.scope != "both" or self.alpha != 0:
             return batch
@@ -211,27 +241,33 @@ class TokenShift:
         return torch.where(ids < len(table), table[ids.clamp(max=len(table) - 1)], -1)
 
 
-def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alpha: float) -> TokenShift:
+def token_shift(
+    ranker: PreTrainedModel, classes: TokenClasses, scope: str, alpha: float
+) -> TokenShift:
     """The shift of a ranker's tokens, with the class means of its present weights.
 
     Raises:
         ValueError: the scope is not one of :data:`SCOPES`.
-        TypeError: ``senses`` or ``both`` for a ranker without senses, or a ranker without word embeddings.
+        TypeError: ``senses`` or ``both`` for a ranker without senses, or a ranker without word
+            embeddings.
     """
     one_of("policy.scope", scope, SCOPES)
     name, has_senses = type(ranker).__name__, getattr(ranker, "has_senses", False)
     if scope != "weights" and not has_senses:
         raise TypeError(
-            f"{name} has no sense vectors, and policy.scope={scope} needs a Backpack ranker; policy=paired_tokens "
-            "without policy.scope moves what it reads"
+            f"{name} has no sense vectors, and policy.scope={scope} needs a Backpack ranker; "
+            "policy=paired_tokens without policy.scope moves what it reads"
         )
     embeddings = input_embeddings(ranker)
     if not isinstance(embeddings, nn.Embedding):
-        raise TypeError(f"{name} has no word vectors that could be moved, so it takes alpha=1 alone")
+        raise TypeError(
+            f"{name} has no word vectors that could be moved, so it takes alpha=1 alone"
+        )
     device = embeddings.weight.device
     read = hidden = None
     if scope in ("weights", "both"):
-        # What the module gives, which may be its matrix times a number; past hooks, which concern tokens in their text.
+        # What the module gives, which may be its matrix times a number; past hooks, which concern
+        # tokens in their text.
         read = _class_means(classes, embeddings.forward, device)
     if scope in ("senses", "both"):
         network: Any = ranker.backpack
@@ -244,8 +280,9 @@ def token_shift(ranker: PreTrainedModel, classes: TokenClasses, scope: str, alph
 def shifted_embeddings(embeddings: nn.Module, shift: TokenShift | None) -> Iterator[None]:
     """A backbone that reads shifted embeddings, for the length of a ``with`` block.
 
-    A forward hook, because a backbone of transformers looks its embeddings up by itself. It runs before that of words
-    that are read as one (:meth:`~backpack_rank.models.attribute_senses.AttributeSenses.embedded`), which stay so.
+    A forward hook, because a backbone of transformers looks its embeddings up by itself. It runs
+    before that of words that are read as one
+    (:meth:`~backpack_rank.models.attribute_senses.AttributeSenses.embedded`), which stay so.
     """
     if shift is None or shift.embedding_means is None:
         yield
@@ -260,9 +297,13 @@ def shifted_embeddings(embeddings: nn.Module, shift: TokenShift | None) -> Itera
 
 
 @torch.no_grad()
-def _class_means(classes: TokenClasses, vectors_of: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
+def _class_means(
+    classes: TokenClasses, vectors_of: Callable[[Tensor], Tensor], device: torch.device
+) -> Tensor:
     """Mean vector of each class. [C, w]"""
-    return torch.stack([vectors_of(torch.tensor(ids, device=device)).mean(dim=0) for ids in classes.members])
+    return torch.stack(
+        [vectors_of(torch.tensor(ids, device=device)).mean(dim=0) for ids in classes.members]
+    )
 
 
 def class_variants(
@@ -286,7 +327,9 @@ def class_variants(
 
 
 class Variant(NamedTuple):
-    """What tokens of a class have in common: all but the word. Sorts as classes stand, words behind a space first."""
+    """What tokens of a class have in common: all but the word. Sorts as classes stand, words behind
+    a space first.
+    """
 
     place: int
     elsewhere: bool
@@ -295,11 +338,17 @@ class Variant(NamedTuple):
     case: int
 
     def name(self, word_class: WordClass) -> str:
-        return f"{word_class.name}: {self.before}{CASES[self.case](word_class.words[0])}{self.behind}"
+        return (
+            f"{word_class.name}: {self.before}{CASES[self.case](word_class.words[0])}{self.behind}"
+        )
 
 
-def _forms(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> dict[str, tuple[int, int, str]]:
-    """Class, case and word of each form of the words of the classes; the first has a form that two words share."""
+def _forms(
+    tokenizer: PreTrainedTokenizerBase, words: WordClasses
+) -> dict[str, tuple[int, int, str]]:
+    """Class, case and word of each form of the words of the classes; the first has a form that two
+    words share.
+    """
     found: dict[str, tuple[int, int, str]] = {}
     for index, word_class in enumerate(words.classes):
         for word in word_class.words:

@@ -40,19 +40,25 @@ def pick_device(name: str, option: str) -> torch.device:
     try:
         device = torch.device(str(name))
     except RuntimeError as error:
-        raise ValueError(f"{option}={name}: there is no such device; use auto, cpu, cuda or cuda:1 ...") from error
+        raise ValueError(
+            f"{option}={name}: there is no such device; use auto, cpu, cuda or cuda:1 ..."
+        ) from error
     one_of(option, device.type, ("auto", "cpu", "cuda", "mps", "xpu"))
     if device.type in ("mps", "xpu") and not getattr(torch, device.type).is_available():
         raise ValueError(f"{option}={name}, but torch sees no such device here; use {option}=cpu")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{option}={name}, but torch sees no GPU; use {option}=cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"{option}={name}, but torch sees {torch.cuda.device_count()} GPUs, counted from 0")
+        raise ValueError(
+            f"{option}={name}, but torch sees {torch.cuda.device_count()} GPUs, counted from 0"
+        )
     return device
 
 
 def backbone_dtype(name: str) -> torch.dtype:
-    """The number format of that name. Raises ``ValueError`` for any but ``float32`` and ``bfloat16``."""
+    """The number format of that name. Raises ``ValueError`` for any but ``float32`` and
+    ``bfloat16``.
+    """
     one_of("backbone: dtype", name, DTYPES)
     return DTYPES[name]
 
@@ -60,8 +66,10 @@ def backbone_dtype(name: str) -> torch.dtype:
 def cast_parameters(backbone: PreTrainedModel, name: str) -> None:
     """Convert a backbone's parameters, in place.
 
-    Buffers stay in fp32, unlike in ``backbone.to(dtype)``: rotary positions have to be computed from frequencies that
-    bf16 cannot hold. Everything above a backbone computes in fp32: hidden states and embeddings are converted there.
+    Buffers stay in fp32, unlike in ``backbone.to(dtype)``: rotary positions have to be computed
+    from frequencies that
+    bf16 cannot hold. Everything above a backbone computes in fp32: hidden states and embeddings are
+        converted there.
     """
     wanted = backbone_dtype(name)
     for parameter in backbone.parameters():
@@ -69,7 +77,9 @@ def cast_parameters(backbone: PreTrainedModel, name: str) -> None:
 
 
 def input_embeddings(model: nn.Module) -> nn.Module | None:
-    """What a model says its input embeddings are, or None: transformers' models without any raise one of two errors."""
+    """What a model says its input embeddings are, or None: transformers' models without any raise
+    one of two errors.
+    """
     try:
         return model.get_input_embeddings()  # type: ignore[operator]
     except (AttributeError, NotImplementedError):

@@ -1,4 +1,6 @@
-"""Where words begin and end in a row of tokens: " she" is a word in "she saw", a piece in "sheets" (" she", "ets")."""
+"""Where words begin and end in a row of tokens: " she" is a word in "she saw", a piece in "sheets"
+(" she", "ets").
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-# What vocabularies begin the pieces of a new word with, or go on with a word by, or end a word with. Slow tokenizers
-# cannot be asked which of them they use.
+# What vocabularies begin the pieces of a new word with, or go on with a word by, or end a word
+# with. Slow tokenizers cannot be asked which of them they use.
 _BYTE_SPACE = "Ġ"
 _SPACES = (_BYTE_SPACE, "▁")
 _CONTINUED = "##"
@@ -22,8 +24,9 @@ _END = "</w>"
 def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """The text of every token id as it stands behind a word, "" of special tokens.
 
-    " she" begins a new word, "ets" goes on with the one before it, "she " (of vocabularies that mark the ends of words)
-    goes on with it and ends it. So may pieces of tokenizers that do not split texts at spaces (" said ", " said he").
+    " she" begins a new word, "ets" goes on with the one before it, "she " (of vocabularies that
+    mark the ends of words) goes on with it and ends it. So may pieces of tokenizers that do not
+    split texts at spaces (" said ", " said he").
     """
     pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
     space, continued, end = _marks(tokenizer, pieces)
@@ -33,10 +36,13 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
         if continued and piece.startswith(continued):
             texts.append(piece.removeprefix(continued))
         elif space:
-            # A decoder drops spaces of a text's first piece ("▁said▁" is "said"), so where the sign stands for itself
-            # it is read here. In byte-level pieces it is one of many signs, and spaces are kept.
+            # A decoder drops spaces of a text's first piece ("▁said▁" is "said"), so where the sign
+            # stands for itself it is read here. In byte-level pieces it is one of many signs, and
+            # spaces are kept.
             text = piece.replace(space, " ") if space in piece and space != _BYTE_SPACE else text
-            texts.append(" " + text.removeprefix(space).lstrip(" ") if piece.startswith(space) else text)
+            texts.append(
+                " " + text.removeprefix(space).lstrip(" ") if piece.startswith(space) else text
+            )
         elif end:
             texts.append(text.removesuffix(end).rstrip(" ") + " " * piece.endswith(end))
         else:
@@ -50,9 +56,10 @@ class WordBoundaries:
     """What a token does to the word that it stands in, by token id.
 
     Attributes:
-        continues: it goes on with the word before it, if that ends in a letter or digit. bool [vocabulary]
-        ends_inside_word: it ends in a letter or digit, so a continuing token after it is of the same word. bool
+        continues: it goes on with the word before it, if that ends in a letter or digit. bool
             [vocabulary]
+        ends_inside_word: it ends in a letter or digit, so a continuing token after it is of the
+            same word. bool [vocabulary]
     """
 
     continues: Tensor
@@ -66,33 +73,49 @@ class WordBoundaries:
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> WordBoundaries:
         """From what :func:`piece_texts` gives."""
-        continues, inside = ([text[place].isalnum() for text in texts] for place in (slice(1), slice(-1, None)))
+        continues, inside = (
+            [text[place].isalnum() for text in texts] for place in (slice(1), slice(-1, None))
+        )
         return cls(torch.tensor(continues), torch.tensor(inside))
 
     def whole_words(self, ids: Tensor) -> Tensor:
-        """Which tokens of a row are words by themselves, neither begun before nor continued after. [T] -> bool [T]"""
+        """Which tokens of a row are words by themselves, neither begun before nor continued after.
+        [T] -> bool [T]
+        """
         continues, inside = _on(self.continues, ids), _on(self.ends_inside_word, ids)
-        joined = continues[1:] & inside[:-1]  # this token and the one before it are parts of one word
+        joined = (
+            continues[1:] & inside[:-1]
+        )  # this token and the one before it are parts of one word
         edge = joined.new_zeros(1)
         return ~torch.cat([edge, joined]) & ~torch.cat([joined, edge])
 
 
 def _on(table: Tensor, ids: Tensor) -> Tensor:
-    """Values of ids; ids beyond the tokenizer's (rows that pad an embedding matrix) are no part of any word."""
+    """Values of ids; ids beyond the tokenizer's (rows that pad an embedding matrix) are no part of
+    any word.
+    """
     known = len(table)
     return table.to(ids.device)[ids.clamp(max=known - 1)] & (ids < known)
 
 
 def _marks(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> tuple[str, str, str]:
-    """What a piece of a new word begins with, what one that goes on begins with, and what the last of a word ends with.
+    """What a piece of a new word begins with, what one that goes on begins with, and what the last
+    of a word ends with.
 
-    Each is "" where the vocabulary has no such mark. A single piece proves nothing: "Ġ" and "▁" are also letters.
+    Each is "" where the vocabulary has no such mark. A single piece proves nothing: "Ġ" and "▁" are
+    also letters.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         continued = getattr(backend.model, "continuing_subword_prefix", None) or ""
-        return _space_between_words(backend), continued, getattr(backend.model, "end_of_word_suffix", None) or ""
-    counts = Counter(mark for piece in pieces for mark in (*_SPACES, _CONTINUED) if piece.startswith(mark))
+        return (
+            _space_between_words(backend),
+            continued,
+            getattr(backend.model, "end_of_word_suffix", None) or "",
+        )
+    counts = Counter(
+        mark for piece in pieces for mark in (*_SPACES, _CONTINUED) if piece.startswith(mark)
+    )
     counts.update(_END for piece in pieces if piece.endswith(_END))
     most = counts.most_common(1)[0][0] if counts else ""
     return most * (most in _SPACES), most * (most == _CONTINUED), most * (most == _END)

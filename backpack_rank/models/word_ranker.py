@@ -1,4 +1,6 @@
-"""Rankers over word vectors: the words of query and document are looked up and compared by an interaction module."""
+"""Rankers over word vectors: the words of query and document are looked up and compared by an
+interaction module.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from backpack_rank.checks import above, whole
 from backpack_rank.constructors import Count, OneOf, PathText, Positive, Width
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.data.vocabulary import SPECIAL, WordPairTokenizer, document_frequencies, unknown_buckets
+from backpack_rank.data.vocabulary import (
+    SPECIAL,
+    WordPairTokenizer,
+    document_frequencies,
+    unknown_buckets,
+)
 from backpack_rank.models.interactions import INTERACTIONS, new_interaction
 from backpack_rank.models.interactions.pacrr import Pacrr
 from backpack_rank.models.interactions.tk import Tk
@@ -28,7 +35,8 @@ class InteractionConfig(PreTrainedConfig):
     """What a word-embedding ranker needs to know.
 
     Attributes:
-        interaction: name of the module that compares the texts, one of ``backpack_rank.models.interactions``.
+        interaction: name of the module that compares the texts, one of
+            ``backpack_rank.models.interactions``.
         sizes: of that module, by the names of its arguments; others have its defaults.
         vocab_size: words of the vocabulary, padding, unknown and separator tokens included.
         unknown_buckets: further ids, for words outside the vocabulary.
@@ -95,9 +103,14 @@ class InteractionForRanking(Ranker):
 
     def __init__(self, config: InteractionConfig) -> None:
         super().__init__(config)
-        # The name is that of the part which training.learning_rate is for; the interaction has head_learning_rate.
-        self.backbone = nn.Embedding(config.vocab_size + config.unknown_buckets, config.embedding_size)
-        self.interaction = new_interaction(config.interaction, config.embedding_size, config.sizes or {})
+        # The name is that of the part which training.learning_rate is for; the interaction has
+        # head_learning_rate.
+        self.backbone = nn.Embedding(
+            config.vocab_size + config.unknown_buckets, config.embedding_size
+        )
+        self.interaction = new_interaction(
+            config.interaction, config.embedding_size, config.sizes or {}
+        )
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -119,19 +132,26 @@ class InteractionForRanking(Ranker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
-        """Scores [B] from the interaction of query words with document words; ``token_shift`` moves word vectors."""
+        """Scores [B] from the interaction of query words with document words; ``token_shift`` moves
+        word vectors.
+        """
         self.refuse_senses(sense_weights, return_senses)
         query, document = self.sides(batch, token_shift)
         ids = query.ids(), document.ids()
-        return RankerOutput(self.interaction(*query.padded(), *document.padded(), *ids, token_shift))
+        return RankerOutput(
+            self.interaction(*query.padded(), *document.padded(), *ids, token_shift)
+        )
 
     def count(self, texts: Iterable[str], pair_tokenizer: WordPairTokenizer) -> None:
-        """Count a collection's documents, for interactions that weigh words by their IDF; others read nothing.
+        """Count a collection's documents, for interactions that weigh words by their IDF; others
+        read nothing.
 
         IDF = log(N / (df + 1)), at least 0, of N documents of which df hold the word.
         """
         if isinstance(self.interaction, Pacrr) and self.interaction.idf is not None:
-            holders, documents = document_frequencies(texts, pair_tokenizer, len(self.interaction.idf))
+            holders, documents = document_frequencies(
+                texts, pair_tokenizer, len(self.interaction.idf)
+            )
             values = np.log(documents / (holders + 1)).clip(min=0.0)
             self.interaction.set_idf(torch.from_numpy(values))
 
@@ -146,19 +166,24 @@ class InteractionForRanking(Ranker):
         )
 
     def token_representations(self, batch: PackedBatch) -> Tensor:
-        """The vector of each token: its word vector, for TK in its context (Hofstätter et al. 2021, eq. 4). [T, e]
+        """The vector of each token: its word vector, for TK in its context (Hofstätter et al. 2021,
+        eq. 4). [T, e]
 
         Rows of separators and of words beyond the limits of query and document are 0.
         """
         found = self.backbone.weight.new_zeros(len(batch.input_ids), self.config.embedding_size)
-        for side, shift in zip(self.sides(batch), (0, getattr(self.interaction, "document_shift", 0)), strict=True):
+        for side, shift in zip(
+            self.sides(batch), (0, getattr(self.interaction, "document_shift", 0)), strict=True
+        ):
             vectors, mask = side.padded()
             if isinstance(self.interaction, Tk):
                 vectors = self.interaction.contextualise(vectors, mask, shift)
             found[side.tokens] = vectors[mask]
         return found
 
-    def _side(self, batch: PackedBatch, tokens: Tensor, limit: int, token_shift: TokenShift | None) -> Side:
+    def _side(
+        self, batch: PackedBatch, tokens: Tensor, limit: int, token_shift: TokenShift | None
+    ) -> Side:
         packed = batch.select(tokens)
         if packed.max_length > limit:
             read = packed.position_ids < limit
@@ -186,19 +211,21 @@ def interaction_ranker(
     Args:
         tokenizer: of :class:`~backpack_rank.data.vocabulary.WordVocabulary`.
         interaction: ``knrm``, ``conv_knrm``, ``match_pyramid``, ``pacrr`` or ``tk``.
-        sizes: of the interaction; others have its defaults. Of ``pacrr``, ``term_weights`` gives each query word its
-            IDF, which :meth:`InteractionForRanking.count` counts.
-        embeddings: first word vectors: ``random``, a text file of vectors (GloVe), or the hub id or folder of a
-            pretrained model (see :func:`~backpack_rank.models.word_embeddings.word_vectors`).
+        sizes: of the interaction; others have its defaults. Of ``pacrr``, ``term_weights`` gives
+            each query word its IDF, which :meth:`InteractionForRanking.count` counts.
+        embeddings: first word vectors: ``random``, a text file of vectors (GloVe), or the hub id or
+            folder of a pretrained model (see
+            :func:`~backpack_rank.models.word_embeddings.word_vectors`).
         embedding_size: e of random vectors; None is 300.
-        embedding_norm: mean length that all vectors are brought to by one factor; None leaves them as they are. Cosines
-            do not change, but TK adds positions to the vectors, whose lengths differ tenfold between sources.
+        embedding_norm: mean length that all vectors are brought to by one factor; None leaves them
+            as they are. Cosines do not change, but TK adds positions to the vectors, whose lengths
+            differ tenfold between sources.
         max_query_length: words of a query that are read; further ones are cut.
         max_document_length: the same of a document.
 
     Raises:
-        ValueError: the tokenizer is not one of words; an unknown interaction or size; or the errors of
-            ``word_vectors``.
+        ValueError: the tokenizer is not one of words; an unknown interaction or size; or the errors
+            of ``word_vectors``.
     """
     buckets = unknown_buckets(tokenizer)
     words = tokenizer.convert_ids_to_tokens(list(range(len(SPECIAL), len(tokenizer))))
@@ -222,5 +249,7 @@ def interaction_ranker(
     ranker = InteractionForRanking(config)
     with torch.no_grad():
         # Ids begin with the special tokens, whose vectors are among the others'.
-        ranker.backbone.weight.copy_(torch.cat([vectors[len(words) + buckets :], vectors[: len(words) + buckets]]))
+        ranker.backbone.weight.copy_(
+            torch.cat([vectors[len(words) + buckets :], vectors[: len(words) + buckets]])
+        )
     return ranker.train()

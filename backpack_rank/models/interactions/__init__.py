@@ -1,4 +1,6 @@
-"""How word-embedding rankers compare query and document: one module each, by the name that a configuration has."""
+"""How word-embedding rankers compare query and document: one module each, by the name that a
+configuration has.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ INTERACTIONS: dict[str, type[Interaction]] = {
 
 
 def check_sizes(name: str, sizes: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for sizes that the interaction of that name does not have, or not with these values."""
+    """Raise ``ValueError`` for sizes that the interaction of that name does not have, or not with
+    these values.
+    """
     known = [*list(inspect.signature(INTERACTIONS[name]).parameters)[1:], "term_weights"]
     if other := [size for size in sizes if size not in known]:
-        raise ValueError(f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}")
+        raise ValueError(
+            f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}"
+        )
     own = {size: value for size, value in sizes.items() if size != "term_weights"}
     check_arguments(INTERACTIONS[name], own, {size: f"model.ranker.sizes.{size}" for size in own})
 

@@ -1,4 +1,5 @@
-"""What the modules that compare word vectors share: their call, words of padded texts, cosine matches and kernels.
+"""What the modules that compare word vectors share: their call, words of padded texts, cosine
+matches and kernels.
 
 Kernel pooling: Xiong et al. 2017.
 """
@@ -32,12 +33,21 @@ class Words(NamedTuple):
     token_shift: TokenShift | None = None
 
     def values(self, table: Tensor) -> Tensor:
-        """The numbers of the words in a table of one per id, words of a class moved as their vectors are. [B, N]"""
-        return table[self.ids] if self.token_shift is None else self.token_shift.values(table, self.ids)
+        """The numbers of the words in a table of one per id, words of a class moved as their
+        vectors are. [B, N]
+        """
+        return (
+            table[self.ids]
+            if self.token_shift is None
+            else self.token_shift.values(table, self.ids)
+        )
 
     def cleared(self) -> Words:
-        """Zero vectors at padding, and at least one (masked) column, so that a batch of empty texts has a width."""
-        # Not a product with the mask: whatever stands at padding, also what is not finite, is replaced.
+        """Zero vectors at padding, and at least one (masked) column, so that a batch of empty texts
+        has a width.
+        """
+        # Not a product with the mask: whatever stands at padding, also what is not finite, is
+        # replaced.
         return self._replace(vectors=self.vectors.masked_fill(~self.mask[..., None], 0.0)).padded(1)
 
     def padded(self, width: int) -> Words:
@@ -53,11 +63,15 @@ class Words(NamedTuple):
 
     def first(self, width: int) -> Words:
         """The first ``width`` columns at most."""
-        return self._replace(vectors=self.vectors[:, :width], mask=self.mask[:, :width], ids=self.ids[:, :width])
+        return self._replace(
+            vectors=self.vectors[:, :width], mask=self.mask[:, :width], ids=self.ids[:, :width]
+        )
 
 
 class Interaction(nn.Module, ABC):
-    """Compares word vectors of query and document. A subclass says how; padding is out of the way when it does."""
+    """Compares word vectors of query and document. A subclass says how; padding is out of the way
+    when it does.
+    """
 
     def forward(
         self,
@@ -69,9 +83,11 @@ class Interaction(nn.Module, ABC):
         document_ids: Tensor,
         token_shift: TokenShift | None = None,
     ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e], their masks, the ids of the words and how they moved.
+        """Scores [B] from word vectors [B, Q, e] and [B, D, e], their masks, the ids of the words
+        and how they moved.
 
-        What stands at padding changes no score, so a padded batch gives the scores of each text alone.
+        What stands at padding changes no score, so a padded batch gives the scores of each text
+        alone.
         """
         return self.compare(
             Words(query, query_mask, query_ids, token_shift).cleared(),
@@ -92,13 +108,19 @@ LOG_SCALE = 0.01
 def cosine_match(query: Tensor, document: Tensor) -> Tensor:
     """Cosines of every query term with every document term, [B, Q, e] and [B, D, e] -> [B, Q, D].
 
-    Always in float32, also under autocast: equal vectors must have a cosine of 1 to about 1e-6, because the kernel of
-    exact matches is 0.001 wide. A zero vector has a cosine of 0 with everything, and no gradient.
+    Always in float32, also under autocast: equal vectors must have a cosine of 1 to about 1e-6,
+    because the kernel of exact matches is 0.001 wide. A zero vector has a cosine of 0 with
+    everything, and no gradient.
     """
     with torch.autocast(query.device.type, enabled=False):
         query, document = query.float(), document.float()
-        # Lengths divide the products and not the vectors: a third of the time of a training step's match.
-        return (query @ document.mT) * _inverse_lengths(query)[:, :, None] * _inverse_lengths(document)[:, None, :]
+        # Lengths divide the products and not the vectors: a third of the time of a training step's
+        # match.
+        return (
+            (query @ document.mT)
+            * _inverse_lengths(query)[:, :, None]
+            * _inverse_lengths(document)[:, None, :]
+        )
 
 
 def _inverse_lengths(vectors: Tensor) -> Tensor:
@@ -109,13 +131,16 @@ def _inverse_lengths(vectors: Tensor) -> Tensor:
 class KernelPooling(nn.Module):
     """Soft counts of matches at each level of similarity: a histogram with Gaussian bins.
 
-    The first kernel stands at 1 and is narrow, so it counts exact matches; the others divide [-1, 1] evenly, from the
-    best match to the worst (0.9, 0.7, ..., -0.9 for 11 kernels). Without an exact one, all kernels are alike and stand
-    evenly from -1 to 1.
+    The first kernel stands at 1 and is narrow, so it counts exact matches; the others divide [-1,
+    1] evenly, from the best match to the worst (0.9, 0.7, ..., -0.9 for 11 kernels). Without an
+    exact one, all kernels are alike and stand evenly from -1 to 1.
     """
 
-    def __init__(self, kernels: int = 11, sigma: float = 0.1, exact_sigma: float | None = 0.001) -> None:
-        """Args: number of kernels K, the first one included, and the widths of the others and of the first.
+    def __init__(
+        self, kernels: int = 11, sigma: float = 0.1, exact_sigma: float | None = 0.001
+    ) -> None:
+        """Args: number of kernels K, the first one included, and the widths of the others and of
+        the first.
 
         ``exact_sigma`` None: no kernel for exact matches.
 
@@ -158,7 +183,9 @@ class KernelPooling(nn.Module):
         ]
         return torch.stack(sums, dim=-1)
 
-    def log_sums(self, query: Tensor, document: Tensor, query_mask: Tensor, document_mask: Tensor) -> Tensor:
+    def log_sums(
+        self, query: Tensor, document: Tensor, query_mask: Tensor, document_mask: Tensor
+    ) -> Tensor:
         """Logarithms of the soft counts of cosines, summed over the query's terms (eq. 5). [B, K]
 
         Args:

@@ -1,4 +1,6 @@
-"""KNRM (Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking with Kernel Pooling") and Conv-KNRM (Dai et al. 2018)."""
+"""KNRM (Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking with Kernel Pooling") and Conv-KNRM
+(Dai et al. 2018).
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,44 @@ from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, Kerne
 
 
 class Knrm(Interaction):
-    """Cosines of word vectors, pooled by Gaussian kernels, and a linear layer over the K soft counts.
+    """Cosines of word vectors, pooled by Gaussian kernels, and a linear layer over the K soft
+    counts.
 
-    The paper ends in a tanh; it is left out, because it does not change a ranking and scores are raw logits here. The
-    factor 0.01 on the logarithms is that of the authors' code, where the paper's equation 5 has none.
+    The paper ends in a tanh; it is left out, because it does not change a ranking and scores are
+    raw logits here. The factor 0.01 on the logarithms is that of the authors' code, where the
+    paper's equation 5 has none.
     """
 
     def __init__(
-        self, embedding_size: int, kernels: Kernels = 11, sigma: Positive = 0.1, exact_sigma: Positive = 0.001
+        self,
+        embedding_size: int,
+        kernels: Kernels = 11,
+        sigma: Positive = 0.1,
+        exact_sigma: Positive = 0.001,
     ) -> None:
-        """Args: size of the word vectors, which any will do for, and the kernels (see :class:`KernelPooling`)."""
+        """Args: size of the word vectors, which any will do for, and the kernels (see
+        :class:`KernelPooling`).
+        """
         super().__init__()
         self.pooling = KernelPooling(kernels, sigma, exact_sigma)
         self.score = nn.Linear(kernels, 1)
 
     def compare(self, query: Words, document: Words) -> Tensor:
         """See :class:`Interaction`."""
-        soft_counts = LOG_SCALE * self.pooling.log_sums(query.vectors, document.vectors, query.mask, document.mask)
+        soft_counts = LOG_SCALE * self.pooling.log_sums(
+            query.vectors, document.vectors, query.mask, document.mask
+        )
         return self.score(soft_counts.to(self.score.weight.dtype)).squeeze(-1)
 
 
 class ConvKnrm(Interaction):
-    """N-grams of query and document as vectors, the cosine of all pairs of lengths, kernels, log sums, one layer.
+    """N-grams of query and document as vectors, the cosine of all pairs of lengths, kernels, log
+    sums, one layer.
 
-    An n-gram of length h is g_i = relu(W_h [e_i; ...; e_{i+h-1}] + b_h), with the same W_h for query and document.
-    Every term starts one; where the text ends, zeros follow, so a text of one term has n-grams of all lengths too. For
-    each pair of lengths (h of the query, h' of the document) and each kernel k the feature is
+    An n-gram of length h is g_i = relu(W_h [e_i; ...; e_{i+h-1}] + b_h), with the same W_h for
+    query and document. Every term starts one; where the text ends, zeros follow, so a text of one
+    term has n-grams of all lengths too. For each pair of lengths (h of the query, h' of the
+    document) and each kernel k the feature is
 
         phi_k = 0.01 * sum_i log sum_j K_k(cos(g_i^h, g_j^h'))
 
@@ -68,7 +82,8 @@ class ConvKnrm(Interaction):
         whole("filters", filters, 1)
         whole("ngrams", ngrams, 1)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(embedding_size, filters, kernel_size=length) for length in range(1, ngrams + 1)
+            nn.Conv1d(embedding_size, filters, kernel_size=length)
+            for length in range(1, ngrams + 1)
         )
         self.pooling = KernelPooling(kernels, sigma, exact_sigma)
         self.score = nn.Linear(ngrams**2 * kernels, 1)
@@ -84,7 +99,9 @@ class ConvKnrm(Interaction):
         return self.score(torch.cat(features, dim=-1).to(self.score.weight.dtype)).squeeze(-1)
 
     def grams(self, vectors: Tensor) -> list[Tensor]:
-        """Vectors of the n-grams of each length that start at each term: [B, N, e] -> list of [B, N, filters]."""
+        """Vectors of the n-grams of each length that start at each term: [B, N, e] -> list of [B,
+        N, filters].
+        """
         texts = vectors.transpose(1, 2)
         return [
             F.relu(convolution(F.pad(texts, (0, following)))).transpose(1, 2)

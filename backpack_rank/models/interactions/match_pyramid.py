@@ -1,4 +1,6 @@
-"""MatchPyramid: the match matrix of two texts is read like a picture (Pang et al. 2016, AAAI and Neu-IR)."""
+"""MatchPyramid: the match matrix of two texts is read like a picture (Pang et al. 2016, AAAI and
+Neu-IR).
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,17 @@ MATCHES = ("cosine", "dot")
 
 
 class MatchPyramid(Interaction):
-    """Convolutions over the match matrix, dynamic max pooling to a grid of fixed size, an MLP with a hidden layer.
+    """Convolutions over the match matrix, dynamic max pooling to a grid of fixed size, an MLP with
+    a hidden layer.
 
-    The matrix has the size of the two texts. What lies beyond is cleared after every convolution, so convolutions see
-    zeros there, however large the batch. Dynamic pooling divides the real rows and columns of a pair into cells (cell
-    i of p covers floor(i n / p) to ceil((i + 1) n / p), so that cells share terms where a text has fewer than p) and
-    takes the maximum of each. A pair with an empty text has 0 in every cell.
+    The matrix has the size of the two texts. What lies beyond is cleared after every convolution,
+    so convolutions see zeros there, however large the batch. Dynamic pooling divides the real rows
+    and columns of a pair into cells (cell i of p covers floor(i n / p) to ceil((i + 1) n / p), so
+    that cells share terms where a text has fewer than p) and takes the maximum of each. A pair with
+    an empty text has 0 in every cell.
 
-    Feature maps and windows are those of the AAAI paper, the grid is that of the study on ad-hoc retrieval. As in the
-    authors' toolkit there is one pooling, behind the last convolution.
+    Feature maps and windows are those of the AAAI paper, the grid is that of the study on ad-hoc
+    retrieval. As in the authors' toolkit there is one pooling, behind the last convolution.
 
     Args:
         embedding_size: e; no weight depends on it.
@@ -52,11 +56,19 @@ class MatchPyramid(Interaction):
         super().__init__()
         one_of("match", match, MATCHES)
         if not filters or len(filters) != len(windows):
-            raise ValueError(f"filters={list(filters)} and windows={list(windows)}: give one of each per convolution")
+            raise ValueError(
+                f"filters={list(filters)} and windows={list(windows)}: give one of each per "
+                "convolution"
+            )
         if even := [window for window in windows if window < 1 or window % 2 == 0]:
-            raise ValueError(f"windows={list(windows)}: {even[0]} is not odd, so such a window has no middle")
+            raise ValueError(
+                f"windows={list(windows)}: {even[0]} is not odd, so such a window has no middle"
+            )
         if len(pool) != 2 or min(pool) < 1:
-            raise ValueError(f"pool={list(pool)}: give two numbers of cells, for query and document, each at least 1")
+            raise ValueError(
+                f"pool={list(pool)}: give two numbers of cells, for query and document, each at "
+                "least 1"
+            )
         self.match = match
         self.pool = tuple(pool)
         self.convolutions = nn.ModuleList(
@@ -98,7 +110,9 @@ def dynamic_max_pool(maps: Tensor, rows: Tensor, columns: Tensor, pool: Sequence
 
 
 def _max_of_cells(values: Tensor, sizes: Tensor, cells: int) -> Tensor:
-    """Largest values in parts of the third dimension, 0 where it has size 0: [B, C, N, M] -> [B, C, cells, M]."""
+    """Largest values in parts of the third dimension, 0 where it has size 0: [B, C, N, M] -> [B, C,
+    cells, M].
+    """
     place = torch.arange(values.shape[2], device=values.device)
     found = []
     for cell in range(cells):

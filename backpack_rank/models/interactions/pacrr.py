@@ -1,4 +1,6 @@
-"""PACRR: n-gram matches where they stand, the strongest of each query term, combined (Hui et al. 2017, EMNLP)."""
+"""PACRR: n-gram matches where they stand, the strongest of each query term, combined (Hui et al.
+2017, EMNLP).
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ from backpack_rank.models.interactions.base import Interaction, Words, cosine_ma
 
 
 class Pacrr(Interaction):
-    """Convolutions l x l over the cosine matrix for l = 2 .. windows, max over filters, k-max over the document.
+    """Convolutions l x l over the cosine matrix for l = 2 .. windows, max over filters, k-max over
+    the document.
 
-    For l = 1 the signal at (i, j) is the cosine itself, for larger l the maximum over the filters of
-    relu(conv_l) with the window's first corner at (i, j); beyond the texts the matrix is 0. Of each query term and
-    each l the ``top`` largest signals over the document's terms are kept, largest first, 0 where it has fewer terms.
-    Rows of the query's terms (0 beyond it) go through two dense layers to the score, which are the form that the
-    authors' published code gives the paper's recurrent layer. With ``vocabulary_size`` each row has one value more:
-    the term's IDF after a softmax over the query's terms.
+    For l = 1 the signal at (i, j) is the cosine itself, for larger l the maximum over the filters
+    of relu(conv_l) with the window's first corner at (i, j); beyond the texts the matrix is 0. Of
+    each query term and each l the ``top`` largest signals over the document's terms are kept,
+    largest first, 0 where it has fewer terms. Rows of the query's terms (0 beyond it) go through
+    two dense layers to the score, which are the form that the authors' published code gives the
+    paper's recurrent layer. With ``vocabulary_size`` each row has one value more: the term's IDF
+    after a softmax over the query's terms.
 
     Args:
         embedding_size: e; no weight depends on it.
@@ -28,8 +32,8 @@ class Pacrr(Interaction):
         filters: of each convolution (32 in the paper).
         top: k of the k-max pooling (2 in the paper).
         hidden: width of the two dense layers (32 in the published code).
-        vocabulary_size: number of term ids; None leaves the terms' weights out. The IDF values are a buffer, all 0
-            (equal weights) until :meth:`set_idf`, and saved with the weights.
+        vocabulary_size: number of term ids; None leaves the terms' weights out. The IDF values are
+            a buffer, all 0 (equal weights) until :meth:`set_idf`, and saved with the weights.
 
     Raises:
         ValueError: a size is below 1.
@@ -48,13 +52,23 @@ class Pacrr(Interaction):
         vocabulary_size: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"query_length": query_length, "windows": windows, "filters": filters, "top": top, "hidden": hidden}
+        sizes = {
+            "query_length": query_length,
+            "windows": windows,
+            "filters": filters,
+            "top": top,
+            "hidden": hidden,
+        }
         for name, size in sizes.items():
             whole(name, size, 1)
         self.query_length = query_length
         self.top = top
-        self.convolutions = nn.ModuleList(nn.Conv2d(1, filters, length) for length in range(2, windows + 1))
-        self.register_buffer("idf", None if vocabulary_size is None else torch.zeros(vocabulary_size))
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(1, filters, length) for length in range(2, windows + 1)
+        )
+        self.register_buffer(
+            "idf", None if vocabulary_size is None else torch.zeros(vocabulary_size)
+        )
         features = windows * top + (vocabulary_size is not None)
         self.dense_1 = nn.Linear(query_length * features, hidden)
         self.dense_2 = nn.Linear(hidden, hidden)
@@ -69,7 +83,9 @@ class Pacrr(Interaction):
         if self.idf is None:
             raise ValueError("this PACRR weighs no terms: give vocabulary_size to make it do so")
         if values.shape != self.idf.shape:
-            raise ValueError(f"{tuple(values.shape)} IDF values for a vocabulary of {len(self.idf)} terms")
+            raise ValueError(
+                f"{tuple(values.shape)} IDF values for a vocabulary of {len(self.idf)} terms"
+            )
         self.idf.copy_(values)
 
     def compare(self, query: Words, document: Words) -> Tensor:
@@ -91,13 +107,15 @@ class Pacrr(Interaction):
         """Softmax of IDF over the query's terms. [B, Q, 1]"""
         assert self.idf is not None
         values = query.values(self.idf).float()
-        # The lowest number and not minus infinity: of an empty query the softmax must be a number, cleared later.
+        # The lowest number and not minus infinity: of an empty query the softmax must be a number,
+        # cleared later.
         weights = values.masked_fill(~query.mask, torch.finfo(values.dtype).min).softmax(dim=1)
         return weights.to(self.score.weight.dtype)[..., None]
 
 
 def largest(signals: Tensor, document_mask: Tensor, top: int) -> Tensor:
-    """The ``top`` largest signals of each query term over the document's terms, largest first, then zeros.
+    """The ``top`` largest signals of each query term over the document's terms, largest first, then
+    zeros.
 
     Args:
         signals: [B, Q, D].

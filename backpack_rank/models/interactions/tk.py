@@ -1,4 +1,6 @@
-"""TK: a small Transformer over word vectors and kernel pooling (Hofstätter et al. 2020, ECAI; 2021, section 2.4)."""
+"""TK: a small Transformer over word vectors and kernel pooling (Hofstätter et al. 2020, ECAI; 2021,
+section 2.4).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from backpack_rank.models.interactions.base import Interaction, KernelPooling, W
 
 
 class Tk(Interaction):
-    """Terms are contextualised in query and document apart, matched by cosine and counted by Gaussian kernels.
+    """Terms are contextualised in query and document apart, matched by cosine and counted by
+    Gaussian kernels.
 
     With a learned gate g, layers TF and positions pos (eqs. 4 to 6 of Hofstätter et al. 2021):
 
@@ -20,7 +23,8 @@ class Tk(Interaction):
         K_ijk = exp(-(cos(q^_i, d^_j) - mu_k)^2 / (2 sigma^2)),   mu_k evenly from -1 to 1
         score = w . [sum_i log sum_j K_ijk]_k + b
 
-    Unlike KNRM's, the kernel at 1 is as wide as the others: contextualised vectors of one term are not equal.
+    Unlike KNRM's, the kernel at 1 is as wide as the others: contextualised vectors of one term are
+    not equal.
 
     Args:
         embedding_size: e.
@@ -48,7 +52,12 @@ class Tk(Interaction):
         sigma: Positive = 0.1,
     ) -> None:
         super().__init__()
-        sizes = {"layers": layers, "heads": heads, "head_size": head_size, "feed_forward": feed_forward}
+        sizes = {
+            "layers": layers,
+            "heads": heads,
+            "head_size": head_size,
+            "feed_forward": feed_forward,
+        }
         for name, size in sizes.items():
             whole(name, size, 1)
         self.document_shift = document_shift
@@ -58,7 +67,8 @@ class Tk(Interaction):
             TransformerLayer(embedding_size, heads, head_size, feed_forward) for _ in range(layers)
         )
         self.score = nn.Linear(kernels, 1)
-        # As in the published code: log sums are tens large, and a first score of hundreds could hardly be moved.
+        # As in the published code: log sums are tens large, and a first score of hundreds could
+        # hardly be moved.
         nn.init.uniform_(self.score.weight, -0.014, 0.014)
 
     def compare(self, query: Words, document: Words) -> Tensor:
@@ -83,7 +93,9 @@ class Tk(Interaction):
         return self._in_context(words.vectors, words.mask, shift)[:, : vectors.shape[1]]
 
     def _in_context(self, vectors: Tensor, mask: Tensor, shift: int) -> Tensor:
-        hidden = vectors + sinusoids(vectors.shape[1], vectors.shape[2], shift, vectors.device).to(vectors.dtype)
+        hidden = vectors + sinusoids(vectors.shape[1], vectors.shape[2], shift, vectors.device).to(
+            vectors.dtype
+        )
         # An empty text attends to its first padding, so that its softmax has something to sum to 1.
         keys = mask.index_fill(1, torch.zeros(1, dtype=torch.long, device=mask.device), True)
         for layer in self.layers:
@@ -93,9 +105,11 @@ class Tk(Interaction):
 
 
 class TransformerLayer(nn.Module):
-    """Attention and feed-forward part, each with a residual and a layer norm behind it (Vaswani et al. 2017).
+    """Attention and feed-forward part, each with a residual and a layer norm behind it (Vaswani et
+    al. 2017).
 
-    Queries, keys and values of all heads together may be wider or narrower than the vectors they are made from.
+    Queries, keys and values of all heads together may be wider or narrower than the vectors they
+    are made from.
     """
 
     def __init__(self, size: int, heads: Layers, head_size: Width, feed_forward: int) -> None:
@@ -109,9 +123,15 @@ class TransformerLayer(nn.Module):
         self.norm_2 = nn.LayerNorm(size)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
-        """Hidden states [B, N, e] where each position attends to those with true ``keys`` [B, N]. [B, N, e]"""
-        parts = self.projections(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # [3, B, h, N, -]
-        attended = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], attn_mask=keys[:, None, None])
+        """Hidden states [B, N, e] where each position attends to those with true ``keys`` [B, N].
+        [B, N, e]
+        """
+        parts = (
+            self.projections(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        )  # [3, B, h, N, -]
+        attended = F.scaled_dot_product_attention(
+            parts[0], parts[1], parts[2], attn_mask=keys[:, None, None]
+        )
         hidden = self.norm_1(hidden + self.out(attended.transpose(1, 2).flatten(2)))
         return self.norm_2(hidden + self.narrow(F.relu(self.wide(hidden))))
 
@@ -121,7 +141,8 @@ def sinusoids(count: int, size: int, shift: int = 0, device: torch.device | None
 
     Dimension 2i of position p is sin(p / 10000^(2i / size)), dimension 2i + 1 its cosine.
     """
-    # Computed and not stored: in half precision a table of angles would be rounded, and a fixed one has an end.
+    # Computed and not stored: in half precision a table of angles would be rounded, and a fixed one
+    # has an end.
     positions = torch.arange(shift, shift + count, dtype=torch.float32, device=device)
     even = torch.arange(0, size, 2, dtype=torch.float32, device=device)
     angles = positions[:, None] * 10_000 ** (-even / size)
