@@ -172,7 +172,7 @@ def collect_sweep(folder: str | Path) -> Sweep:
 
 
 def _jobs_below(folder: Path) -> list[Path]:
-    jobs = set()
+    jobs: set[Path] = set()
     for name in (".hydra", MEASURES_FILE):
         jobs.update(path.parent for path in folder.rglob(name))
     # The multirun has files of the same names.

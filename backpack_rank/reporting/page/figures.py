@@ -47,7 +47,7 @@ def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | 
     Returns:
         None when no system has both the measure and a measure of bias.
     """
-    every_row = []
+    every_row: list[SystemResult] = []
     for rows in settings.values():
         every_row += rows
     panels = []
