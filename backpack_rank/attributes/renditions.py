@@ -93,13 +93,13 @@ class Renditions:
         given = {} if classes is None else classes.group_of
         for word in given.keys() & group_of.keys():
             if given[word] != group_of[word]:
+                name = "" if classes is None else classes.name
                 raise ValueError(
-                    f"{word!r} is {given[word]} in {classes.name} and {group_of[word]} in the swap"
-                )  # type: ignore[union-attr]
+                    f"{word!r} is {given[word]} in {name} and {group_of[word]} in the swap"
+                )
         sides = swap.pairs.sides
         self.groups = tuple(dict.fromkeys((*given.values(), *sides)))
-        # A word of a side that the swap leaves alone stays: the swap of its text would have another
-        # form.
+        # A word of a side that the swap leaves alone stays: a swapped text would have another form.
         group_of |= {word: group for word, group in given.items() if group not in sides}
         all_classes = _joined_by_swap(swap, group_of)
         all_classes = all_classes if classes is None else all_classes.merged(classes)
