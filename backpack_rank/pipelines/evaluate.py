@@ -142,9 +142,7 @@ class RankUnderAlpha(EvaluationTask):
             ValueError: two options that do not go together.
         """
         if alpha != AUTO and budget is not None:
-            raise ValueError(
-                f"budget={budget} is for alpha=auto: add it, or leave out the budget"
-            )
+            raise ValueError(f"budget={budget} is for alpha=auto: add it, or leave out the budget")
         if certificate and recalibrate is not None:
             raise ValueError(
                 "recalibrate.run=... and certificate=true do not go together: leave one of them out"

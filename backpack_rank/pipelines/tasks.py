@@ -122,7 +122,11 @@ def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None
         for option in given_options(values, name):
             value = values[name]
             if kind.without.get(name, ...) != value:
-                shown = f"{option}=..." if "." in option or not _is_short(value) else f"{name}={_word(value)}"
+                shown = (
+                    f"{option}=..."
+                    if "." in option or not _is_short(value)
+                    else f"{name}={_word(value)}"
+                )
                 raise ValueError(f"{shown} does nothing to {kind.chosen_by}: {kind.advice(name)}")
 
 
@@ -134,7 +138,9 @@ def given_options(values: Mapping[str, Any], name: str) -> list[str]:
         # A group without a default is given where there is something; data alone have options of no choice.
         default = groups[name]
         if default is None:
-            chosen = value is not None and (not isinstance(value, Mapping) or "name" in value or name != "data")
+            chosen = value is not None and (
+                not isinstance(value, Mapping) or "name" in value or name != "data"
+            )
             return [name] if chosen else []
         return [] if _target(value) == default else [name]
     default = defaults.get(name)
