@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import ClassVar
@@ -19,13 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class StrictLoading:
-    """Mixin for ``PreTrainedModel``: ``from_pretrained`` names every key it did not find or did not
-    use.
+    """Use this mixin for a ``PreTrainedModel`` whose checkpoints must fit exactly.
 
-    ``new_parts`` are key prefixes that a checkpoint may lack where ``new_head=True`` says so (a
-    ranking head on a language model); ``unused_parts`` are prefixes that a checkpoint may have in
-    excess (the language-model head). ``renamed_parts`` are patterns of keys with other names in
-    published files, and what they are called here.
+    ``from_pretrained`` then raises an error that names every missing and every unexpected key.
+
+    Attributes:
+        new_parts: key prefixes that a checkpoint may lack where ``new_head=True`` says so (a
+            ranking head on a language model).
+        renamed_parts: patterns of keys with other names in published files, and the names here.
+        unused_parts: key prefixes that a checkpoint may have in excess (the language-model head).
     """
 
     new_parts: ClassVar[tuple[str, ...]] = ()
@@ -36,19 +39,18 @@ class StrictLoading:
     def is_custom_code(cls) -> bool:
         """No: every network here fills its tensors in the ways of transformers.
 
-        Of custom code transformers passes over modules without tensors of their own. Some backbones
-        (Falcon-H1) fill buffers that no file holds from there, which would then have whatever stood
-        in memory.
+        In custom code transformers leaves out modules without tensors. Some backbones (Falcon-H1)
+        fill buffers that no file holds from such modules, and would be left with whatever stood in
+        memory.
         """
         return False
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **options):
-        """Load from a folder or a hub id, safetensors or ``.bin`` (read with ``weights_only``), no
-        remote code.
+        """Load from a folder or a hub id: safetensors or ``.bin``, and no remote code.
 
         ``new_head=True`` gives random values to ``new_parts`` that the checkpoint lacks, to be
-        trained.
+        trained. A ``.bin`` file is read with ``weights_only``.
 
         Raises:
             ValueError: the checkpoint is damaged, names code, or is of another architecture or
@@ -57,12 +59,12 @@ class StrictLoading:
         """
         wants_info = options.pop("output_loading_info", False)
         new_parts = cls.new_parts if options.pop("new_head", False) else ()
-        # The library's own choice is that of the file's first weights, for all of them; files may
-        # mix formats.
+        # Without this, transformers takes the format of the file's first weights for all of them,
+        # and files may mix formats.
         if "torch_dtype" not in options:
             options.setdefault("dtype", torch.float32)
         level = transformers_logging.get_verbosity()
-        # Transformers prints the differences as a table and goes on; they are judged below.
+        # Transformers prints the differences as a table and goes on; _check_keys raises below.
         transformers_logging.set_verbosity(transformers_logging.CRITICAL)
         try:
             model, info = from_pretrained(
@@ -86,57 +88,67 @@ class StrictLoading:
             ) from error
         finally:
             transformers_logging.set_verbosity(level)
-        _judge(cls, str(pretrained_model_name_or_path), info, _untied(model), new_parts)
-        if (
-            cls.renamed_parts
-        ):  # the library would turn patterns around, and save keys under names that are none
+        _check_keys(cls, str(pretrained_model_name_or_path), info, _untied(model), new_parts)
+        # In saving, transformers would apply the patterns the other way round, and write keys that
+        # are no names.
+        if cls.renamed_parts:
             model._weight_conversions = []
         return (model, info) if wants_info else model
 
 
 def _untied(model: PreTrainedModel) -> list[str]:
     """Keys whose values differ in the checkpoint, although the architecture shares them."""
-    return [
-        f"{key} and {source}"
-        for key, source in model.get_expanded_tied_weights_keys(all_submodels=True).items()
-        if model.get_parameter(key) is not model.get_parameter(source)
-    ]
+    untied = []
+    for key, source in model.get_expanded_tied_weights_keys(all_submodels=True).items():
+        if model.get_parameter(key) is not model.get_parameter(source):
+            untied.append(f"{key} and {source}")
+    return untied
 
 
-def _judge(
+def _check_keys(
     cls: type[StrictLoading], source: str, info: dict, untied: list[str], new_parts: tuple[str, ...]
 ) -> None:
-    missing = sorted(
-        key for key in info["missing_keys"] if not key.startswith(new_parts or ("\0",))
-    )
-    unexpected = sorted(
-        key for key in info["unexpected_keys"] if not key.startswith(cls.unused_parts or ("\0",))
-    )
-    mismatched = [
-        f"{key} {tuple(found)} instead of {tuple(own)}"
-        for key, found, own in info["mismatched_keys"]
-    ]
-    problems = [
-        f"{len(keys)} keys {what}: {', '.join(keys[:6])}{', ...' if len(keys) > 6 else ''}"
-        for what, keys in (
-            ("missing", missing),
-            ("unexpected", unexpected),
-            ("of another shape", mismatched),
-            ("different that must be equal", untied),
-        )
-        if keys
-    ]
+    """Raise ``ValueError`` for keys that are missing, unexpected, of another shape or untied.
+
+    Args:
+        cls: the class that was loaded.
+        source: folder or hub id, for the error.
+        info: the loading info of transformers.
+        untied: what :func:`_untied` gives.
+        new_parts: prefixes of keys that may be missing.
+    """
+    missing = _without_prefixes(info["missing_keys"], new_parts)
+    unexpected = _without_prefixes(info["unexpected_keys"], cls.unused_parts)
+    mismatched = []
+    for key, shape_in_file, shape in info["mismatched_keys"]:
+        mismatched.append(f"{key} {tuple(shape_in_file)} instead of {tuple(shape)}")
+    keys_by_problem = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "of another shape": mismatched,
+        "different that must be equal": untied,
+    }
+    problems = []
+    for problem, keys in keys_by_problem.items():
+        if keys:
+            more = ", ..." if len(keys) > 6 else ""
+            problems.append(f"{len(keys)} keys {problem}: {', '.join(keys[:6])}{more}")
     if problems:
         hint = ""
-        if (
-            missing
-            and all(key.startswith(cls.new_parts or ("\0",)) for key in missing)
-            and len(problems) == 1
-        ):
-            hint = f"; a head to be trained is made by {program('train')} model.ranker.name=FOLDER, or new_head=True"
+        only_missing = bool(missing) and len(problems) == 1
+        if only_missing and not _without_prefixes(missing, cls.new_parts):
+            hint = (
+                f"; a head to be trained is made by {program('train')} model.ranker.name=FOLDER, "
+                "or new_head=True"
+            )
         raise ValueError(
             f"{source} is not a checkpoint of {cls.__name__}: {'; '.join(problems)}{hint}"
         )
     new = sorted(info["missing_keys"])
     if new:
         log.info("%s: %s start from random values", source, ", ".join(new))
+
+
+def _without_prefixes(keys: Iterable[str], prefixes: tuple[str, ...]) -> list[str]:
+    """Keys that begin with none of the prefixes, sorted."""
+    return sorted(key for key in keys if not key.startswith(prefixes))

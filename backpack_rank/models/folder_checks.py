@@ -1,7 +1,6 @@
-"""Whether the folder of a saved ranker holds what was saved: checksums, and what a glance at
-weights and tokens tells.
+"""Whether the folder of a saved ranker holds what was saved: checksums, and checks after loading.
 
-Half a vocabulary, or weights of zeros, load without a word and give scores that look like scores.
+Half a vocabulary, or weights of zeros, load without an error and give scores that look like scores.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _NOT_COVERED = (
     "listwise.json",
     *_OF_SENTENCE_TRANSFORMERS,
 )
-# What is read of a model's folder ends like this, or lies in one of these folders. Pictures, ONNX
-# graphs and the like may be added to it.
+# Libraries read files of a model's folder that end like this, or lie in one of these folders. Other
+# files, such as pictures and ONNX graphs, may be added to it.
 _READ_SUFFIXES = (
     ".json",
     ".safetensors",
@@ -61,32 +60,25 @@ _SHARE = 0.9
 
 
 def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Write length and SHA-256 of every file of a saved ranker, and the number of tokens, to
-    ``checksums.json``.
+    """Use this after saving a ranker: it writes ``checksums.json``, which loading checks.
 
-    Not of ``README.md`` and ``listwise.json``, which people edit, nor of what sentence-transformers
+    The file holds the number of tokens, and length and SHA-256 of every file; but not of
+    ``README.md`` and ``listwise.json``, which people edit, nor of files that sentence-transformers
     alone reads, and writes anew when it saves a ranker that it has loaded.
     """
-    files = sorted(
-        file for file in folder.rglob("*") if file.is_file() and file.name not in _NOT_COVERED
-    )
-    content = {
-        "format": FORMAT,
-        "tokens": len(tokenizer),
-        "files": {
-            file.relative_to(folder).as_posix(): {
-                "bytes": file.stat().st_size,
-                "sha256": _sha256(file),
-            }
-            for file in files
-        },
-    }
+    files = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.name not in _NOT_COVERED:
+            name = file.relative_to(folder).as_posix()
+            files[name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+    content = {"format": FORMAT, "tokens": len(tokenizer), "files": files}
     (folder / CHECKSUMS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def check_files(folder: str | Path) -> None:
-    """Compare a folder with its checksums; one without them, as others save them, is taken as it
-    is.
+    """Use this before loading a ranker: it compares the folder with its checksums.
+
+    A folder without checksums, as other libraries save it, is accepted.
 
     Raises:
         ValueError: a file is missing, cut, changed or added; weights are integers, or cannot be
@@ -98,7 +90,8 @@ def check_files(folder: str | Path) -> None:
         file = folder / name
         if not file.is_file():
             raise ValueError(f"{file} is missing: {_CHANGED}")
-        if (size := file.stat().st_size) != saved["bytes"]:
+        size = file.stat().st_size
+        if size != saved["bytes"]:
             raise ValueError(
                 f"{file} has {size} bytes and was saved with {saved['bytes']}: {_CHANGED}"
             )
@@ -111,7 +104,7 @@ def check_files(folder: str | Path) -> None:
 
 
 def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Look at loaded weights and tokens.
+    """Use this after loading a ranker: it checks weights and tokens.
 
     Raises:
         ValueError: weights that are not finite, word embeddings or a head of zeros, another number
@@ -123,64 +116,44 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
             raise ValueError(f"{folder}: {name} holds values that are not finite")
         if name.startswith("head.") and values.ndim > 1 and not bool(values.any()):
             raise ValueError(f"{folder}: {name} is all zeros, so every score is the same")
-    embeddings = input_embeddings(model)
-    if (table := getattr(embeddings, "weight", None)) is not None:
-        if not bool(table.any()):
-            raise ValueError(
-                f"{folder}: the word embeddings are all zeros: the weights were not saved"
-            )
-        tokens = len(tokenizer) + getattr(
-            model.config, "unknown_buckets", 0
-        )  # of rankers over words
-        if not _SHARE * len(table) <= tokens <= len(table):
-            raise ValueError(
-                f"{folder}: the tokenizer has {tokens} tokens and the weights have embeddings for "
-                f"{len(table)}: it is not the tokenizer of this ranker, or a part of it is missing"
-            )
-        if (largest := max(tokenizer.get_vocab().values(), default=0)) >= len(table):
-            raise ValueError(
-                f"{folder}: the tokenizer has a token of number {largest} and the weights have "
-                f"embeddings for numbers below {len(table)}: it is not the tokenizer of this "
-                "ranker, or was changed"
-            )
+    _check_embeddings(folder, model, tokenizer)
     _check_end(folder, model.config, tokenizer)
     _check_merges(folder, tokenizer)
 
 
 @contextmanager
 def readable(folder: str | Path) -> Iterator[None]:
-    """What other libraries say of a damaged folder becomes a ``ValueError`` that names it."""
+    """Use this around loading: other libraries' errors become a ``ValueError`` with the folder."""
     try:
         with no_panic(folder):
             yield
     except (MemoryError, FileNotFoundError):
         raise
     except Exception as error:  # the tokenizers library raises the bare type
-        said = " ".join(str(error).split())
-        if isinstance(error, (ValueError, OSError)) and str(folder) in said:
+        message = " ".join(str(error).split())
+        if isinstance(error, (ValueError, OSError)) and str(folder) in message:
             raise
         raise ValueError(
-            f"{folder} cannot be loaded: {type(error).__name__}: {said[:300]}"
+            f"{folder} cannot be loaded: {type(error).__name__}: {message[:300]}"
         ) from error
 
 
 def _saved(file: Path) -> dict[str, dict[str, Any]]:
-    """Name to length and checksum; nothing where there is no such file."""
+    """Length and checksum by file name; empty where there is no ``checksums.json``."""
     if not file.is_file():
         return {}
     try:
         content = json.loads(read_text(file))
-        files = content["files"]
-        known = {
-            name: {key: saved[key] for key in ("bytes", "sha256")} for name, saved in files.items()
-        }
+        known = {}
+        for name, saved in content["files"].items():
+            known[name] = {"bytes": saved["bytes"], "sha256": saved["sha256"]}
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
             f"{file} does not hold checksums ({error}): delete it, or put back what was saved"
         ) from error
-    if content.get("format") != FORMAT or any(
-        Path(name).is_absolute() or ".." in Path(name).parts for name in known
-    ):
+    # A name that leads out of the folder would have any file of the machine read.
+    leads_outside = any(Path(name).is_absolute() or ".." in Path(name).parts for name in known)
+    if content.get("format") != FORMAT or leads_outside:
         raise ValueError(
             f"{file} is not of the form {FORMAT!r}: delete it, or put back what was saved"
         )
@@ -188,8 +161,9 @@ def _saved(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _check_added(folder: Path, known: Collection[str]) -> None:
-    """Refuse what was not saved and could be read: an adapter beside the weights would change every
-    score.
+    """Refuse files that were not saved with the ranker and that a library would read.
+
+    An adapter beside the weights, for example, would change every score.
     """
     files = [file for file in folder.iterdir() if file.suffix.lower() in _READ_SUFFIXES]
     for name in _READ_FOLDERS:
@@ -206,44 +180,75 @@ def _check_added(folder: Path, known: Collection[str]) -> None:
 def _check_formats(file: Path) -> None:
     try:
         with safe_open(file, framework="pt") as tensors:
-            formats = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+            names = list(tensors.keys())
+            formats = {name: tensors.get_slice(name).get_dtype() for name in names}
     except (SafetensorError, OSError) as error:
         why = str(error).partition("\n")[0]
         raise ValueError(
             f"the weights of {file} cannot be read ({why}); copy or save them again"
         ) from error
-    wrong = [name for name, kind in formats.items() if name.endswith(".weight") and kind[0] in "IU"]
-    if wrong:
+    for name, number_format in formats.items():
+        if name.endswith(".weight") and number_format[0] in "IU":  # I8, U8, I32 ...
+            raise ValueError(
+                f"{file}: {name} is of integers ({number_format}); quantised weights are not "
+                "read, save them in float32, bfloat16 or float16"
+            )
+
+
+def _check_embeddings(
+    folder: str | Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    table = getattr(input_embeddings(model), "weight", None)
+    if table is None:
+        return
+    if not bool(table.any()):
+        raise ValueError(f"{folder}: the word embeddings are all zeros: the weights were not saved")
+    # Rankers over words have rows for unknown words behind those of the vocabulary.
+    tokens = len(tokenizer) + getattr(model.config, "unknown_buckets", 0)
+    if not _SHARE * len(table) <= tokens <= len(table):
         raise ValueError(
-            f"{file}: {wrong[0]} is of integers ({formats[wrong[0]]}); quantised weights are not "
-            "read, save them in float32, bfloat16 or float16"
+            f"{folder}: the tokenizer has {tokens} tokens and the weights have embeddings for "
+            f"{len(table)}: it is not the tokenizer of this ranker, or a part of it is missing"
+        )
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= len(table):
+        raise ValueError(
+            f"{folder}: the tokenizer has a token of number {largest} and the weights have "
+            f"embeddings for numbers below {len(table)}: it is not the tokenizer of this "
+            "ranker, or was changed"
         )
 
 
 def _check_end(folder: str | Path, config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Where a decoder's end token is missing another one would take its place, and every score be
-    another.
+    """Refuse a tokenizer that lacks the end token of a decoder.
+
+    Another token would take its place, and every score would change.
     """
-    own = (getattr(config, "backbone_config", None) or config).get_text_config()
-    if own.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        return  # encoders end with their separator, and their configurations may name an end token by default
-    # Configurations of rankers over words have no such number; that of a kind of model may be
+    backbone_config = (getattr(config, "backbone_config", None) or config).get_text_config()
+    # Encoders end with their separator, and their configurations may name an end token by default.
+    if backbone_config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return
+    # Configurations of rankers over words have no end token, and the default of a model type may be
     # beyond a vocabulary.
-    known = [getattr(one, "eos_token_id", None) for one in (own, config)]
-    wanted = next(
-        (number for number in known if isinstance(number, int) and number < len(tokenizer)), None
-    )
-    if wanted is not None and tokenizer.eos_token_id is None and tokenizer.sep_token_id != wanted:
+    end_id = None
+    for source in (config, backbone_config):  # the backbone's counts, where it has one
+        number = getattr(source, "eos_token_id", None)
+        if isinstance(number, int) and number < len(tokenizer):
+            end_id = number
+    if end_id is not None and tokenizer.eos_token_id is None and tokenizer.sep_token_id != end_id:
         raise ValueError(
-            f"{folder}: the model was trained with an end token (eos_token_id={wanted}) and the "
+            f"{folder}: the model was trained with an end token (eos_token_id={end_id}) and the "
             "tokenizer has none: put back eos_token in tokenizer_config.json"
         )
 
 
 def _check_merges(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    model = {} if backend is None else json.loads(backend.to_str())["model"]
-    bytes_alone = 300  # and a few special tokens
+    if backend is None:
+        return
+    model = json.loads(backend.to_str())["model"]
+    # 256 bytes and a few special tokens: a vocabulary of these alone needs no merges.
+    bytes_alone = 300
     if model.get("type") == "BPE" and not model["merges"] and len(model["vocab"]) > bytes_alone:
         raise ValueError(
             f"{folder}: the tokenizer has {len(model['vocab'])} tokens and no merges, so it would "

@@ -25,8 +25,12 @@ def computes_in_bf16(cpu: bool) -> bool:
 
 
 def resolved_format(name: str, device: torch.device, option: str) -> str:
-    """The format that is computed in: ``auto`` is bfloat16 where the device computes in it, else
-    float32.
+    """Use this before :func:`convert`: the format that a device computes in.
+
+    ``auto`` is bfloat16 where the device computes in it, else float32. Other names stay::
+
+        name = resolved_format("auto", device, "dtype")
+        convert(ranker, name, device, "dtype")
 
     Args:
         name: one of :data:`FORMATS`.
@@ -50,17 +54,17 @@ def resolved_format(name: str, device: torch.device, option: str) -> str:
 
 
 def format_of(ranker: PreTrainedModel) -> str:
-    """What a ranker really computes in, one of :data:`FLOATS` or ``int8``."""
+    """The format that a ranker computes in now, one of :data:`FLOATS` or ``int8``."""
     if any(isinstance(part, Int8Linear) for part in ranker.modules()):
         return "int8"
     return str(next(ranker.parameters()).dtype).removeprefix("torch.")
 
 
 def convert(ranker: PreTrainedModel, name: str, device: torch.device, option: str) -> None:
-    """Bring a ranker to a device and into a format of :data:`FLOATS`, or the linear layers of its
-    backbone to int8.
+    """Use this to bring a ranker to a device and into a format of :data:`FLOATS`, or to int8.
 
-    With int8 everything else computes in float32: embeddings, attention, norms, senses and head.
+    With int8 the linear layers of its backbone compute in int8, and everything else in float32:
+    embeddings, attention, norms, senses and head.
 
     Raises:
         ValueError: the ranker has no backbone whose layers could be in int8, or they are already
@@ -73,22 +77,23 @@ def convert(ranker: PreTrainedModel, name: str, device: torch.device, option: st
                 "load it"
             )
         return
-    ranker.to(device=device, dtype=torch.float32 if name == "int8" else getattr(torch, name))  # type: ignore[call-arg]
-    if name == "int8" and not sum(quantise_linears(backbone) for backbone in _backbones(ranker)):
-        raise ValueError(
-            f"{option}=int8 is for rankers with a transformer, not for {type(ranker).__name__}"
-        )
+    dtype = torch.float32 if name == "int8" else getattr(torch, name)
+    ranker.to(device=device, dtype=dtype)  # type: ignore[call-arg]
+    if name == "int8":
+        quantised = sum(quantise_linears(backbone) for backbone in _backbones(ranker))
+        if not quantised:
+            raise ValueError(
+                f"{option}=int8 is for rankers with a transformer, not for {type(ranker).__name__}"
+            )
 
 
 def _backbones(ranker: PreTrainedModel) -> list[PreTrainedModel]:
     """The models of transformers inside a ranker that hold no further one."""
-    found = [
-        part
-        for part in ranker.modules()
-        if isinstance(part, PreTrainedModel) and part is not ranker
-    ]
-    return [
-        part
-        for part in found
-        if not any(other is not part and other in set(part.modules()) for other in found)
-    ]
+    backbones = []
+    for part in ranker.modules():
+        if not isinstance(part, PreTrainedModel) or part is ranker:
+            continue
+        _, *inner = part.modules()  # the first is the part itself
+        if not any(isinstance(module, PreTrainedModel) for module in inner):
+            backbones.append(part)
+    return backbones

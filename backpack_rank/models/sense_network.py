@@ -1,5 +1,4 @@
-"""The sense network of a Backpack: vectors of single tokens, without position or context, and a
-cache for them.
+"""The sense network of a Backpack: vectors of single tokens, without position or context.
 
 Notation of the docstrings: B texts, d hidden size, e size of word embeddings, k senses,
 f = ``sense_intermediate_scale`` * d. Hewitt et al. 2023. Module names are those of the published
@@ -25,12 +24,16 @@ class SenseNetwork(nn.Module):
 
     def __init__(self, config: BackpackConfig, embedding_size: int | None = None) -> None:
         super().__init__()
-        d, width = config.hidden_size, config.sense_intermediate_scale * config.hidden_size
+        d = config.hidden_size
+        width = config.sense_intermediate_scale * d
         self.num_senses = config.num_senses
         self.dropout = nn.Dropout(config.dropout)
         # Some backbones have word embeddings narrower than their hidden states (ELECTRA, ALBERT).
-        narrow = embedding_size not in (None, d)
-        self.widen = nn.Linear(embedding_size, d) if narrow else nn.Identity()  # type: ignore[arg-type]
+        self.widen: nn.Module
+        if embedding_size is None or embedding_size == d:
+            self.widen = nn.Identity()
+        else:
+            self.widen = nn.Linear(embedding_size, d)
         self.ln = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.block = _SenseBlock(config)
         self.final_mlp = _TwoLayers(d, width, config.num_senses * d, config)
@@ -45,12 +48,17 @@ class SenseNetwork(nn.Module):
         return self.dropout(self.final_mlp.c_proj(hidden)).unflatten(-1, (self.num_senses, -1))
 
     def project(self, pooled: Tensor) -> Tensor:
-        """Sense vectors of texts from hidden layers pooled per sense: W_l p_l + b_l. [B, k, f] ->
-        [B, k, d]
+        """Sense vectors W_l p_l + b_l of texts, from hidden layers pooled per sense.
 
-        Equal to pooling the tokens' sense vectors because contextual weights sum to 1 over the
-        tokens. In
-        training, dropout stands behind the pooling: another random variable, the same expectation.
+        Equal to pooling the tokens' sense vectors, because contextual weights sum to 1 over the
+        tokens. In training, dropout stands behind the pooling: another random variable, the same
+        expectation.
+
+        Args:
+            pooled: p, for each sense the weighted mean of h(x) over a text. [B, k, f]
+
+        Returns:
+            [B, k, d]
         """
         projection = self.final_mlp.c_proj
         # A compiler lays gradients out as it likes.
@@ -59,8 +67,9 @@ class SenseNetwork(nn.Module):
         return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
 
     def project_differences(self, differences: Tensor) -> Tensor:
-        """W_l d of differences of hidden layers, in which the offsets b_l cancel. [W, f] -> [W, k,
-        d]
+        """W_l (h(x) - h(y)) from differences of hidden layers. [W, f] -> [W, k, d]
+
+        These are differences of sense vectors: the offsets b_l cancel.
         """
         weight = self.final_mlp.c_proj.weight.to(differences.dtype)
         return self.dropout(differences @ weight).unflatten(-1, (self.num_senses, -1))
@@ -89,14 +98,15 @@ class _ProjectEach(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         """[B, k, d] -> [B, k, f] and, where the weights are trained, [f, k * d]."""
         pooled, weight = ctx.saved_tensors
-        gradient, senses = gradient.transpose(0, 1), pooled.shape[1]  # [k, B, d]
-        of_weight = None
+        senses = pooled.shape[1]
+        gradient = gradient.transpose(0, 1)  # [k, B, d]
+        weight_gradient = None
         if ctx.needs_input_grad[1]:
-            of_weight = torch.empty_like(weight)
-            torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(of_weight, senses))
-        return torch.bmm(gradient, _by_sense(weight, senses).transpose(1, 2)).transpose(
-            0, 1
-        ), of_weight
+            # Written through a view by sense into a tensor of the weight's layout.
+            weight_gradient = torch.empty_like(weight)
+            torch.bmm(pooled.permute(1, 2, 0), gradient, out=_by_sense(weight_gradient, senses))
+        pooled_gradient = torch.bmm(gradient, _by_sense(weight, senses).transpose(1, 2))
+        return pooled_gradient.transpose(0, 1), weight_gradient
 
 
 def _by_sense(weight: Tensor, senses: int) -> Tensor:
@@ -137,10 +147,11 @@ class _SenseBlock(nn.Module):
 
 
 class TokenStateCache:
-    """h(x) of the tokens seen so far; an argument of a Backpack's forward pass.
+    """Use this in inference on a CPU: it computes h(x) once for each token.
 
-    For inference on a CPU with weights that do not change; on a GPU computing is cheaper than
-    looking up. The table fills as tokens come; memory that no token has filled is not touched.
+    An argument of a Backpack's forward pass, for weights that do not change. On a GPU computing is
+    cheaper than looking up. The table fills as tokens come; memory that no token has filled is not
+    touched.
     """
 
     def __init__(self, vocabulary: int) -> None:

@@ -1,5 +1,4 @@
-"""Paired tokens: words of a class moved towards the mean of their class as a ranker reads them
-(this project's own).
+"""Paired tokens: words of a class are moved towards the mean of their class (this project's own).
 
 The words of a class, such as {he, she}, differ in nothing but the attribute. For a token x of a
 class with mean v_bar, every place where the token enters the network is moved towards the class:
@@ -7,10 +6,9 @@ class with mean v_bar, every place where the token enters the network is moved t
     v_alpha(x) = v_bar + alpha (v(x) - v_bar)
 
 ``senses``: v is h(x), the hidden layer that the sense vectors are linear in, so C(x)_l moves in the
-    same way for every
-sense l. ``weights``: v is the embedding that the contextual network reads. ``both``: both. Only
-whole words move: the token " she" does in "she saw", not in "sheets" (" she", "ets"). No other
-token changes, nothing is trained, and alpha = 1 is the ranker unchanged.
+same way for every sense l. ``weights``: v is the embedding that the contextual network reads.
+``both``: both. Only whole words move: the token " she" does in "she saw", not in "sheets" (" she",
+"ets"). No other token changes, nothing is trained, and alpha = 1 is the unchanged ranker.
 
 **Guarantee.** At alpha = 0 with ``both`` (with ``weights`` for a ranker without senses), swapping
 tokens within their classes leaves the score unchanged, bit for bit, when the swapped text has the
@@ -19,10 +17,9 @@ case, same leading space), and both texts are scored in batches of the same comp
 distinct tokens, common beginnings of neighbours; in other batches scores differ by rounding) by an
 arithmetic that repeats itself: on a CPU, or on a GPU with
 ``torch.use_deterministic_algorithms(True)``, because a GPU otherwise adds the weights of equal
-tokens in any order and
-even one text twice may differ in the last bits. Proof: v_0(x) = v_bar depends on the class alone,
-so at every position both texts give both networks the same vector at the same position. Nothing
-else of a text enters the score.
+tokens in any order and even one text twice may differ in the last bits. Proof: v_0(x) = v_bar
+depends on the class alone, so both texts give both networks the same vector at every position.
+Nothing else of a text enters the score.
 """
 
 from __future__ import annotations
@@ -48,16 +45,21 @@ from backpack_rank.models.utils import eval_mode, input_embeddings
 from backpack_rank.models.word_boundaries import WordBoundaries, piece_texts
 
 SCOPES = ("senses", "weights", "both")
-"""Where tokens are moved: in the sense network, in the contextual network that gives the weights,
-or in both.
-"""
-_AROUND = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)
+"""Where tokens are moved: in the sense network, in the contextual network, or in both."""
+# A word may have signs around it in its token: (the signs before it, the word, those behind it).
+_SIGNS_AROUND = re.compile(r"([\W_]*)(.*?)([\W_]*)", re.DOTALL)
 CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
 
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Classes of token ids; a token is in one class at most.
+    """Use this to say which tokens a policy of paired tokens moves: classes of token ids.
+
+    A token is in one class at most. :meth:`of` reads them off a tokenizer::
+
+        classes = TokenClasses.of(tokenizer, Attribute.named("gender").classes())
+        shift = token_shift(ranker, classes, scope="both", alpha=0.5)
+        scores = ranker(batch, token_shift=shift).scores
 
     Attributes:
         names: what each class is, such as ``" He"`` of class ``subject pronoun``.
@@ -80,48 +82,55 @@ class TokenClasses:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> TokenClasses:
-        """All tokens that are a word of a class, lower, Capitalised or UPPER, told apart by what
-        else they hold.
+        """All tokens that are a word of a class: lower, Capitalised or UPPER.
 
         They are looked for in the vocabulary: many tokenizers put a space in front of every text,
         so no text that is a word alone has the token that the word has behind a bracket. Most
-        tokens hold a leading space or nothing else, some a sign ('"she').
+        tokens hold a leading space or nothing else, some a sign ('"she'). Only tokens that hold
+        the same beside their word share a class.
 
         Raises:
             ValueError: no class has two words that are one token each in the same variant.
         """
-        texts, forms = piece_texts(tokenizer), _forms(tokenizer, words)
+        texts = piece_texts(tokenizer)
         variants = class_variants(tokenizer, words, texts)
-        paired = {
-            variant: own for variant, own in sorted(variants.items()) if len(set(own.values())) > 1
-        }
+        # A token moves where another word of its class is one token in the same variant.
+        paired: dict[Variant, dict[int, str]] = {}
+        for variant, word_by_token in sorted(variants.items()):
+            if len(set(word_by_token.values())) > 1:
+                paired[variant] = word_by_token
         if not paired:
             raise ValueError(
                 f"word classes {words.name!r}: the tokenizer has no two words of a class as single "
                 f"tokens, for example {words.classes[0].words[:4]}; nothing could be moved"
             )
-        word_of = {token: word for own in paired.values() for token, word in own.items()}
-        known, moved = (
-            {word for own in variants.values() for word in own.values()},
-            set(word_of.values()),
-        )
-        # "fiancé" is "fiance" where accents are taken off.
-        read_as = {
-            word: forms[normal(tokenizer, word)][2] for one in words.classes for word in one.words
-        }
+        words_with_token: set[str] = set()
+        for word_by_token in variants.values():
+            words_with_token.update(word_by_token.values())
+        word_of_moved_token: dict[int, str] = {}
+        for word_by_token in paired.values():
+            word_of_moved_token.update(word_by_token)
+        moved_words = set(word_of_moved_token.values())
 
-        def moves(before: str, word: str) -> bool:
-            return word_of.get(_last(tokenizer, before + word)) == read_as[word]
+        def moved_at_end(text: str) -> str | None:
+            return word_of_moved_token.get(_last_token(tokenizer, text))
+
+        several_tokens, unpaired, behind_space_alone = [], [], []
+        for word, read_as in _words_as_read(tokenizer, words).items():
+            if read_as not in words_with_token:
+                several_tokens.append(word)
+            elif read_as not in moved_words:
+                unpaired.append(word)
+            elif moved_at_end("a " + word) == read_as and moved_at_end('"' + word) != read_as:
+                behind_space_alone.append(word)
 
         return cls(
             names=tuple(variant.name(words.classes[variant.place]) for variant in paired),
             members=tuple(map(tuple, paired.values())),
             boundaries=WordBoundaries.of_texts(texts),
-            several_tokens=tuple(word for word, own in read_as.items() if own not in known),
-            unpaired=tuple(word for word, own in read_as.items() if own in known - moved),
-            behind_space_alone=tuple(
-                word for word in read_as if moves("a ", word) and not moves('"', word)
-            ),
+            several_tokens=tuple(several_tokens),
+            unpaired=tuple(unpaired),
+            behind_space_alone=tuple(behind_space_alone),
         )
 
     @cached_property
@@ -132,15 +141,17 @@ class TokenClasses:
     @cached_property
     def class_of(self) -> Tensor:
         """Class of every token id up to the largest in a class, -1 for none. [largest + 1]"""
-        table = torch.full((max(map(max, self.members)) + 1,), -1, dtype=torch.long)
-        for index, ids in enumerate(self.members):
-            table[list(ids)] = index
+        largest = max(max(ids) for ids in self.members)
+        table = torch.full((largest + 1,), -1, dtype=torch.long)
+        for class_number, ids in enumerate(self.members):
+            table[list(ids)] = class_number
         return table
 
     @cached_property
     def first_of(self) -> Tensor:
-        """Every token id up to the largest in a class, of members the first of their class.
-        [largest + 1]
+        """The first token of its class for each member, the token itself for others. [largest + 1]
+
+        The table ends with the largest token id in a class.
         """
         table = torch.arange(len(self.class_of))
         for ids in self.members:
@@ -150,9 +161,9 @@ class TokenClasses:
 
 @dataclass(frozen=True, eq=False)
 class TokenShift:
-    """Tokens moved towards the mean of their class; an argument of a ranker's forward pass.
+    """Give this to a ranker's forward pass to move tokens towards the mean of their class.
 
-    Class means are those of the weights that the ranker had when the shift was made.
+    :func:`token_shift` makes one. Class means are those of the weights that the ranker had then.
 
     Attributes:
         classes: which tokens.
@@ -175,16 +186,14 @@ class TokenShift:
         return f"{self.classes.key}-words-{self.scope}-{self.alpha!r}"
 
     def moves(self, ids: np.ndarray) -> bool:
-        """Whether any token of a text is moved at all; a text without one has the same score at
-        every alpha. [n]
+        """Whether any token of a text [n] is moved.
+
+        A text without such a token has the same score at every alpha.
         """
-        tokens = torch.from_numpy(ids).long()
-        return bool(
-            ((self._class_of(tokens) >= 0) & self.classes.boundaries.whole_words(tokens)).any()
-        )
+        return bool(self._is_moved(torch.from_numpy(ids).long()).any())
 
     def merged(self, ids: np.ndarray) -> np.ndarray:
-        """The tokens of a text with every word of a class as the first of its class. [n]"""
+        """The tokens of a text, with the first word of its class for every word of a class. [n]"""
         return self._merged(torch.from_numpy(ids).long()).numpy()
 
     def embeddings(self, vectors: Tensor, ids: Tensor) -> Tensor:
@@ -195,56 +204,64 @@ class TokenShift:
         return self._moved(vectors, ids, whole, self.embedding_means)
 
     def values(self, table: Tensor, ids: Tensor) -> Tensor:
-        """Numbers of token ids [...] from a table of one for each, moved as the embeddings are (a
-        word's IDF). [...]
+        """One number for each token id [...], such as a word's IDF, moved as embeddings are. [...]
+
+        ``table`` holds the number of each id. [vocabulary]
         """
         means = torch.stack([table[list(members)].mean() for members in self.classes.members])
         whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
         return self._moved(table[ids][..., None], ids, whole, means[:, None]).squeeze(-1)
 
     def hidden(self, hidden: Tensor, ids: Tensor, whole: Tensor | None) -> Tensor:
-        """h(x) [..., f] of token ids [...]; ``whole`` says which are words by themselves, None:
-        all.
-        """
+        """h(x) [..., f] of token ids [...]; ``whole`` says which are whole words, None: all are."""
         if self.hidden_means is None:
             return hidden
-        whole = torch.ones_like(ids, dtype=torch.bool) if whole is None else whole
+        if whole is None:
+            whole = torch.ones_like(ids, dtype=torch.bool)
         return self._moved(hidden, ids, whole, self.hidden_means)
 
     def whole_words(self, ids: Tensor) -> Tensor | None:
         """Which tokens of a row are words, where h(x) depends on it. [T] -> bool [T], or None"""
-        return None if self.hidden_means is None else self.classes.boundaries.whole_words(ids)
+        if self.hidden_means is None:
+            return None
+        return self.classes.boundaries.whole_words(ids)
 
     def merge_ids(self, batch: PackedBatch) -> PackedBatch:
-        """At alpha = 0 in both networks, all words of a class with the id of its first.
-
-        They have the same vectors anyway, but sums over distinct ids would be taken in another
-        order, which shows in the last bits.
-        """
+        """The batch as the ranker must read it: at alpha = 0 with ``both``, one id for a class."""
+        # Words of a class then have the same vectors anyway, but sums over distinct ids would be
+        # taken in another order, which shows in the last bits.
         if self.scope != "both" or self.alpha != 0:
             return batch
         return replace(batch, input_ids=self._merged(batch.input_ids))
 
     def _merged(self, ids: Tensor) -> Tensor:
-        merged = self.classes.boundaries.whole_words(ids) & (self._class_of(ids) >= 0)
         first = self.classes.first_of.to(ids.device)
-        return torch.where(merged, first[ids.clamp(max=len(first) - 1)], ids)
+        return torch.where(self._is_moved(ids), first[ids.clamp(max=len(first) - 1)], ids)
+
+    def _is_moved(self, ids: Tensor) -> Tensor:
+        return (self._class_of(ids) >= 0) & self.classes.boundaries.whole_words(ids)
 
     def _moved(self, vectors: Tensor, ids: Tensor, whole: Tensor, means: Tensor) -> Tensor:
+        """v_bar + alpha (v - v_bar) at whole words of a class, v elsewhere."""
         classes = self._class_of(ids)
         centre = means.to(vectors.dtype)[classes.clamp(min=0)]
         moved = centre + self.alpha * (vectors - centre)
         return torch.where(((classes >= 0) & whole)[..., None], moved, vectors)
 
     def _class_of(self, ids: Tensor) -> Tensor:
+        """Class of token ids, -1 for none."""
         table = self.classes.class_of.to(ids.device)
+        # The table ends with the largest id in a class: larger ids are in none.
         return torch.where(ids < len(table), table[ids.clamp(max=len(table) - 1)], -1)
 
 
 def token_shift(
     ranker: PreTrainedModel, classes: TokenClasses, scope: str, alpha: float
 ) -> TokenShift:
-    """The shift of a ranker's tokens, with the class means of its present weights.
+    """Use this before a forward pass: the shift of a ranker's tokens at one alpha.
+
+    Class means are computed from the present weights, so make it anew after training. See
+    :class:`TokenClasses` for an example.
 
     Raises:
         ValueError: the scope is not one of :data:`SCOPES`.
@@ -252,7 +269,8 @@ def token_shift(
             embeddings.
     """
     one_of("policy.scope", scope, SCOPES)
-    name, has_senses = type(ranker).__name__, getattr(ranker, "has_senses", False)
+    name = type(ranker).__name__
+    has_senses = getattr(ranker, "has_senses", False)
     if scope != "weights" and not has_senses:
         raise TypeError(
             f"{name} has no sense vectors, and policy.scope={scope} needs a Backpack ranker; "
@@ -264,21 +282,21 @@ def token_shift(
             f"{name} has no word vectors that could be moved, so it takes alpha=1 alone"
         )
     device = embeddings.weight.device
-    read = hidden = None
+    embedding_means = hidden_means = None
     if scope in ("weights", "both"):
-        # What the module gives, which may be its matrix times a number; past hooks, which concern
-        # tokens in their text.
-        read = _class_means(classes, embeddings.forward, device)
+        # What the module gives and not its matrix, which some modules multiply by a number.
+        # ``forward`` leaves out hooks, which concern tokens in their text.
+        embedding_means = _class_means(classes, embeddings.forward, device)
     if scope in ("senses", "both"):
         network: Any = ranker.backpack
-        with eval_mode(ranker):  # the mean of a class is no place for dropout
-            hidden = _class_means(classes, network.token_hidden, device)
-    return TokenShift(classes, scope, alpha, read, hidden)
+        with eval_mode(ranker):  # no dropout in the mean of a class
+            hidden_means = _class_means(classes, network.token_hidden, device)
+    return TokenShift(classes, scope, alpha, embedding_means, hidden_means)
 
 
 @contextmanager
 def shifted_embeddings(embeddings: nn.Module, shift: TokenShift | None) -> Iterator[None]:
-    """A backbone that reads shifted embeddings, for the length of a ``with`` block.
+    """Use this around the call of a backbone: within the block its embeddings are shifted.
 
     A forward hook, because a backbone of transformers looks its embeddings up by itself. It runs
     before that of words that are read as one
@@ -301,9 +319,11 @@ def _class_means(
     classes: TokenClasses, vectors_of: Callable[[Tensor], Tensor], device: torch.device
 ) -> Tensor:
     """Mean vector of each class. [C, w]"""
-    return torch.stack(
-        [vectors_of(torch.tensor(ids, device=device)).mean(dim=0) for ids in classes.members]
-    )
+    means = []
+    for ids in classes.members:
+        vectors = vectors_of(torch.tensor(ids, device=device))
+        means.append(vectors.mean(dim=0))
+    return torch.stack(means)
 
 
 def class_variants(
@@ -319,16 +339,31 @@ def class_variants(
     forms = _forms(tokenizer, words)
     variants: dict[Variant, dict[int, str]] = defaultdict(dict)
     for token, text in enumerate(texts):
-        before, core, behind = _parted(text)
+        before, core, behind = _without_signs(text)
         if core and core in forms:
-            index, case, word = forms[core]
-            variants[Variant(index, before != " ", before, behind, case)][token] = word
+            place, case, word = forms[core]
+            variant = Variant(
+                place=place,
+                elsewhere=before != " ",
+                before=before,
+                behind=behind,
+                case=case,
+            )
+            variants[variant][token] = word
     return variants
 
 
 class Variant(NamedTuple):
-    """What tokens of a class have in common: all but the word. Sorts as classes stand, words behind
-    a space first.
+    """What tokens of a class have in common: all but the word.
+
+    Variants sort in the order of the word classes, and within one words behind a space come first.
+
+    Attributes:
+        place: number of the word class.
+        elsewhere: whether the word stands behind anything but one space.
+        before: what the token holds in front of the word.
+        behind: what it holds behind it.
+        case: of the word, a number in :data:`CASES`.
     """
 
     place: int
@@ -338,38 +373,57 @@ class Variant(NamedTuple):
     case: int
 
     def name(self, word_class: WordClass) -> str:
-        return (
-            f"{word_class.name}: {self.before}{CASES[self.case](word_class.words[0])}{self.behind}"
-        )
+        """The class's name and its first word as the tokens hold it."""
+        word = CASES[self.case](word_class.words[0])
+        return f"{word_class.name}: {self.before}{word}{self.behind}"
 
 
 def _forms(
     tokenizer: PreTrainedTokenizerBase, words: WordClasses
 ) -> dict[str, tuple[int, int, str]]:
-    """Class, case and word of each form of the words of the classes; the first has a form that two
-    words share.
+    """Class number, case and word of each form of the words of the classes.
+
+    A form that two words share belongs to the first.
     """
-    found: dict[str, tuple[int, int, str]] = {}
-    for index, word_class in enumerate(words.classes):
+    forms: dict[str, tuple[int, int, str]] = {}
+    for place, word_class in enumerate(words.classes):
         for word in word_class.words:
             for case, change in enumerate(CASES):
-                found.setdefault(normal(tokenizer, change(word)), (index, case, word))
-    return found
+                forms.setdefault(normal(tokenizer, change(word)), (place, case, word))
+    return forms
+
+
+def _words_as_read(tokenizer: PreTrainedTokenizerBase, words: WordClasses) -> dict[str, str]:
+    """The word of the classes that the tokenizer reads each word as.
+
+    It is another one where accents are taken off and "fiance" stands before "fiancé".
+    """
+    forms = _forms(tokenizer, words)
+    read_as = {}
+    for word_class in words.classes:
+        for word in word_class.words:
+            _, _, first_word = forms[normal(tokenizer, word)]
+            read_as[word] = first_word
+    return read_as
 
 
 def normal(tokenizer: PreTrainedTokenizerBase, word: str) -> str:
     """A word as it stands in the vocabulary: some tokenizers lower texts or take accents off."""
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
-    return _parted(word if normalizer is None else normalizer.normalize_str(word))[1]
+    if normalizer is not None:
+        word = normalizer.normalize_str(word)
+    return _without_signs(word)[1]
 
 
-def _parted(text: str) -> tuple[str, str, str]:
+def _without_signs(text: str) -> tuple[str, str, str]:
     """The signs before a text, the text without the signs around it, and those behind it."""
-    before, core, behind = _AROUND.fullmatch(text).groups()  # type: ignore[union-attr]  # it matches every text
+    match = _SIGNS_AROUND.fullmatch(text)
+    assert match is not None  # the pattern matches every text
+    before, core, behind = match.groups()
     return before, core, behind
 
 
-def _last(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
-    """The last token of a text, -1 of one without any."""
+def _last_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
+    """The last token of a text; -1 where it has none."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return ids[-1] if ids else -1

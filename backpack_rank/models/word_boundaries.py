@@ -1,5 +1,6 @@
-"""Where words begin and end in a row of tokens: " she" is a word in "she saw", a piece in "sheets"
-(" she", "ets").
+"""Where words begin and end in a row of tokens.
+
+" she" is a word in "she saw", and a piece in "sheets" (" she", "ets").
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-# What vocabularies begin the pieces of a new word with, or go on with a word by, or end a word
-# with. Slow tokenizers cannot be asked which of them they use.
+# How vocabularies mark the pieces that begin a new word, that continue one, and that end one. Slow
+# tokenizers cannot be asked which of these marks they use.
 _BYTE_SPACE = "Ġ"
 _SPACES = (_BYTE_SPACE, "▁")
 _CONTINUED = "##"
@@ -22,13 +23,14 @@ _END = "</w>"
 
 
 def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """The text of every token id as it stands behind a word, "" of special tokens.
+    """Use this to look words up in a vocabulary: the text of every token id, "" of special tokens.
 
-    " she" begins a new word, "ets" goes on with the one before it, "she " (of vocabularies that
-    mark the ends of words) goes on with it and ends it. So may pieces of tokenizers that do not
-    split texts at spaces (" said ", " said he").
+    Texts are as they stand behind a word: " she" begins a new word, "ets" continues the one before
+    it, "she " (of vocabularies that mark the ends of words) continues and ends it. So may pieces
+    of tokenizers that do not split texts at spaces (" said ", " said he").
     """
-    pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
+    ids = list(range(len(tokenizer)))
+    pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(ids)]
     space, continued, end = _marks(tokenizer, pieces)
     decoded = _decoded(tokenizer, len(pieces)) if space or end else pieces
     texts = []
@@ -39,12 +41,16 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
             # A decoder drops spaces of a text's first piece ("▁said▁" is "said"), so where the sign
             # stands for itself it is read here. In byte-level pieces it is one of many signs, and
             # spaces are kept.
-            text = piece.replace(space, " ") if space in piece and space != _BYTE_SPACE else text
-            texts.append(
-                " " + text.removeprefix(space).lstrip(" ") if piece.startswith(space) else text
-            )
+            if space in piece and space != _BYTE_SPACE:
+                text = piece.replace(space, " ")
+            if piece.startswith(space):
+                text = " " + text.removeprefix(space).lstrip(" ")
+            texts.append(text)
         elif end:
-            texts.append(text.removesuffix(end).rstrip(" ") + " " * piece.endswith(end))
+            text = text.removesuffix(end).rstrip(" ")
+            if piece.endswith(end):
+                text += " "
+            texts.append(text)
         else:
             texts.append(" " + piece)
     special = set(tokenizer.all_special_ids)
@@ -53,13 +59,13 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class WordBoundaries:
-    """What a token does to the word that it stands in, by token id.
+    """Use this to tell words from pieces of words in a row of tokens.
 
     Attributes:
-        continues: it goes on with the word before it, if that ends in a letter or digit. bool
+        continues: the token continues the word before it, if that ends in a letter or digit. bool
             [vocabulary]
-        ends_inside_word: it ends in a letter or digit, so a continuing token after it is of the
-            same word. bool [vocabulary]
+        ends_inside_word: the token ends in a letter or digit, so a continuing token after it is of
+            the same word. bool [vocabulary]
     """
 
     continues: Tensor
@@ -73,59 +79,65 @@ class WordBoundaries:
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> WordBoundaries:
         """From what :func:`piece_texts` gives."""
-        continues, inside = (
-            [text[place].isalnum() for text in texts] for place in (slice(1), slice(-1, None))
-        )
-        return cls(torch.tensor(continues), torch.tensor(inside))
+        # Slices and not single characters: the text of a special token is empty.
+        continues = [text[:1].isalnum() for text in texts]
+        ends_inside_word = [text[-1:].isalnum() for text in texts]
+        return cls(torch.tensor(continues), torch.tensor(ends_inside_word))
 
     def whole_words(self, ids: Tensor) -> Tensor:
-        """Which tokens of a row are words by themselves, neither begun before nor continued after.
-        [T] -> bool [T]
-        """
-        continues, inside = _on(self.continues, ids), _on(self.ends_inside_word, ids)
-        joined = (
-            continues[1:] & inside[:-1]
-        )  # this token and the one before it are parts of one word
+        """Which tokens of a row are words, neither begun before nor continued after. [T] -> [T]"""
+        continues = _values(self.continues, ids)
+        ends_inside_word = _values(self.ends_inside_word, ids)
+        # Tokens t and t + 1 are parts of one word. [T - 1]
+        joined = continues[1:] & ends_inside_word[:-1]
         edge = joined.new_zeros(1)
-        return ~torch.cat([edge, joined]) & ~torch.cat([joined, edge])
+        joined_to_previous = torch.cat([edge, joined])
+        joined_to_next = torch.cat([joined, edge])
+        return ~joined_to_previous & ~joined_to_next
 
 
-def _on(table: Tensor, ids: Tensor) -> Tensor:
-    """Values of ids; ids beyond the tokenizer's (rows that pad an embedding matrix) are no part of
-    any word.
-    """
+def _values(table: Tensor, ids: Tensor) -> Tensor:
+    """Values of ids in a table; False for ids beyond it, which pad an embedding matrix."""
     known = len(table)
     return table.to(ids.device)[ids.clamp(max=known - 1)] & (ids < known)
 
 
 def _marks(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> tuple[str, str, str]:
-    """What a piece of a new word begins with, what one that goes on begins with, and what the last
-    of a word ends with.
+    """How a vocabulary marks pieces of a new word, continuing pieces, and last pieces of a word.
 
-    Each is "" where the vocabulary has no such mark. A single piece proves nothing: "Ġ" and "▁" are
-    also letters.
+    The first two marks begin a piece, the third ends it. Each is "" where there is no such mark.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         continued = getattr(backend.model, "continuing_subword_prefix", None) or ""
-        return (
-            _space_between_words(backend),
-            continued,
-            getattr(backend.model, "end_of_word_suffix", None) or "",
-        )
-    counts = Counter(
-        mark for piece in pieces for mark in (*_SPACES, _CONTINUED) if piece.startswith(mark)
-    )
-    counts.update(_END for piece in pieces if piece.endswith(_END))
-    most = counts.most_common(1)[0][0] if counts else ""
-    return most * (most in _SPACES), most * (most == _CONTINUED), most * (most == _END)
+        end = getattr(backend.model, "end_of_word_suffix", None) or ""
+        return _space_between_words(backend), continued, end
+    # The most frequent mark counts. A single piece proves nothing: "Ġ" and "▁" are also letters.
+    counts: Counter[str] = Counter()
+    for piece in pieces:
+        for mark in (*_SPACES, _CONTINUED):
+            if piece.startswith(mark):
+                counts[mark] += 1
+    # Marks at the end are counted last: of equally frequent marks the first one counted is taken.
+    for piece in pieces:
+        if piece.endswith(_END):
+            counts[_END] += 1
+    if not counts:
+        return "", "", ""
+    ((mark, _),) = counts.most_common(1)
+    if mark in _SPACES:
+        return mark, "", ""
+    if mark == _CONTINUED:
+        return "", mark, ""
+    return "", "", mark
 
 
 def _space_between_words(backend: Tokenizer) -> str:
     """What the model of a tokenizer sees of the space between two words, "" where it sees none."""
     text = "1 2" if backend.normalizer is None else backend.normalizer.normalize_str("1 2")
     if backend.pre_tokenizer is not None:
-        text = "".join(part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+        parts = backend.pre_tokenizer.pre_tokenize_str(text)
+        text = "".join(part for part, _ in parts)
     return text.partition("1")[2].rpartition("2")[0]
 
 
