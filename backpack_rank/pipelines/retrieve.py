@@ -19,7 +19,9 @@ SPLITS = ("test", "dev", "train")
 def retrieve(config: Mapping[str, Any]) -> Path:
     """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives its path.
 
-    >>> backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
+    ::
+
+        backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
 
     Raises:
         ValueError: there is no data or no such split, or the data has no first stage.
