@@ -53,7 +53,9 @@ class FusedRuns:
         self.parts = [RunFile(path, depth, other_queries=other_queries) for path in paths]
 
     def candidates(self, collection: Collection) -> Run:
-        """Read and aggregate the runs; errors are :class:`~backpack_rank.data.first_stage.RunFile`'s."""
+        """Read and aggregate the runs; errors are
+        :class:`~backpack_rank.data.first_stage.RunFile`'s.
+        """
         runs = [part.candidates(collection) for part in self.parts]
         fused = fuse(runs, self.aggregator, self.depth).run
         # In the order of the collection's queries, those without candidates too.

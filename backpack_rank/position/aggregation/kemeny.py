@@ -41,7 +41,8 @@ class Kemeny(Aggregator):
     >>> found.order, found.cost, found.optimal
     (('b', 'a', 'c'), 2, True)
 
-    ``optimal`` of the result says whether it is proven that no order has a lower cost. Scores are n for the first item, n - 1 for the second, ... 1 for the last.
+    ``optimal`` of the result says whether it is proven that no order has a lower cost. Scores are n
+    for the first item, n - 1 for the second, ... 1 for the last.
 
     Where several orders have the least cost: components that may stand in either order, and
     neighbours that tie, stand by mean rank

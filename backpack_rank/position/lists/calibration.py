@@ -62,18 +62,18 @@ class ContentFreeCalibration:
         ranker = CausalLmRanker(model, pair_tokenizer, calibration=ContentFreeCalibration())
 
     P and P_empty are probabilities of complete identifiers (section 3, eq. 2), normalised over the
-    candidates that remain. P_empty is that behind the same prompt with every passage replaced, the same query
-    and the same identifiers generated so far. The weight is alpha = beta H(P) (eq. 4): the less
-    sure the model, the more is subtracted.
+    candidates that remain. P_empty is that behind the same prompt with every passage replaced, the
+    same query and the same identifiers generated so far. The weight is alpha = beta H(P) (eq. 4):
+    the less sure the model, the more is subtracted.
 
     A ranker in ``first_token`` mode needs one extra forward pass, with short passages, for each
     distinct content-free prompt. Priors are remembered: with ``fixed_string``, ``space``,
     ``spaces_20`` and ``random_20`` there is one for each query and number of passages, however
     often its passages are shuffled; with ``first_passage``, ``spaces_first`` and ``random_first``
     it returns only with the same (length of the) first passage, with ``spaces_each`` only with the
-    same lengths in the same order. In ``generate`` mode priors of later steps depend on what has been generated; the
-    content-free prompt is read once per batch for all lists that share it, and its keys and values
-    serve all steps.
+    same lengths in the same order. In ``generate`` mode priors of later steps depend on what has
+    been generated; the content-free prompt is read once per batch for all lists that share it, and
+    its keys and values serve all steps.
 
     Attributes:
         beta: 0 leaves the ranker unchanged, without the extra pass. The paper prints no value. Of a

@@ -1,8 +1,8 @@
 """How a causal language model reads prompts and weighs the identifiers that may follow.
 
-It reads with a cache of keys and values where the model has a usable one, and without one elsewhere.
-Rankings may be drawn in place of the most probable one (sampling temperature; Tang et al., section
-4.1).
+It reads with a cache of keys and values where the model has a usable one, and without one
+elsewhere. Rankings may be drawn in place of the most probable one (sampling temperature; Tang et
+al., section 4.1).
 """
 
 from __future__ import annotations

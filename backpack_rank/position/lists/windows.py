@@ -83,9 +83,10 @@ def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, 
     >>> window_edges(12, size=10, stride=5)  # the front window is smaller
     [(2, 12), (0, 7)]
 
-    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: rank_llm does
-    not rank a list of exactly ``size - stride`` passages; here it is one window. The front window is
-    smaller than ``size`` where the list is no whole number of strides longer than a window.
+    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: rank_llm
+    does not rank a list of exactly ``size - stride`` passages; here it is one window. The front
+    window is smaller than ``size`` where the list is no whole number of strides longer than a
+    window.
     """
     edges: list[tuple[int, int]] = []
     end = length
