@@ -2,10 +2,10 @@
 lines or JSON.
 
 One object per query:
-``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc": {...}}, ...]}``.
-Requests and results have the same form; in results the candidates stand in the ranker's order.
-Names that end in ``.json`` hold one list of such objects, all others one object per line; ``.gz``
-is compressed.
+``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc": {...}},
+...]}``. Requests and results have the same form; in results the candidates stand in the ranker's
+order. Names that end in ``.json`` hold one list of such objects, all others one object per line;
+``.gz`` is compressed.
 """
 
 from __future__ import annotations
