@@ -239,8 +239,8 @@ def last_attention(backbone: PreTrainedModel) -> Attention:
     return _READERS[name](backbone)
 
 
-def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
-    """An attention on vectors behind its own norm, as one on vectors behind the backbone's last.
+def behind_last_norm(attention: Attention, inner: Any, last: Any) -> Attention:
+    """An attention on vectors behind its layer's norm, rewritten for those behind the last norm.
 
     Both norms give gain * z + shift of a normed z (RMS norms have no shift), so with g the quotient
     of gains, inner = g * last + (shift of inner - g * shift of last).
@@ -252,10 +252,10 @@ def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
     quotient = torch.where(hidden, torch.zeros_like(gain), quotient)
     shift = _shift(inner, gain) - quotient * _shift(last, gain)
     return replace(
-        found,
-        queries=found.queries * quotient,
-        biases=found.biases + found.queries @ shift,
-        keys=found.keys * quotient,
+        attention,
+        queries=attention.queries * quotient,
+        biases=attention.biases + attention.queries @ shift,
+        keys=attention.keys * quotient,
     )
 
 
@@ -327,10 +327,11 @@ def _modernbert(backbone: Any) -> Attention:
     biases = queries.new_zeros(queries.shape[:2])
     if attention.Wqkv.bias is not None:
         biases = attention.Wqkv.bias.double().unflatten(0, (3, -1, attention.head_dim))[0]
-    found = Attention(queries, biases, keys, attention.head_dim**-0.5)
-    if isinstance(layer.attn_norm, nn.Identity):  # a model of one layer
-        return found
-    return behind_last_norm(found, layer.attn_norm, backbone.final_norm)
+    heads = Attention(queries, biases, keys, attention.head_dim**-0.5)
+    # In a model of one layer, the embeddings' norm stands in front of the attention.
+    if isinstance(layer.attn_norm, nn.Identity):
+        return heads
+    return behind_last_norm(heads, layer.attn_norm, backbone.final_norm)
 
 
 _READERS: dict[str, Callable[[Any], Attention]] = {

@@ -66,14 +66,14 @@ def word_vectors(
     return with_random_others(len(words) + others, rows, vectors)
 
 
-def with_random_others(count: int, found: np.ndarray, vectors: np.ndarray) -> Tensor:
+def with_random_others(count: int, rows: np.ndarray, vectors: np.ndarray) -> Tensor:
     """Use this to fill a table with vectors for some of its rows and random ones for the others.
 
     In each dimension random vectors have the mean and the deviation of the given ones.
 
     Args:
         count: rows of the result.
-        found: rows of ``vectors``. [n]
+        rows: of the result that get the ``vectors``. [n]
         vectors: float32 [n, e], n at least 1.
 
     Returns:
@@ -82,7 +82,7 @@ def with_random_others(count: int, found: np.ndarray, vectors: np.ndarray) -> Te
     given = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
     mean, deviation = given.mean(0), given.std(0, correction=0)
     table = torch.randn(count, given.shape[1]) * deviation + mean
-    table[torch.from_numpy(np.asarray(found, dtype=np.int64))] = given
+    table[torch.from_numpy(np.asarray(rows, dtype=np.int64))] = given
     return table
 
 
@@ -138,8 +138,9 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
         raise ValueError(f"{path}: holds no word vectors")
     if not vectors:
         return np.zeros(0, np.int64), np.zeros((0, size), np.float32)
-    found = sorted(vectors)
-    return np.array(found, dtype=np.int64), np.stack([vectors[row] for row in found])
+    known_rows = sorted(vectors)
+    table = np.stack([vectors[row] for row in known_rows])
+    return np.array(known_rows, dtype=np.int64), table
 
 
 def pretrained_vectors(name: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
