@@ -1,7 +1,8 @@
 """Imports, and the end of a process, without the garbage collector.
 
-Importing torch and transformers makes about a million objects that stay. The collector would walk over all that are
-there again and again while they come in, a sixth of the time, and once more when the process ends, over a second.
+Importing torch and transformers makes about a million objects that stay. The collector would walk
+over all that are there again and again while they come in, a sixth of the time, and once more when
+the process ends, over a second.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Within the block, or until :func:`resume_gc`, nothing is collected; a collector that was off stays off."""
+    """Collect nothing within the block, or until :func:`resume_gc`; one that was off stays off."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -25,7 +26,7 @@ def without_gc() -> Iterator[None]:
 
 
 def resume_gc() -> None:
-    """Switch the collector on; what is there counts as old, so that it is not walked over at once."""
+    """Switch the collector on; what is there counts as old, and is not walked over at once."""
     if gc.get_freeze_count() == 0:  # what somebody else has frozen stays so
         gc.freeze()
         gc.unfreeze()
@@ -33,5 +34,5 @@ def resume_gc() -> None:
 
 
 def exit_without_gc() -> None:
-    """Let this process end without a last collection: for commands whose files are all written when they return."""
+    """End this process without a last collection: for commands whose files are all written."""
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Checks: each raises ``ValueError`` with a sentence that names the option, its value and what may be given.
+"""Checks of options: each raises ``ValueError`` with the option, its value and what may be given.
 
 at_least("task.size", 1, 2)  # task.size=1 must be at least 2
 
@@ -19,7 +19,7 @@ _LONGEST = 40
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a whole or decimal number; nan and infinity are, true and false are not."""
+    """Whether a value is a whole or decimal number; nan and infinity are, truth values are not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -29,7 +29,9 @@ def one_of(option: str, value: object, known: Collection[object], hint: str = ""
         raise ValueError(f"{option}={value}: use one of {', '.join(map(str, known))}{hint}")
 
 
-def at_least(option: str, value: float | None, least: float, hint: str = "", *, null: str | None = None) -> None:
+def at_least(
+    option: str, value: float | None, least: float, hint: str = "", *, null: str | None = None
+) -> None:
     """The value is ``least`` or more; infinity passes, nan does not.
 
     Args:
@@ -43,7 +45,9 @@ def at_least(option: str, value: float | None, least: float, hint: str = "", *, 
         raise ValueError(f"{option}={value} must be at least {least}{other}{hint}")
 
 
-def above(option: str, value: float | None, bound: float, hint: str = "", *, null: str | None = None) -> None:
+def above(
+    option: str, value: float | None, bound: float, hint: str = "", *, null: str | None = None
+) -> None:
     """The value is more than ``bound``; see :func:`at_least`."""
     if value is None and null is not None:
         return
@@ -61,21 +65,29 @@ def finite(option: str, value: float, least: float = -math.inf, hint: str = "") 
 
 
 def fraction(option: str, value: float, hint: str = "", *, ends: str = "[]") -> None:
-    """The value is a number from 0 to 1; a round bracket in ``ends`` leaves that end out, as in "[)"."""
+    """The value is a number from 0 to 1; a round bracket in ``ends`` leaves an end out: "[)"."""
     left_out = [end for end, bracket in zip((0, 1), ends, strict=True) if bracket in "()"]
     if not is_number(value) or not 0 <= value <= 1 or value in left_out:
         raise ValueError(f"{option}={value} must lie in {ends[0]}0, 1{ends[1]}{hint}")
 
 
 def whole(
-    option: str, value: object, least: int, hint: str = "", *, most: int | None = None, null: str | None = None
+    option: str,
+    value: object,
+    least: int,
+    hint: str = "",
+    *,
+    most: int | None = None,
+    null: str | None = None,
 ) -> None:
     """The value is a whole number from ``least`` to ``most``; see :func:`at_least`."""
     if value is None and null is not None:
         return
     if not isinstance(value, Integral) or isinstance(value, bool):
         other = "" if null is None else f", or null {null}".rstrip()
-        raise ValueError(f"{option}={value!r} must be a whole number of at least {least}{other}{hint}")
+        raise ValueError(
+            f"{option}={value!r} must be a whole number of at least {least}{other}{hint}"
+        )
     at_least(option, int(value), least, hint, null=null)
     if most is not None and int(value) > most:
         raise ValueError(f"{option}={value} must be at most {most}{hint}")
@@ -88,7 +100,7 @@ def flag(option: str, value: object) -> None:
 
 
 def decimal(text: str) -> float:
-    """A decimal number as every tool reads it: ASCII digits, no ``1_0``, no full-width digits, nan or infinity.
+    """A decimal number as every tool reads it: ASCII digits, no ``1_0``, no nan, no infinity.
 
     Raises:
         ValueError: the text is none, or more than a float holds.
@@ -123,7 +135,7 @@ class UsageError(SystemExit):
 
 @contextmanager
 def located(where: object) -> Iterator[None]:
-    """An error of the block says where it happened, in front: a file and a line, a query, an option."""
+    """Put where it happened in front of an error of the block: file and line, query, option."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""How sentences name commands: as this process was started, so that what is advised can be typed."""
+"""How sentences name commands: as this process was started, so that advice can be typed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ IN_A_CHECKOUT = ("train.py", "evaluate.py")
 
 
 def called(verb: str) -> str:
-    """The command of a verb: ``python train.py`` where a script of the checkout runs, else ``backpack-rank train``."""
+    """The command of a verb, for sentences that advise one.
+
+    It is ``python train.py`` where a script of the checkout runs, else ``backpack-rank train``.
+    """
     started = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "").name
-    return f"python {verb}.py" if {started, f"{verb}.py"} <= {*IN_A_CHECKOUT} else f"backpack-rank {verb}"
+    script = f"{verb}.py"
+    if started in IN_A_CHECKOUT and script in IN_A_CHECKOUT:
+        return f"python {script}"
+    return f"backpack-rank {verb}"
 
 
 def program(verb: str) -> str:

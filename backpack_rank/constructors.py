@@ -102,7 +102,11 @@ class Length:
         """Such as "a text of 1 to 255 characters"."""
         of = "characters" if kind.startswith(("a text", "a path", "a name")) else "entries"
         if self.most is None:
-            return f"{kind} with {self.least} {of} or more" if self.least > 1 else f"{kind} that is not empty"
+            return (
+                f"{kind} with {self.least} {of} or more"
+                if self.least > 1
+                else f"{kind} that is not empty"
+            )
         return f"{kind} of {self.least} to {self.most} {of}"
 
 
@@ -148,7 +152,9 @@ Seed = Annotated[int, Range(least=0, most=LARGEST_SEED)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(least=0)]
 Share = Annotated[float, Range(least=0, most=1)]
-LearningRate = Annotated[float, Range(above=0, most=1000), Called("a number above 0, and of at most 1000")]
+LearningRate = Annotated[
+    float, Range(above=0, most=1000), Called("a number above 0, and of at most 1000")
+]
 Layers = Annotated[int, Range(least=1, most=1000)]
 Width = Annotated[int, Range(least=1, most=65_536)]
 Positions = Annotated[int, Range(least=1, most=1_000_000)]
@@ -223,7 +229,9 @@ def _checking(
     return checking
 
 
-def check_arguments(call: Callable[..., Any], given: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def check_arguments(
+    call: Callable[..., Any], given: Mapping[str, Any], names: Mapping[str, str]
+) -> None:
     """Refuse arguments that a constructor does not take.
 
     Args:
@@ -302,7 +310,9 @@ def check_value(option: str, value: Any, annotation: Any) -> None:
                 return
     if fits(value, annotation):
         return
-    for place, entry, entries in _parts(value, annotation):  # of a list or a mapping the entry that is wrong is named
+    for place, entry, entries in _parts(
+        value, annotation
+    ):  # of a list or a mapping the entry that is wrong is named
         check_value(f"{option}{place}", entry, entries)
     raise ValueError(f"{option}={shown(value)}{_takes(annotation)}")
 
@@ -318,7 +328,9 @@ def fits(value: Any, annotation: Any) -> bool:
         base, *marks = get_args(annotation)
         if isinstance(value, Made):
             return fits(value, base)
-        return fits(value, base) and all(mark.admits(value) for mark in marks if hasattr(mark, "admits"))
+        return fits(value, base) and all(
+            mark.admits(value) for mark in marks if hasattr(mark, "admits")
+        )
     if origin in (Union, types.UnionType):
         return any(fits(value, one) for one in get_args(annotation))
     if origin is Literal:
@@ -337,7 +349,9 @@ def _fits_plain(value: Any, annotation: Any, origin: Any) -> bool:
     if annotation is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if annotation is float:
-        return is_number(value) and abs(value) <= sys.float_info.max  # a whole number may be too large for a float
+        return (
+            is_number(value) and abs(value) <= sys.float_info.max
+        )  # a whole number may be too large for a float
     if annotation is str:
         return isinstance(value, str)
     if annotation is Path:
@@ -349,7 +363,9 @@ def _fits_plain(value: Any, annotation: Any, origin: Any) -> bool:
         return _fits_list(value, annotation)
     if kind in (Mapping, dict):
         keys, entries = get_args(annotation) or (Any, Any)
-        return isinstance(value, Mapping) and all(fits(key, keys) and fits(one, entries) for key, one in value.items())
+        return isinstance(value, Mapping) and all(
+            fits(key, keys) and fits(one, entries) for key, one in value.items()
+        )
     if not isinstance(kind, type):
         return True
     if getattr(kind, "_is_protocol", False):
@@ -370,7 +386,21 @@ def _fits_list(value: Any, annotation: Any) -> bool:
 
 def _fits_made(value: Made, kind: Any) -> bool:
     """Whether a node's object is of a class; of protocols and of what is not known nothing is said."""
-    if kind in (bool, int, float, str, Path, None, type(None), Sequence, list, tuple, Iterable, Mapping, dict):
+    if kind in (
+        bool,
+        int,
+        float,
+        str,
+        Path,
+        None,
+        type(None),
+        Sequence,
+        list,
+        tuple,
+        Iterable,
+        Mapping,
+        dict,
+    ):
         return False
     if value.kind is None or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return True
@@ -410,7 +440,11 @@ def annotations_of(call: Any) -> Mapping[str, Any]:
 
 @functools.cache
 def _annotations_of(call: Any) -> Mapping[str, Any]:
-    plain_class = isinstance(call, type) and not dataclasses.is_dataclass(call) and "__init__" in call.__dict__
+    plain_class = (
+        isinstance(call, type)
+        and not dataclasses.is_dataclass(call)
+        and "__init__" in call.__dict__
+    )
     source = inspect.unwrap(call.__init__) if plain_class else inspect.unwrap(call)
     try:
         return typing.get_type_hints(source, include_extras=True)
@@ -424,7 +458,9 @@ def _annotations_one_by_one(source: Any) -> Mapping[str, Any]:
     for name, annotation in getattr(source, "__annotations__", {}).items():
         one = types.SimpleNamespace(__annotations__={name: annotation})
         with contextlib.suppress(NameError, TypeError):
-            found |= typing.get_type_hints(one, getattr(source, "__globals__", {}), include_extras=True)
+            found |= typing.get_type_hints(
+                one, getattr(source, "__globals__", {}), include_extras=True
+            )
     return found
 
 
@@ -459,7 +495,13 @@ def _is_null(annotation: Any) -> bool:
     return base is type(None)
 
 
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+}
 
 
 def _words(annotation: Any) -> str:

@@ -1,4 +1,4 @@
-"""The one place where anything is hashed: keys of caches, checksums of files, draws that hang on a text alone."""
+"""The one place that hashes: keys of caches, checksums of files, draws that depend on a text."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ _BLOCK = 2**20
 
 
 def digest(
-    content: str | bytes | BufferedIOBase | Iterable[Content], *, size: int = 16, algorithm: Algorithm = "blake2b"
+    content: str | bytes | BufferedIOBase | Iterable[Content],
+    *,
+    size: int = 16,
+    algorithm: Algorithm = "blake2b",
 ) -> str:
-    """Hash of a text, of bytes, of an open file from where it stands, or of parts one after another; in hexadecimal.
+    """Hash of a text, of bytes, of an open file from its position, or of parts; in hexadecimal.
 
-    Everything is hashed by BLAKE2b, but for two kinds of checksums in files: SHA-256, which every tool can check, is
-    that of saved rankers and of what others publish. XXH3, ten times as fast, is that of caches of gigabytes: it finds
-    damage, and keeps nobody out.
+    Everything is hashed by BLAKE2b, but for two kinds of checksums in files: SHA-256, which every
+    tool can check, is that of saved rankers and of what others publish. XXH3, ten times as fast, is
+    that of caches of gigabytes: it finds damage, and keeps nobody out.
 
-    A draw is made of the number ``int(digest(...), 16)``. It is the same in every process, as Python's ``hash`` is not.
+    A draw is made of the number ``int(digest(...), 16)``. It is the same in every process, as
+    Python's ``hash`` is not.
 
     Args:
-        content: texts count as UTF-8. Parts run together: where their borders matter, give lengths too, as
-            :func:`with_lengths` does. Files and parts are read piece by piece, so they may be larger than the memory.
+        content: texts count as UTF-8. Parts run together: where their borders matter, give lengths
+            too, as :func:`with_lengths` does. Files and parts are read piece by piece, so they may
+            be larger than the memory.
         size: bytes of the hash, of BLAKE2b. Hashes of another size are others from the first byte.
         algorithm: one of the three.
     """
@@ -48,7 +53,7 @@ def digest(
 
 
 def with_lengths(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Each pair of texts with its lengths in front, so that no other pairs run together to the same content."""
+    """Each pair of texts with its lengths in front: no other pairs run together to the same."""
     for first, second in pairs:
         yield f"{len(first)} {len(second)} {first} {second}"
 

@@ -1,4 +1,4 @@
-"""Reading and writing files: gzip by name, results that are complete or absent, seals, and the cache folder."""
+"""Reading and writing files: gzip by name, results complete or absent, seals, the cache folder."""
 
 from __future__ import annotations
 
@@ -43,14 +43,18 @@ SMALL_FILE = 64 * 10**6
 
 
 def cache_dir() -> Path:
-    """Folder for indexes, sense vectors and downloads: ``$BACKPACK_RANK_CACHE`` or ``~/.cache/backpack_rank``.
+    """Folder for indexes, sense vectors and downloads.
 
-    Whoever writes to it makes it, so that nothing but a warning comes of a folder that cannot be made.
+    It is ``$BACKPACK_RANK_CACHE``, or ``~/.cache/backpack_rank``.
+
+    Whoever writes to it makes it, so that nothing but a warning comes of a folder that cannot be
+    made.
     """
     home = os.path.expanduser("~")
     if home == "~":  # a user without an entry, as in a container under another uid
         home = _NO_HOME
-    return Path(os.environ.get(CACHE_VARIABLE) or Path(home, ".cache", "backpack_rank")).expanduser()
+    folder = os.environ.get(CACHE_VARIABLE) or Path(home, ".cache", "backpack_rank")
+    return Path(folder).expanduser()
 
 
 def resource_folder(name: str) -> Path:
@@ -63,7 +67,9 @@ def resource_folder(name: str) -> Path:
     for folder in (package / name, package.parent / name):
         if folder.is_dir():
             return folder
-    raise FileNotFoundError(f"there is no folder {name} in {package} or beside it: the installation is not complete")
+    raise FileNotFoundError(
+        f"there is no folder {name} in {package} or beside it: the installation is not complete"
+    )
 
 
 def open_text(path: str | Path) -> TextIO:
@@ -83,8 +89,8 @@ def read_text(path: str | Path, limit: int = SMALL_FILE) -> str:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not UTF-8, a damaged gzip file, or holds more than ``limit`` bytes, as a file may that was
-            made to fill the memory.
+        ValueError: it is not UTF-8, a damaged gzip file, or holds more than ``limit`` bytes, as a
+            file may that was made to fill the memory.
     """
     path = Path(path)
     try:
@@ -93,7 +99,9 @@ def read_text(path: str | Path, limit: int = SMALL_FILE) -> str:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged or incomplete gzip file: {error}") from error
     if len(raw) > limit:
-        raise ValueError(f"{path} holds more than {limit / 1e6:g} MB, which no file of its kind does")
+        raise ValueError(
+            f"{path} holds more than {limit / 1e6:g} MB, which no file of its kind does"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -106,8 +114,9 @@ def read_yaml(path: str | Path) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not YAML, is nested more than :data:`DEEPEST_YAML` levels deep, or its aliases stand for more
-            than :data:`LARGEST_YAML` entries (a few lines can stand for billions).
+        ValueError: it is not YAML, is nested more than :data:`DEEPEST_YAML` levels deep, or its
+            aliases stand for more than :data:`LARGEST_YAML` entries (a few lines can stand for
+            billions).
     """
     try:
         found = yaml.load(read_text(path), Loader=_PlainLoader)  # a safe loader with bounds
@@ -120,7 +129,7 @@ def read_yaml(path: str | Path) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Refuses what costs more than it says: deep nesting, and ``<<``, which copies entries each time it is read."""
+    """Refuses what costs more than it says: deep nesting, and ``<<``, which copies entries."""
 
     depth = 0
 
@@ -155,27 +164,31 @@ def hub_or_folder(name: str | Path) -> str:
     """A model's hub id or folder as transformers takes it; ``~`` is the home folder.
 
     Raises:
-        FileNotFoundError: the name cannot be a hub id (absolute, or with a dot in front, or with several slashes), and
-            there is no such folder.
+        FileNotFoundError: the name cannot be a hub id (absolute, or with a dot in front, or with
+            several slashes), and there is no such folder.
     """
     path = os.path.expanduser(name)
-    no_hub_id = os.path.isabs(path) or path.startswith(".") or path.replace(os.sep, "/").count("/") > 1
-    if no_hub_id and not os.path.isdir(path):
-        raise FileNotFoundError(f"{name}: there is no such folder; give the folder of a saved model, or a hub id")
+    slashes = path.replace(os.sep, "/").count("/")
+    cannot_be_hub_id = os.path.isabs(path) or path.startswith(".") or slashes > 1
+    if cannot_be_hub_id and not os.path.isdir(path):
+        raise FileNotFoundError(
+            f"{name}: there is no such folder; give the folder of a saved model, or a hub id"
+        )
     return path
 
 
 @contextmanager
 def atomic_path(path: str | Path, *, sealed: bool = False) -> Iterator[Path]:
-    """Give a temporary sibling of ``path`` that takes its place when the block ends without an error.
+    """Give a temporary sibling of ``path``, which takes its place if the block raises nothing.
 
-    The sibling may be written as a file or made a folder. When the block raises, it is removed and what stood
-    at ``path`` stays as it was, also when the last step (putting a folder in the place of another) fails.
-    The parent folder is created. What is put in place is on the disk, not only in the system's memory.
+    The sibling may be written as a file or made a folder. When the block raises, it is removed and
+    what stood at ``path`` stays as it was, also when the last step (putting a folder in the place
+    of another) fails. The parent folder is created. What is put in place is on the disk, not only
+    in the system's memory.
 
     Args:
-        sealed: write length and checksum of every file, for :func:`intact`: in a folder as ``seal.json``, beside a
-            file as ``NAME.seal``.
+        sealed: write length and checksum of every file, for :func:`intact`: in a folder as
+            ``seal.json``, beside a file as ``NAME.seal``.
 
     Raises:
         DiskFullError: there is no space left; the file and what was written of it are named.
@@ -191,7 +204,8 @@ def atomic_path(path: str | Path, *, sealed: bool = False) -> Iterator[Path]:
             seal(temporary)
         else:
             _sync(temporary)
-        if sealed and temporary.is_file():  # before the file: after a kill in between it does not fit what it is beside
+        if sealed and temporary.is_file():
+            # Before the file: after a kill in between the seal does not fit the old file.
             os.replace(_seal_of(temporary), _seal_of(path))
         if temporary.is_dir() and path.exists():
             _replace_folder(temporary, path, holder / f"{path.name}.previous")
@@ -216,19 +230,22 @@ class DiskFullError(OSError):
         self.written = written
 
     def __str__(self) -> str:
-        free = shutil.disk_usage(next(folder for folder in Path(self.filename).parents if folder.exists())).free
-        option = f"{CACHE_VARIABLE}=" if Path(self.filename).is_relative_to(cache_dir()) else "output="
+        file = Path(self.filename)
+        existing = next(folder for folder in file.parents if folder.exists())
+        free = shutil.disk_usage(existing).free
+        option = f"{CACHE_VARIABLE}=" if file.is_relative_to(cache_dir()) else "output="
         return (
-            f"{self.filename} could not be written: {self.strerror} ({_size(self.written)} of it were written, "
-            f"{_size(free)} are free on its disk); free some, or give {option}FOLDER on another disk"
+            f"{self.filename} could not be written: {self.strerror} "
+            f"({_size(self.written)} of it were written, {_size(free)} are free on its disk); "
+            f"free some, or give {option}FOLDER on another disk"
         )
 
 
 def kept_or_rebuilt(kept: Callable[[], T], rebuilt: Callable[[], T], what: str) -> T:
-    """What ``kept`` gives from the cache; where the cache cannot be written what ``rebuilt`` gives, with a warning.
+    """What ``kept`` gives from the cache; where that cannot be written what ``rebuilt`` gives.
 
     Args:
-        what: is not kept; begins the sentence.
+        what: is not kept; begins the sentence of the warning.
     """
     try:
         return kept()
@@ -240,41 +257,57 @@ def kept_or_rebuilt(kept: Callable[[], T], rebuilt: Callable[[], T], what: str) 
 
 
 def no_space(error: BaseException) -> int | None:
-    """The system's number of an error that says that nothing more can be written; None for other errors.
+    """The system's number of an error of a full disk; None for other errors.
 
-    The writers of torch, safetensors, tokenizers and SQLite raise errors of their own, some with the system's words.
+    The writers of torch, safetensors, tokenizers and SQLite raise errors of their own, some with
+    the system's words.
     """
     if isinstance(error, OSError):
         return error.errno if error.errno in _FULL else None
     if isinstance(error, sqlite3.Error):
-        # A full disk has a name of its own; a quota, or a limit of a file's size, is any failure to write.
-        full = "disk is full" in str(error) or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_WRITE"
-        return errno.ENOSPC if full else None
-    if found := re.search(r"\(os error (\d+)\)", str(error)):
-        return int(found[1]) if int(found[1]) in _FULL else None
-    return errno.ENOSPC if "file write failed" in str(error) or "unexpected pos" in str(error) else None
+        # A full disk has a name of its own; a quota or a limit of a file's size is any failed
+        # write.
+        failed_write = getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_WRITE"
+        is_full = "disk is full" in str(error) or failed_write
+        return errno.ENOSPC if is_full else None
+    # safetensors and tokenizers are written in Rust, which gives the system's number.
+    if match := re.search(r"\(os error (\d+)\)", str(error)):
+        number = int(match[1])
+        return number if number in _FULL else None
+    # The words of torch's writer.
+    is_full = "file write failed" in str(error) or "unexpected pos" in str(error)
+    return errno.ENOSPC if is_full else None
 
 
 def remove_leftovers(folder: str | Path) -> int:
-    """Remove what killed processes left of :func:`atomic_path` anywhere in a folder that nobody writes to now."""
-    found = [path for path in Path(folder).rglob(f".*{_TEMPORARY}") if path.is_dir()]
-    for path in found:
+    """Remove what killed processes left of :func:`atomic_path`; how many there were.
+
+    For a folder that nobody writes to now.
+    """
+    leftovers = [path for path in Path(folder).rglob(f".*{_TEMPORARY}") if path.is_dir()]
+    for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
-    return len(found)
+    return len(leftovers)
 
 
 def seal(path: Path) -> None:
     """Write length and checksum of a file, or of every file in a folder, for :func:`intact`."""
-    own = _seal_of(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file != own) if path.is_dir() else [path]
-    start = path if path.is_dir() else path.parent
-    sums = {file.relative_to(start).as_posix(): [file.stat().st_size, _checksum(file)] for file in files}
-    own.write_text(json.dumps(sums), encoding="utf-8")
+    seal_file = _seal_of(path)
+    if path.is_dir():
+        start = path
+        files = sorted(file for file in path.rglob("*") if file.is_file() and file != seal_file)
+    else:
+        start = path.parent
+        files = [path]
+    sums = {}
+    for file in files:
+        sums[file.relative_to(start).as_posix()] = [file.stat().st_size, _checksum(file)]
+    seal_file.write_text(json.dumps(sums), encoding="utf-8")
     _sync(path)
 
 
 def damage(path: str | Path) -> str | None:
-    """What is wrong with what :func:`atomic_path` wrote and sealed, as the end of a sentence; None when it is whole.
+    """What is wrong with a sealed file or folder, as the end of a sentence; None when it is intact.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
@@ -298,10 +331,10 @@ def damage(path: str | Path) -> str | None:
 
 
 def intact(path: str | Path) -> bool:
-    """Whether a sealed file or folder is there and as it was written; a damaged one is removed, with a line in the log.
+    """Whether a sealed file or folder is there as it was written; a damaged one is removed.
 
-    Whoever calls it holds the lock of that file, and makes it anew. So what is half-written beside it is of a killed
-    process, and goes.
+    Whoever calls it holds the lock of that file, and makes it anew. So what is half-written beside
+    it is of a killed process, and goes.
     """
     path = Path(path)
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
@@ -334,14 +367,15 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def reserve_space(path: str | Path) -> None:
-    """Take a file's space now: on a full disk an ``OSError`` here, not a killed process while it is filled."""
+    """Take a file's space now: a full disk is an ``OSError`` here, and kills no process later."""
     if hasattr(os, "posix_fallocate"):
         with open(path, "r+b") as handle:
             os.posix_fallocate(handle.fileno(), 0, Path(path).stat().st_size)
 
 
 def _replace_folder(temporary: Path, path: Path, previous: Path) -> None:
-    # A folder that is not empty cannot be replaced in one step, so the old one steps aside and back on failure.
+    # A folder that is not empty cannot be replaced in one step: the old one steps aside, and back
+    # on failure.
     os.replace(path, previous)
     try:
         os.replace(temporary, path)

@@ -234,10 +234,9 @@ def _check_choice(group: str, value: str) -> None:
         # What is no plain name, such as ${model}, is for Hydra to make a name of.
         if name in ("", "null") or name in known or not re.fullmatch(r"[\w./-]+", name):
             continue
+        listed = f" (choices: {', '.join(known)})"
         if len(known) > 6:
             listed = f"; list={group} shows all"
-        else:
-            listed = f" (choices: {', '.join(known)})"
         raise UsageError(f"{group}={name}: there is no such choice{nearest(name, known)}{listed}")
 
 

@@ -55,7 +55,11 @@ def evaluations() -> Mapping[str, str]:
 
 def option_types(script: str) -> list[type]:
     """Types of the options that parts add to a script."""
-    return [imported(place) for part in _parts() for place in getattr(part, "OPTION_TYPES", {}).get(script, ())]
+    return [
+        imported(place)
+        for part in _parts()
+        for place in getattr(part, "OPTION_TYPES", {}).get(script, ())
+    ]
 
 
 def folder_kinds() -> tuple[FolderKind, ...]:

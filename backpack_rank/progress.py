@@ -11,28 +11,30 @@ from tqdm import tqdm
 
 INTERVAL = 10.0
 """Seconds between two lines where there is no terminal."""
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} ({rate_fmt}, {remaining} left)"
 
 
 def printable(text: str) -> str:
-    """A text of anybody's for the terminal: control characters and marks of writing direction are written out.
+    """Anybody's text for the terminal, with control characters and writing directions spelt out.
 
-    An escape sequence could otherwise clear the screen, or a title of the window stand for another; line breaks and
-    tabs stay.
+    An escape sequence could otherwise clear the screen, or a title of the window stand for another;
+    line breaks and tabs stay.
     """
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def is_first_process() -> bool:
-    """Whether this is the first process of a training, by the variables of torch and Lightning, or of SLURM."""
+    """Whether this is the first process of a run, by torch's, Lightning's or SLURM's variables."""
     several = int(os.environ.get("SLURM_NTASKS") or 1) > 1
     number = os.environ.get("LOCAL_RANK") or "0"
     return int(number) == 0 and not (several and int(os.environ.get("SLURM_PROCID") or 0) > 0)
 
 
 class Progress(tqdm):
-    """tqdm on a terminal; where its output goes to a file or a pipe, lines in place of a bar that is drawn over."""
+    """tqdm on a terminal; for a file or a pipe, lines in place of a bar that is drawn over."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         file = options.get("file") or sys.stderr
@@ -45,7 +47,8 @@ class Progress(tqdm):
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         if not self.lines:
             return bool(super().display(msg, pos))
-        if msg != "" and self.n > self.initial:  # neither before the first step nor to wipe a bar out at the end
+        # Neither before the first step, nor to wipe a bar out at the end.
+        if msg != "" and self.n > self.initial:
             self.fp.write(f"{msg or self}\n")
             self.fp.flush()
         return True

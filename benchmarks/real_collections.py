@@ -40,7 +40,7 @@ from backpack_rank.data.batching import Pairs, join_pairs
 from backpack_rank.files import resource_folder, write_text
 from backpack_rank.pipelines.alpha import choose_alpha
 from backpack_rank.pipelines.evaluate import evaluation_loader
-from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.metrics import MetricSuite, rank_all
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.settings import EvaluationSettings
@@ -298,8 +298,9 @@ class Measurement:
         """The largest change of alpha within the budget on dev."""
         settings = self.settings((*setting.overrides, "alpha=auto", f"budget='{BUDGET}'", "swap=false"))
         dataset = settings.dataset(self.checkpoint)
-        dev = evaluation_loader(replace(settings, variants=None), dataset, self.metrics)("dev")
-        alpha, (note, *_) = choose_alpha(settings, self.reranker, dev, self.metrics)
+        lexicon = self.metrics.fairness.lexicon
+        dev = load_evaluation_data(dataset, settings.attribute, lexicon, "dev", swap=settings.swap)
+        alpha, (note, *_) = choose_alpha(settings.budget, settings.policy, self.reranker, dev, self.metrics)
         return {"alpha": alpha, "budget": BUDGET, "note": note}
 
     def settings(self, options: tuple[str, ...] = ()) -> EvaluationSettings:

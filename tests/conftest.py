@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from quick_compositions import read_each_configuration_once
 
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
@@ -26,7 +27,11 @@ SENTENCES = (
 
 
 def pytest_configure(config):
-    """Processes that tests start can be interrupted under nohup and in the background of a script too."""
+    """What holds for all tests.
+
+    Processes that tests start can be interrupted under nohup and in the background of a script too.
+    """
+    read_each_configuration_once()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -10,7 +10,7 @@ from rooms import BESIDE_THE_CORE
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
-    ("digests", "files", "progress", "checks", "constructors", "commands", "parts"),
+    ("digests", "files", "progress", "checks", "constructors", "commands", "options", "parts"),
     ("data",),
     ("models", "attributes"),
     ("senses", "evaluation"),
@@ -18,7 +18,7 @@ FLOORS = [
     ("training",),
     ("pipelines", "experiments"),
     ("position", "integrations", "serving", "scale"),
-    ("cli", "options"),
+    ("cli",),
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -1,4 +1,5 @@
-"""An attribute such as gender: the words that stand for it, by the files that ``conf/attribute/`` names.
+"""An attribute such as gender: the words that stand for it, by the files that ``conf/attribute/``
+names.
 
 gender = Attribute.named("gender")
 gender.swap()("she saw her father").text  # 'he saw his mother'
@@ -10,7 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
-from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
+from backpack_rank.attributes.lexicon import (
+    Lexicon,
+    WordPairs,
+    load_lexicon,
+    load_one_way,
+    load_pairs,
+)
 from backpack_rank.attributes.renditions import RELATIONS, Renditions, groups_of_swap
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.checks import located
@@ -20,12 +27,14 @@ from backpack_rank.files import read_yaml, resource_folder
 class Attribute:
     """Which words stand for an attribute.
 
-    Files are names in ``lexicons/`` or paths; each is read when it is asked for, and errors of a file are raised then.
+    Files are names in ``lexicons/`` or paths; each is read when it is asked for, and errors of a
+    file are raised then.
 
     Attributes:
         name: such as ``gender``.
         sides: the groups that pairs have words of, such as ``("female", "male")``.
-        sign: the difference of two groups that a positive measure stands for, such as ``("male", "female")``.
+        sign: the difference of two groups that a positive measure stands for, such as
+            ``("male", "female")``.
         class_files, wide_class_files, names_file: as they were given.
     """
 
@@ -50,7 +59,8 @@ class Attribute:
             sign: ``<group>_minus_<group>`` of the lexicon.
             pairs: word pairs of the sensitivity (Afzali et al., eq. 4).
             sides: columns of the pairs.
-            swap_pairs: word pairs of counterfactual texts, with the same columns; ``pairs`` when None.
+            swap_pairs: word pairs of counterfactual texts, with the same columns; ``pairs`` when
+                None.
             one_way: further words that are swapped, with nothing swapped into them.
             classes: words that are equal up to the attribute.
             wide_classes: joined to them on request.
@@ -63,7 +73,9 @@ class Attribute:
         if not (first and minus and second):
             raise ValueError(f"attribute.sign={sign}: give two groups, such as male_minus_female")
         if len(sides) != 2 or isinstance(sides, str):
-            raise ValueError(f"attribute.sides={sides}: give the two columns of the pairs, such as [female, male]")
+            raise ValueError(
+                f"attribute.sides={sides}: give the two columns of the pairs, such as [female, male]"
+            )
         self.name = name
         self.sides = (str(sides[0]), str(sides[1]))
         self.sign = (first, second)
@@ -87,7 +99,9 @@ class Attribute:
         path = Path(name).expanduser() if name.endswith(".yaml") else folder / f"{name}.yaml"
         if not path.is_file():
             known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
-            raise FileNotFoundError(f"there is no attribute {name!r}: use one of {known}, or the path of a .yaml file")
+            raise FileNotFoundError(
+                f"there is no attribute {name!r}: use one of {known}, or the path of a .yaml file"
+            )
         values = read_yaml(path)
         try:
             return cls(**values)
@@ -105,17 +119,23 @@ class Attribute:
             return load_pairs(self._pairs, self.sides)
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The word pairs of the sensitivity; of an attribute with more than two groups, pairs with the others too.
+        """The word pairs of the sensitivity; of an attribute with more than two groups, pairs with
+        the others too.
 
-        A further group's words are paired with those of the two sides that stand in one class with them.
+        A further group's words are paired with those of the two sides that stand in one class with
+        them.
         """
         pairs = list(self.pairs().pairs)
-        classes = self._classes() if self.class_files else None
-        group_of = {} if classes is None else classes.group_of
-        for word_class in () if classes is None else classes.classes:
-            sided = [word for word in word_class.words if group_of.get(word) in self.sides]
-            others = [word for word in word_class.words if word in group_of and word not in sided]
-            pairs += [(word, other) for word in sided for other in others]
+        if not self.class_files:
+            return tuple(pairs)
+        classes = self._classes()
+        group_of = classes.group_of
+        for word_class in classes.classes:
+            words_of_sides = [word for word in word_class.words if group_of.get(word) in self.sides]
+            for word in words_of_sides:
+                for other in word_class.words:
+                    if other in group_of and other not in words_of_sides:
+                        pairs.append((word, other))
         return tuple(pairs)
 
     def names(self) -> Lexicon | None:
@@ -142,11 +162,13 @@ class Attribute:
             FileNotFoundError: a file does not exist.
             ValueError: as :class:`Renditions`, or a file is malformed.
         """
-        files = [*self.class_files, *(self.wide_class_files if wide else ())]
-        return Renditions(self.swap(), self._classes(wide) if files else None, relations)
+        swap = self.swap()
+        has_classes = self.class_files or (wide and self.wide_class_files)
+        return Renditions(swap, self._classes(wide) if has_classes else None, relations)
 
     def group_of_words(self) -> dict[str, str]:
-        """Group by word: of the words of the classes that say it, and of those that a swap replaces.
+        """Group by word: of the words of the classes that say it, and of those that a swap
+        replaces.
 
         A word that none of them knows ("sibling") has no group.
         """
@@ -162,13 +184,17 @@ class Attribute:
         Raises:
             ValueError: the attribute has no classes, or no names where they are asked for.
         """
-        found = self._classes(wide)
+        classes = self._classes(wide)
         if not names:
-            return found
-        if (known := self.names()) is None:
+            return classes
+        first_names = self.names()
+        if first_names is None:
             raise ValueError(f"the attribute {self.name} has no list of first names")
-        return found.merged(class_of_names(known))
+        return classes.merged(class_of_names(first_names))
 
     def _classes(self, wide: bool = False) -> WordClasses:
+        files = [*self.class_files]
+        if wide:
+            files += self.wide_class_files
         with located("attribute.classes"):
-            return load_all_classes([*self.class_files, *(self.wide_class_files if wide else ())])
+            return load_all_classes(files)

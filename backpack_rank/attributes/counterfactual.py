@@ -1,9 +1,11 @@
 """The counterfactual of a text: every word of a pair replaced by its partner, all else as it was.
 
-Swapping by word lists goes back to Zhao et al. (2018) and Lu et al. (2020). English pronouns need more than a
-list: "her" is "him" in "I saw her." and "his" in "her book", and "his" is "her" in "his book" and "hers" in "a
-friend of his". The next word decides, with closed lists of words that cannot begin a noun phrase; no tagger is
-needed, and the lists make mistakes where the next word is both ("saw her return").
+Swapping by word lists goes back to Zhao et al. (2018) and Lu et al. (2020). English pronouns need
+more than a
+list: "her" is "him" in "I saw her." and "his" in "her book", and "his" is "her" in "his book" and
+"hers" in "a friend of his". The next word decides, with closed lists of words that cannot begin a
+noun phrase; no tagger is needed, and the lists make mistakes where the next word is both ("saw her
+return").
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from backpack_rank.attributes.lexicon import Lexicon, WordPairs
 from backpack_rank.data.words import composed
 
 POSSESSIVES = frozenset({"him", "his", "her", "hers"})
-"""Forms of the English third person that no pair list can tell apart, because "her" is both "him" and "his"."""
+"""Forms of the English third person that no pair list can tell apart, because "her" is both "him"
+and "his".
+"""
 
 
 @dataclass(frozen=True)
@@ -37,26 +41,31 @@ class Swapped:
 class LexiconSwap:
     """Replaces every word of the pairs by its partner, in both directions.
 
-    Kept: case (lower, Capitalised, UPPER; anything else becomes lower-cased), a possessive 's, hyphens and
-    the other parts of a compound ("Mother-in-law's" becomes "Father-in-law's"), and every other character. An
-    article is not adapted: "an old man" becomes "an young man" if old and young are a pair. A text of which a word is
-    replaced comes out composed (:func:`~backpack_rank.data.words.composed`); any other comes out as it was.
+    Kept: case (lower, Capitalised, UPPER; anything else becomes lower-cased), a possessive 's,
+    hyphens and the other parts of a compound ("Mother-in-law's" becomes "Father-in-law's"), and
+    every other character. An
+    article is not adapted: "an old man" becomes "an young man" if old and young are a pair. A text
+    of which a word is replaced comes out composed (:func:`~backpack_rank.data.words.composed`); any
+    other comes out as it was.
 
-    The pronouns him, his, her and hers follow the rules of this module if all of them are in the pairs. The titles
-    "Ms" and "Miss" are replaced only if they are capitalised and a capitalised word follows, because "ms" is a unit
-    and "miss" a verb.
+    The pronouns him, his, her and hers follow the rules of this module if all of them are in the
+    pairs. The titles "Ms" and "Miss" are replaced only if they are capitalised and a capitalised
+    word follows, because "ms" is a unit and "miss" a verb.
     """
 
     def __init__(
-        self, pairs: WordPairs, names: Lexicon | None = None, one_way: Mapping[str, str] | None = None
+        self,
+        pairs: WordPairs,
+        names: Lexicon | None = None,
+        one_way: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
             pairs: words and their partners.
-            names: first names. A capitalised word of the list is left alone and counted, also if it is a word of
-                the pairs.
-            one_way: further words and their partners, lower-cased, that nothing is replaced by in return
-                ("ms" -> "mr"); see :func:`~backpack_rank.attributes.lexicon.load_one_way`.
+            names: first names. A capitalised word of the list is left alone and counted, also if it
+                is a word of the pairs.
+            one_way: further words and their partners, lower-cased, that nothing is replaced by in
+                return ("ms" -> "mr"); see :func:`~backpack_rank.attributes.lexicon.load_one_way`.
 
         Raises:
             ValueError: a word of ``one_way`` is in the pairs.
@@ -69,7 +78,9 @@ class LexiconSwap:
         self.pronouns = POSSESSIVES.issubset(self._partner)
         for word, partner in self.one_way.items():
             if word in self._partner:
-                raise ValueError(f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way words")
+                raise ValueError(
+                    f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way words"
+                )
             self._partner[word] = partner
         self._names = frozenset() if names is None else names.words
 
@@ -90,10 +101,16 @@ class LexiconSwap:
             done = match.end()
             swaps += 1
         names = sum(1 for _ in self.names(whole))
-        return Swapped("".join((*pieces, whole[done:])), swaps, names) if swaps else Swapped(text, 0, names)
+        return (
+            Swapped("".join((*pieces, whole[done:])), swaps, names)
+            if swaps
+            else Swapped(text, 0, names)
+        )
 
     def found(self, text: str, words: Collection[str] | None = None) -> Iterator[re.Match[str]]:
-        """The words of a composed text that are replaced, in its order; or those of other words, by the same rules."""
+        """The words of a composed text that are replaced, in its order; or those of other words, by
+        the same rules.
+        """
         words = self._partner if words is None else words
         if not any(word in words for word in _WORD.findall(text.lower())):
             return
@@ -102,7 +119,9 @@ class LexiconSwap:
             lower = word.lower()
             if lower not in words or self._is_name(word):
                 continue
-            if lower in _TITLES and not (_is_capitalised(word) and _NAME_FOLLOWS.match(text, match.end())):
+            if lower in _TITLES and not (
+                _is_capitalised(word) and _NAME_FOLLOWS.match(text, match.end())
+            ):
                 continue
             yield match
 
@@ -123,12 +142,13 @@ class LexiconSwap:
 _WORD = re.compile(r"[^\W_]+")
 _TITLES = frozenset({"ms", "miss"})
 _NAME_FOLLOWS = re.compile(r"\.?\s+[^\W\d_a-z]")
-# An editor's bracket, white space, an opening quote, bracket or currency sign; then the next word, a hyphen that makes
-# it part of a compound, and whether "of" or "than" follows.
+# An editor's bracket, white space, an opening quote, bracket or currency sign; then the next word,
+# a hyphen that makes it part of a compound, and whether "of" or "than" follows.
 _NEXT = re.compile(r"\]?\s+(?:``|[\"'“\u2018«(\[$£€#])?([^\W_]+)(-[^\W_])?(\s+(?:of|than)\b)?")
 _SLASH_HER = re.compile(r"\s?/\s?her\b", re.IGNORECASE)
 
-# Words that cannot begin a noun phrase after a determiner, so that "her" before them is an object: "saw her and left".
+# Words that cannot begin a noun phrase after a determiner, so that "her" before them is an object:
+# "saw her and left".
 _CLOSED_WORDS = """
 about above across after against along alongside among amongst amid around as at because before behind below beneath
 beside besides between beyond but by despite during except following for from if in including inside into like near
@@ -148,8 +168,8 @@ tomorrow tonight too twice unfortunately usually well yesterday yet
 appear become becoming believe come cope die do doing feel get go going keep know leave make realise realize see
 seem sing take think understand want goodbye pregnant alive asleep unconscious
 """
-# "his" stands before its noun nearly always; only what cannot come between them makes it "hers". "And" and "or" are
-# not among it: "his and her children", "his or her age".
+# "his" stands before its noun nearly always; only what cannot come between them makes it "hers".
+# "And" and "or" are not among it: "his and her children", "his or her age".
 _CLOSED_WORDS_AFTER_HIS = """
 about after against among as at because before but by during for from if in into nor of on onto over regarding since
 so such than that though through to toward towards under unless until upon when where whereas which while who whom
@@ -172,8 +192,17 @@ def _pronoun(lower: str, word: str, text: str, end: int) -> str:
         return "his" if _is_before_noun(_CLOSED, text, end) else "him"
     following = _NEXT.match(text, end)
     # "his The Time Machine": a title, unless all words of the text are capitalised.
-    is_title = following is not None and _is_capitalised(following[1]) and following[1] != "I" and word == "his"
-    before_noun = is_title or _is_before_noun(_CLOSED_AFTER_HIS, text, end) or _SLASH_HER.match(text, end) is not None
+    is_title = (
+        following is not None
+        and _is_capitalised(following[1])
+        and following[1] != "I"
+        and word == "his"
+    )
+    before_noun = (
+        is_title
+        or _is_before_noun(_CLOSED_AFTER_HIS, text, end)
+        or _SLASH_HER.match(text, end) is not None
+    )
     return "her" if before_noun else "hers"
 
 
@@ -184,7 +213,9 @@ def _is_before_noun(closed: frozenset[str], text: str, end: int) -> bool:
     word = following[1].lower()
     if following[3] and word in _BEFORE_OF_OR_THAN:  # "gave her one of them", "needs her more than"
         return False
-    return word not in closed or following[2] is not None  # a compound is no closed word: "her in-laws"
+    return (
+        word not in closed or following[2] is not None
+    )  # a compound is no closed word: "her in-laws"
 
 
 def _is_capitalised(word: str) -> bool:
@@ -206,7 +237,9 @@ def in_case(case: str, word: str) -> str:
 
 
 def is_possessive(text: str, end: int) -> bool:
-    """Whether a "her" that ends there stands before its noun ("her book") and is no object ("saw her")."""
+    """Whether a "her" that ends there stands before its noun ("her book") and is no object ("saw
+    her").
+    """
     while (slash := _SLASH_HER.match(text, end)) is not None:  # "her/her book"
         end = slash.end()
     return _is_before_noun(_CLOSED, text, end)

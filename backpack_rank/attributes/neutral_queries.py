@@ -1,8 +1,8 @@
 """Gender-neutral query sets: the queries on which gender bias is measured.
 
-A ranking for "how old is joe" has every reason to show male wording. Bias is therefore measured on queries
-that people judged gender-neutral (Rekabsaz and Schedl 2020; Rekabsaz et al. 2021). The queries of the two MS
-MARCO sets belong to ``msmarco-passage/dev``; none is in ``dev/small``.
+A ranking for "how old is joe" has every reason to show male wording. Bias is therefore measured on
+queries that people judged gender-neutral (Rekabsaz and Schedl 2020; Rekabsaz et al. 2021). The
+queries of the two MS MARCO sets belong to ``msmarco-passage/dev``; none is in ``dev/small``.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def load_neutral_queries(
 
     Two forms are read, told apart by the ending (``.gz`` may follow):
 
-    - ``.csv``: ``id,text,label`` without quoting and without a header; the text may contain commas, so the
-      first and the last comma separate. Labels are n (neutral), m, f and o (other); only queries with
-      ``label`` are given.
+    - ``.csv``: ``id,text,label`` without quoting and without a header; the text may contain commas,
+      so the first and the last comma separate. Labels are n (neutral), m, f and o (other); only
+      queries with ``label`` are given.
     - ``.tsv``: ``id<TAB>text`` without a header; every query is given and ``label`` has no effect.
 
     Args:
@@ -92,8 +92,8 @@ def load_neutral_queries(
     Raises:
         FileNotFoundError: ``source`` is neither a name nor a file.
         ConnectionError: the download failed; says which file to fetch by hand and where to put it.
-        ValueError: the checksum is wrong; a malformed line (file and line named); an unknown label; no query
-            left.
+        ValueError: the checksum is wrong; a malformed line (file and line named); an unknown label;
+            no query left.
     """
     one_of("label", label, LABELS)
     path = _resolve(source, Path(folder) if folder is not None else None, base_address)
@@ -103,12 +103,20 @@ def load_neutral_queries(
     return queries
 
 
-def neutral_by_lexicon(queries: Queries, lexicon: Lexicon, tokenizer: Tokenizer = word_tokens) -> Queries:
-    """The queries without a word of the lexicon, in order: the bias set where queries are not annotated."""
+def neutral_by_lexicon(
+    queries: Queries, lexicon: Lexicon, tokenizer: Tokenizer = word_tokens
+) -> Queries:
+    """The queries without a word of the lexicon, in order: the bias set where queries are not
+    annotated.
+    """
     if not queries:
         return {}
     counts = count_groups(queries.values(), lexicon, tokenizer).sum(axis=1)
-    return {query_id: text for (query_id, text), count in zip(queries.items(), counts, strict=True) if count == 0}
+    return {
+        query_id: text
+        for (query_id, text), count in zip(queries.items(), counts, strict=True)
+        if count == 0
+    }
 
 
 def _resolve(source: str | Path, folder: Path | None, base_address: str) -> Path:
@@ -158,7 +166,9 @@ def _read(path: Path, label: str) -> Queries:
         return read_queries_tsv(path)
     if name.endswith(".csv"):
         return _read_annotated(path, label)
-    raise ValueError(f"{path}: the name must end in .csv (id,text,label) or .tsv (id, tab, text); .gz may follow")
+    raise ValueError(
+        f"{path}: the name must end in .csv (id,text,label) or .tsv (id, tab, text); .gz may follow"
+    )
 
 
 def _read_annotated(path: Path, label: str) -> Queries:

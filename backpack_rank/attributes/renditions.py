@@ -1,13 +1,15 @@
-"""Renditions: one text written once for each group, such that texts which differ in listed words alone have the same.
+"""Renditions: one text written once for each group, such that texts which differ in listed words
+alone have the same.
 
-A text is brought to a canonical form, in which every word that a swap replaces (:mod:`counterfactual`) is a symbol:
-its class, its case, and how its group relates to the groups of the words before it. From the canonical form, and from
-nothing else, K texts are written, one for each group. A score that is a mean over them is therefore the same for all
-texts with one canonical form, whatever ranker and tokenizer read them. For two groups and ``relations="keep"`` the mean
-is over the orbit of the whole swap (a Reynolds operator).
+A text is brought to a canonical form, in which every word that a swap replaces
+(:mod:`counterfactual`) is a symbol: its class, its case, and how its group relates to the groups of
+the words before it. From the canonical form, and from nothing else, K texts are written, one for
+each group. A score that is a mean over them is therefore the same for all texts with one canonical
+form, whatever ranker and tokenizer read them. For two groups and ``relations="keep"`` the mean is
+over the orbit of the whole swap (a Reynolds operator).
 
-No decision depends on what is swapped: him, his, her and hers are one symbol, and whether a possessive or an object is
-written is read off a text in which all of them are "her".
+No decision depends on what is swapped: him, his, her and hers are one symbol, and whether a
+possessive or an object is written is read off a text in which all of them are "her".
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from backpack_rank.data.words import composed
 from backpack_rank.digests import digest
 
 RELATIONS = ("keep", "merge")
-"""``keep``: words of one group stay of one group ("his wife", "her husband"). ``merge``: all words are of one group."""
+"""``keep``: words of one group stay of one group ("his wife", "her husband"). ``merge``: all words
+are of one group.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Symbol:
     Attributes:
         word_class: index of its class.
         case: see :func:`~backpack_rank.attributes.counterfactual.case_of`.
-        label: 0 for the group of the text's first class word, 1 for the next one that differs, and so on.
+        label: 0 for the group of the text's first class word, 1 for the next one that differs, and
+            so on.
     """
 
     word_class: int
@@ -46,8 +51,8 @@ class CanonicalForm:
     """A text with symbols in place of its class words.
 
     Attributes:
-        literals: what stands before, between and behind the symbols, one more than those. A one-way word whose partner
-            nothing replaces ("hostess") is written as its partner ("host").
+        literals: what stands before, between and behind the symbols, one more than those. A one-way
+            word whose partner nothing replaces ("hostess") is written as its partner ("host").
         symbols: in the order of the text.
         moved: words of the text that the swap replaces, symbols or not.
     """
@@ -62,20 +67,24 @@ class Renditions:
 
     Attributes:
         groups: the K groups; rendition r writes the words with label 0 as of group r.
-        incomplete: classes that lack a group, by name, with the groups that they lack: their words stay as they are.
+        incomplete: classes that lack a group, by name, with the groups that they lack: their words
+            stay as they are.
     """
 
-    def __init__(self, swap: LexiconSwap, classes: WordClasses | None = None, relations: str = RELATIONS[0]) -> None:
+    def __init__(
+        self, swap: LexiconSwap, classes: WordClasses | None = None, relations: str = RELATIONS[0]
+    ) -> None:
         """
         Args:
             swap: which words are replaced, and the two sides that they are of.
-            classes: words that are one class in the canonical form too (synonyms: dad, mum, mom); None: those that
-                the swap itself joins. Where they name groups (column ``group``), these come first, and words of
-                groups that are no side of the swap are symbols too.
+            classes: words that are one class in the canonical form too (synonyms: dad, mum, mom);
+                None: those that the swap itself joins. Where they name groups (column ``group``),
+                these come first, and words of groups that are no side of the swap are symbols too.
             relations: one of :data:`RELATIONS`.
 
         Raises:
-            ValueError: ``relations`` is unknown, or a word is of one group in the classes and of another in the swap.
+            ValueError: ``relations`` is unknown, or a word is of one group in the classes and of
+                another in the swap.
         """
         one_of("policy.relations", relations, RELATIONS)
         self._swap, self._merge = swap, relations == "merge"
@@ -84,10 +93,13 @@ class Renditions:
         given = {} if classes is None else classes.group_of
         for word in given.keys() & group_of.keys():
             if given[word] != group_of[word]:
-                raise ValueError(f"{word!r} is {given[word]} in {classes.name} and {group_of[word]} in the swap")  # type: ignore[union-attr]
+                name = "" if classes is None else classes.name
+                raise ValueError(
+                    f"{word!r} is {given[word]} in {name} and {group_of[word]} in the swap"
+                )
         sides = swap.pairs.sides
         self.groups = tuple(dict.fromkeys((*given.values(), *sides)))
-        # A word of a side that the swap leaves alone stays: the swap of its text would have another form.
+        # A word of a side that the swap leaves alone stays: a swapped text would have another form.
         group_of |= {word: group for word, group in given.items() if group not in sides}
         all_classes = _joined_by_swap(swap, group_of)
         all_classes = all_classes if classes is None else all_classes.merged(classes)
@@ -115,7 +127,13 @@ class Renditions:
     @cached_property
     def key(self) -> str:
         """Differs when a rendition differs."""
-        content = [self.groups, self._merge, self._words, sorted(self._place.items()), sorted(self._literal.items())]
+        content = [
+            self.groups,
+            self._merge,
+            self._words,
+            sorted(self._place.items()),
+            sorted(self._literal.items()),
+        ]
         return digest(repr(content), size=8)
 
     @cached_property
@@ -131,7 +149,8 @@ class Renditions:
     def canonical(self, text: str) -> CanonicalForm:
         """The canonical form of a text; two texts with equal forms have equal renditions.
 
-        Accents are composed in it (:func:`~backpack_rank.data.words.composed`), unless no word is moved.
+        Accents are composed in it (:func:`~backpack_rank.data.words.composed`), unless no word is
+        moved.
         """
         literals, symbols, labels = [""], list[Symbol](), dict[int, int]()
         done = moved = 0
@@ -154,7 +173,10 @@ class Renditions:
         return CanonicalForm(tuple(literals), tuple(symbols), moved)
 
     def _write(self, form: CanonicalForm, group: int) -> str:
-        words = [self._words[one.word_class][(group + one.label) % len(self.groups)] for one in form.symbols]
+        words = [
+            self._words[one.word_class][(group + one.label) % len(self.groups)]
+            for one in form.symbols
+        ]
         if self._possessive in (one.word_class for one in form.symbols):
             words = self._pronouns(form, words)
         return _interleaved(form, words)
@@ -162,10 +184,13 @@ class Renditions:
     def _pronouns(self, form: CanonicalForm, words: Sequence[str]) -> list[str]:
         """The words with "his" for "him" before a noun; decided where every pronoun is "her"."""
         neutral = [
-            "her" if one.word_class == self._possessive else self._words[one.word_class][0] for one in form.symbols
+            "her" if one.word_class == self._possessive else self._words[one.word_class][0]
+            for one in form.symbols
         ]
         text, end, found = _interleaved(form, neutral), 0, []
-        for literal, one, plain, word in zip(form.literals, form.symbols, neutral, words, strict=False):
+        for literal, one, plain, word in zip(
+            form.literals, form.symbols, neutral, words, strict=False
+        ):
             end += len(literal) + len(plain)
             if one.word_class == self._possessive:
                 if word in ("him", "his"):
@@ -184,7 +209,9 @@ def _interleaved(form: CanonicalForm, words: Sequence[str]) -> str:
 
 
 def groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
-    """The side of every replaced word; and one-way words whose partner nothing replaces, with what they end as."""
+    """The side of every replaced word; and one-way words whose partner nothing replaces, with what
+    they end as.
+    """
     group_of: dict[str, str] = {}
     for pair in swap.pairs.pairs:
         group_of |= dict(zip(pair, swap.pairs.sides, strict=True))

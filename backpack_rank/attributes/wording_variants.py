@@ -1,7 +1,8 @@
 """Collections that hold the same document in male, female and neutral wording.
 
-With them a ranker's preference can be read off directly: two documents that differ in nothing but gender should get
-the same score. Grep-BiasIR (Krieg et al. 2023) is such a collection; a file ``wordings.jsonl`` makes any other one so.
+With them a ranker's preference can be read off directly: two documents that differ in nothing but
+gender should get the same score. Grep-BiasIR (Krieg et al. 2023) is such a collection; a file
+``wordings.jsonl`` makes any other one so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from backpack_rank.data.trec import read_jsonl, read_qrels, text_under
 GROUPS = ("male", "female", "neutral")
 WORDINGS_FILE = "wordings.jsonl"
 
-_GROUP_OF = {"m": "male", "f": "female", "n": "neutral", "male": "male", "female": "female", "neutral": "neutral"}
+_GROUP_OF = {
+    "m": "male",
+    "f": "female",
+    "n": "neutral",
+    "male": "male",
+    "female": "female",
+    "neutral": "neutral",
+}
 _NO_STEREOTYPE = "none"
 
 
@@ -30,7 +38,8 @@ class VariantItem:
     Attributes:
         name: unique within the query; for Grep-BiasIR ``relevant`` or ``non-relevant``.
         relevance: its label, or None if the source gives none.
-        documents: ``{group: document id}`` with two groups or more of ``male``, ``female``, ``neutral``.
+        documents: ``{group: document id}`` with two groups or more of ``male``, ``female``,
+            ``neutral``.
     """
 
     name: str
@@ -57,10 +66,11 @@ class WordingVariants:
         name: of the collection; shown in reports.
         items: ``{query id: items}`` in the order of the source.
         topics: ``{query id: topic}``; queries without one are left out.
-        stereotypes: ``{query id: gender that the query is expected to evoke}``: ``female``, ``male`` or ``none`` (no
-            expectation, or annotators that do not agree); queries without annotation are left out.
-        left_out: ids of documents that are in no item, because their wording is not told apart (in Grep-BiasIR
-            ``content_gender`` is "both") or because no other wording of them is known.
+        stereotypes: ``{query id: gender that the query is expected to evoke}``: ``female``,
+            ``male`` or ``none`` (no expectation, or annotators that do not agree); queries without
+            annotation are left out.
+        left_out: ids of documents that are in no item, because their wording is not told apart (in
+            Grep-BiasIR ``content_gender`` is "both") or because no other wording of them is known.
     """
 
     name: str
@@ -78,7 +88,9 @@ class WordingVariants:
         for group in (first, second):
             one_of("wording", group, GROUPS)
         found = [
-            WordedPair(query_id, item.name, item.relevance, item.documents[first], item.documents[second])
+            WordedPair(
+                query_id, item.name, item.relevance, item.documents[first], item.documents[second]
+            )
             for query_id, items in self.items.items()
             for item in items
             if first in item.documents and second in item.documents
@@ -93,38 +105,50 @@ class WordingVariants:
         return replace(
             self,
             items={query_id: items for query_id, items in self.items.items() if query_id in wanted},
-            topics={query_id: topic for query_id, topic in self.topics.items() if query_id in wanted},
-            stereotypes={query_id: kind for query_id, kind in self.stereotypes.items() if query_id in wanted},
+            topics={
+                query_id: topic for query_id, topic in self.topics.items() if query_id in wanted
+            },
+            stereotypes={
+                query_id: kind for query_id, kind in self.stereotypes.items() if query_id in wanted
+            },
         )
 
 
-def load_wordings(folder: FilePath, split: Name = "test", name: Name | None = None) -> WordingVariants:
+def load_wordings(
+    folder: FilePath, split: Name = "test", name: Name | None = None
+) -> WordingVariants:
     """Read the wordings of a collection in a folder of BEIR's layout.
 
-    If the folder has ``wordings.jsonl``, that file says which documents belong together, one JSON object per line with
-    the strings ``query_id``, ``item`` (any name, the same for all wordings of one document), ``group`` (``male``,
-    ``female`` or ``neutral``) and ``doc_id``, and perhaps the integer ``relevance``. Otherwise the form of Grep-BiasIR
-    is expected: the documents of a query with the same label in ``qrels/<split>.tsv`` are one item, and
-    ``metadata.content_gender`` of a document (M, F, N) is its wording.
+    If the folder has ``wordings.jsonl``, that file says which documents belong together, one JSON
+    object per line with the strings ``query_id``, ``item`` (any name, the same for all wordings of
+    one document), ``group`` (``male``, ``female`` or ``neutral``) and ``doc_id``, and perhaps the
+    integer ``relevance``. Otherwise the form of Grep-BiasIR
+    is expected: the documents of a query with the same label in ``qrels/<split>.tsv`` are one item,
+    and ``metadata.content_gender`` of a document (M, F, N) is its wording.
 
-    In both cases ``metadata`` in ``queries.jsonl`` may name the topic (``topic`` or ``category``) and the stereotype
-    (``stereotype`` or ``exp_stereotype``; "Towards Female", "Towards Male", anything with "agreement" is ``none``).
-    Files may end in ``.gz``.
+    In both cases ``metadata`` in ``queries.jsonl`` may name the topic (``topic`` or ``category``)
+    and the stereotype (``stereotype`` or ``exp_stereotype``; "Towards Female", "Towards Male",
+    anything with "agreement" is ``none``). Files may end in ``.gz``.
 
     Raises:
         FileNotFoundError: the folder or a file is missing.
-        ValueError: a malformed line, two documents with the same wording of one item, a judged document that the
-            corpus does not have, or no item with two wordings; file, line and id are named.
+        ValueError: a malformed line, two documents with the same wording of one item, a judged
+            document that the corpus does not have, or no item with two wordings; file, line and id
+            are named.
     """
     root = Path(folder).expanduser()
     if not root.is_dir():
-        raise FileNotFoundError(f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels in it")
+        raise FileNotFoundError(
+            f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and qrels in it"
+        )
     own = optional_file(root / WORDINGS_FILE)
     rows = list(_rows_of_file(own)) if own is not None else list(_rows_of_metadata(root, split))
     items, left_out = _items(rows)
     if not items:
         source = own or root / "corpus.jsonl"
-        raise ValueError(f"{source}: no document is there in two wordings; expected metadata.content_gender M, F, N")
+        raise ValueError(
+            f"{source}: no document is there in two wordings; expected metadata.content_gender M, F, N"
+        )
     topics, stereotypes = _about_queries(existing_file(root / "queries.jsonl"), items)
     return WordingVariants(name or root.resolve().name, items, topics, stereotypes, left_out)
 
@@ -141,12 +165,16 @@ class _Row:
 
 def _rows_of_file(path: Path) -> Iterator[_Row]:
     def row(record: dict[str, Any]) -> dict[str, Any]:
-        values: dict[str, Any] = {key: text_under(record, key) for key in ("query_id", "item", "group", "doc_id")}
+        values: dict[str, Any] = {
+            key: text_under(record, key) for key in ("query_id", "item", "group", "doc_id")
+        }
         if empty := [key for key, value in values.items() if not value]:
             raise ValueError(f"expected a string under {empty[0]!r}, got ''")
         one_of("group", values["group"], GROUPS)
         relevance = record.get("relevance")
-        if relevance is not None and (not isinstance(relevance, int) or isinstance(relevance, bool)):
+        if relevance is not None and (
+            not isinstance(relevance, int) or isinstance(relevance, bool)
+        ):
             raise ValueError(f"relevance must be an integer, got {relevance!r}")
         return {**values, "relevance": relevance}
 
@@ -159,14 +187,23 @@ def _rows_of_metadata(root: Path, split: str) -> Iterator[_Row]:
     qrels_path = existing_file(root / "qrels" / f"{split}.tsv")
     group: dict[str, str | None] = {}
     for _, (doc_id, label) in read_jsonl(
-        corpus, lambda record: (text_under(record, "_id"), _text(_metadata(record).get("content_gender")))
+        corpus,
+        lambda record: (text_under(record, "_id"), _text(_metadata(record).get("content_gender"))),
     ):
         group[doc_id] = _GROUP_OF.get(label.lower())
     for query_id, judged in read_qrels(qrels_path).items():
         for doc_id, relevance in judged.items():
             if doc_id not in group:
-                raise ValueError(f"{qrels_path}: document {doc_id!r} of query {query_id!r} is not in {corpus}")
-            item = "relevant" if relevance == 1 else "non-relevant" if relevance == 0 else f"relevance {relevance}"
+                raise ValueError(
+                    f"{qrels_path}: document {doc_id!r} of query {query_id!r} is not in {corpus}"
+                )
+            item = (
+                "relevant"
+                if relevance == 1
+                else "non-relevant"
+                if relevance == 0
+                else f"relevance {relevance}"
+            )
             yield _Row(f"{qrels_path}", query_id, item, relevance, group[doc_id], doc_id)
 
 
@@ -188,7 +225,9 @@ def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[
                     f"wording of item {name!r} of query {query_id!r}"
                 )
             if row.relevance != together[0].relevance:
-                raise ValueError(f"{row.where}: item {name!r} of query {query_id!r} has two different relevances")
+                raise ValueError(
+                    f"{row.where}: item {name!r} of query {query_id!r} has two different relevances"
+                )
             if row.doc_id in documents.values():
                 raise ValueError(
                     f"{row.where}: document {row.doc_id!r} is two wordings of item {name!r} of query {row.query_id!r}, "
@@ -204,7 +243,9 @@ def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[
     return {query_id: tuple(found) for query_id, found in items.items()}, tuple(left_out)
 
 
-def _about_queries(path: Path, wanted: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+def _about_queries(
+    path: Path, wanted: Mapping[str, object]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Topic and stereotype of each query that has items."""
     topics: dict[str, str] = {}
     stereotypes: dict[str, str] = {}
@@ -223,7 +264,9 @@ def _about_queries(path: Path, wanted: Mapping[str, object]) -> tuple[dict[str, 
             stereotypes[query_id] = _stereotype(stereotype)
     missing = [query_id for query_id in wanted if query_id not in known]
     if missing:
-        raise ValueError(f"{path} has no query {missing[0]!r}, which has wordings ({len(missing)} such queries)")
+        raise ValueError(
+            f"{path} has no query {missing[0]!r}, which has wordings ({len(missing)} such queries)"
+        )
     return topics, stereotypes
 
 

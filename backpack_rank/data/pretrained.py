@@ -45,7 +45,8 @@ def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: A
     """``loader.from_pretrained`` of a folder or hub id, without code of it. Everything here is
     loaded by this function.
 
-    >>> from_pretrained(AutoModel, "folder", dtype=torch.float32)  # doctest: +SKIP
+    >>> from transformers import AutoModelForSequenceClassification
+    >>> from_pretrained(AutoModelForSequenceClassification, "folder")  # doctest: +SKIP
 
     Args:
         loader: an automatic class of transformers, or a class of models, configurations or

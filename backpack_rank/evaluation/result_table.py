@@ -74,7 +74,11 @@ class ResultTable:
         return Report(tuple(system.summary() for system in self.systems), self.info)
 
     def frame(self) -> DataFrame:
-        """The long form, a row for each value: system, alpha, set, measure, query_id, value."""
+        """The long form, a row for each value: system, alpha, set, measure, query_id, value.
+
+        >>> ResultTable(()).frame().columns.tolist()
+        ['system', 'alpha', 'set', 'measure', 'query_id', 'value']
+        """
         from pandas import DataFrame
 
         rows = []
@@ -86,7 +90,11 @@ class ResultTable:
         return DataFrame(rows, columns=columns)
 
     def summary(self) -> DataFrame:
-        """A row for each system and measure: mean over queries, bootstrap interval, queries."""
+        """A row for each system and measure: mean over queries, bootstrap interval, queries.
+
+        >>> ResultTable(()).summary().columns.tolist()
+        ['system', 'alpha', 'set', 'measure', 'mean', 'low', 'high', 'queries']
+        """
         from pandas import DataFrame
 
         rows = []
@@ -100,6 +108,10 @@ class ResultTable:
 
     def compare(self, measures: Sequence[str] | None = None) -> list[Comparison]:
         """Paired tests between all systems that have values of a query set.
+
+            for comparison in table.compare(["nDCG@10"]):
+                for test in comparison.measures[0].tests:
+                    print(test.first, test.second, test.difference, test.p_holm)
 
         Args:
             measures: names; None: all that the systems share.

@@ -93,6 +93,7 @@ def bm25_scores(collection: Collection) -> Run:
     """BM25 scores of every document for every query; a document that shares no word with it has
     0.
     """
+    # As deep as the collection, so that every document with a word of the query has a score.
     candidates = Bm25(depth=len(collection.documents), cache=False).candidates(collection)
     doc_ids = [doc_id for doc_id, _ in collection.documents]
     run = {}

@@ -19,6 +19,7 @@ from backpack_rank.senses.policies import Policy
 class BackpackRanker(BaseRanker):
     """Scores are raw logits.
 
+    >>> from rerankers import Reranker
     >>> folder = "outputs/train/DATE/ranker"
     >>> Reranker(folder, model_type="BackpackRanker", alpha=0.5)  # doctest: +SKIP
     """

@@ -57,10 +57,14 @@ def choose_alpha(
 
     losses = all(budget.kind == "loss" for budget in budgets)
     found = largest_change(measure_at, budgets) if losses else smallest_change(measure_at, budgets)
-    met = ", ".join(f"{budget} ({budget.value(found.values, found.tried[1.0]):.4g})" for budget in budgets)
+    met = ", ".join(
+        f"{budget} ({budget.value(found.values, found.tried[1.0]):.4g})" for budget in budgets
+    )
     which = "largest" if losses else "smallest"
     note = f"alpha=auto: {found.alpha:g} is the {which} change within {met} on {dev.test.name}"
-    return found.alpha, [note + f"; alphas tried: {len(found.tried)}; everything else here is of the test split"]
+    return found.alpha, [
+        note + f"; alphas tried: {len(found.tried)}; everything else here is of the test split"
+    ]
 
 
 def _how_to_measure_more(dev: EvaluationData) -> str:

@@ -1,8 +1,9 @@
-"""Options that this user has given himself, so that a folder of somebody else gives none in his name.
+"""Options that this user has given himself: a folder of somebody else gives none in his name.
 
-An option can reach other machines: ``logger=wandb`` sends, ``data=msmarco`` downloads, ``listwise=openai`` hands over
-a key. Those of a folder that is resumed are therefore taken only where this user has given the same ones before: a
-digest of them stands in his cache folder, where no archive can put one. All others are asked for on the command line.
+An option can reach other machines: ``logger=wandb`` sends, ``data=msmarco`` downloads,
+``listwise=openai`` hands over a key. Those of a folder that is resumed are therefore taken only
+where this user has given the same ones before: a digest of them stands in his cache folder, where
+no archive can put one. All others are asked for on the command line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FOLDER = "begun"
 
 
 def remember(options: Sequence[str]) -> None:
-    """Keep that these options were given here; where nothing can be kept, they are asked for again."""
+    """Keep that these options were given here; where nothing can be kept, they are asked again."""
     with suppress(OSError):
         file = _file(options)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,12 +40,15 @@ def check_begun(folder: Path, options: Sequence[str], given: Sequence[str]) -> N
     Raises:
         ValueError: with the options, to be given on the command line.
     """
-    if not comparable(options) or comparable(options) == comparable(given) or _remembered(options):
+    if not comparable(options) or comparable(options) == comparable(given):
         return
+    if _remembered(options):
+        return
+    shown = shlex.join(comparable(options))
     raise ValueError(
-        f"resume={folder} was not begun by you on this machine (or the cache was emptied since). By its own account it "
-        f"was begun with: {shlex.join(comparable(options))}. If you want these options, give them on the command line "
-        "too"
+        f"resume={folder} was not begun by you on this machine (or the cache was emptied since). "
+        f"By its own account it was begun with: {shown}. If you want these options, give them on "
+        "the command line too"
     )
 
 

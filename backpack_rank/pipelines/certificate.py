@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.counterfactual import Swapped
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
@@ -35,7 +36,7 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import log as scorer_log
-from backpack_rank.senses.policies import PairedTokens
+from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,11 @@ class Certificate:
         """For the terminal and the report."""
         with_words = sum(part.candidates for part in self.parts if part.kind != NO_WORDS)
         covered = sum(part.candidates for part in self.parts if part.kind == COVERED)
-        measured = f"measured in {self.number_format}, not certified" if self._promised else "nothing to certify"
+        measured = (
+            f"measured in {self.number_format}, not certified"
+            if self._promised
+            else "nothing to certify"
+        )
         verdict = {True: "certified", False: "NOT KEPT", None: measured}[self.kept]
         found = [
             f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} of {with_words} "
@@ -135,19 +140,38 @@ class Certificate:
         ]
         found += [
             f"  {part.kind}: {part.candidates} candidates"
-            + ("" if part.largest is None else f", largest difference under the swap {part.largest:.1e}")
+            + (
+                ""
+                if part.largest is None
+                else f", largest difference under the swap {part.largest:.1e}"
+            )
             for part in self.parts
             if part.candidates
         ]
         for pairs in self.human:
-            alike = "" if pairs.largest_alike is None else f" (largest difference {pairs.largest_alike:.1e})"
-            others = "" if pairs.mean_others is None else f"; mean difference of the others {pairs.mean_others:.3f}"
-            found.append(f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered{alike}{others}")
+            alike = (
+                ""
+                if pairs.largest_alike is None
+                else f" (largest difference {pairs.largest_alike:.1e})"
+            )
+            others = (
+                ""
+                if pairs.mean_others is None
+                else f"; mean difference of the others {pairs.mean_others:.3f}"
+            )
+            found.append(
+                f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered{alike}{others}"
+            )
         return found
 
     def write(self, folder: Path) -> None:
         """``certificate.json``."""
-        content = {**asdict(self), "certified": self.kept, "largest difference allowed": LARGEST, "says": SAYS}
+        content = {
+            **asdict(self),
+            "certified": self.kept,
+            "largest difference allowed": LARGEST,
+            "says": SAYS,
+        }
         write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
 
 
@@ -195,57 +219,88 @@ def certify(
     """
     promise, policy, scorer = _promise(reranker), reranker.hook.policy, reranker.scorer
     assert policy is not None
-    swap, gendered = reranker.attribute.swap(), _outside(reranker.attribute)
-    rows, swapped = list[dict[str, str]](), list[tuple[str, str, str]]()
+    swap, gendered_words = reranker.attribute.swap(), _outside(reranker.attribute)
     pairs = Pairs.from_run(candidates, collection)
-    for (query, text), query_id, doc_id in zip(pairs.texts(), pairs.query_ids, pairs.doc_ids, strict=True):
-        other = swap(text)
-        if other.text == text:
-            kind = NO_WORDS
-        elif isinstance(policy, MeanOfRenditions) and not policy.covers(query):
-            kind = QUERY
-        elif other.names:
-            kind = NAME
-        elif not gendered.isdisjoint(word_tokens(text)):
-            kind = OUTSIDE
-        else:
-            kind = COVERED if promise(query, text, other.text) else UNLIKE
-        rows.append({"query": query_id, "document": doc_id, "kind": kind})
+    kinds: list[str] = []
+    rows_to_compare: list[int] = []
+    wordings_to_compare: list[tuple[str, str, str]] = []
+    for row, (query, text) in enumerate(pairs.texts()):
+        swapped = swap(text)
+        kind = _kind(policy, promise, gendered_words, query, text, swapped)
+        kinds.append(kind)
         if kind != NO_WORDS:
-            swapped.append((query, text, other.text))
-    differences = iter(_differences(reranker, promise, swapped)[0].tolist())
-    by_kind: dict[str, list[float]] = {kind: [] for kind in (NO_WORDS, COVERED, *REASONS)}
-    for row in rows:
-        difference = 0.0 if row["kind"] == NO_WORDS else next(differences)
-        row["difference"] = f"{difference:.3g}"
-        by_kind[row["kind"]].append(difference)
-    parts = [
-        Part(kind, len(found), max(found) if found and kind != NO_WORDS else None) for kind, found in by_kind.items()
+            rows_to_compare.append(row)
+            wordings_to_compare.append((query, text, swapped.text))
+
+    # A candidate without class words is its own swapped wording, with a difference of exactly 0.
+    differences = np.zeros(len(kinds))
+    differences[rows_to_compare], _ = _differences(reranker, promise, wordings_to_compare)
+
+    parts = []
+    for kind in (NO_WORDS, COVERED, *REASONS):
+        of_kind = differences[np.array(kinds, dtype=object) == kind]
+        measured = kind != NO_WORDS and len(of_kind) > 0
+        parts.append(Part(kind, len(of_kind), float(of_kind.max()) if measured else None))
+    human = [
+        _human_pairs(reranker, promise, file.name, _sentences(file, swap))
+        for file in map(Path, files)
     ]
-    human = [_human_pairs(reranker, promise, file.name, _sentences(file, swap)) for file in map(Path, files)]
     if variants is not None:
         wordings, texts = variants
         human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
     certificate = Certificate(
-        policy.name, scorer.ranker.label, collection.name, scorer.number_format, tuple(parts), tuple(human)
+        policy.name,
+        scorer.ranker.label,
+        collection.name,
+        scorer.number_format,
+        tuple(parts),
+        tuple(human),
     )
     certificate.write(folder)
+    shown = [f"{difference:.3g}" for difference in differences.tolist()]
+    lines = zip(pairs.query_ids, pairs.doc_ids, kinds, shown, strict=True)
     columns = ("query", "document", "kind", "difference")
-    write_text(folder / PAIRS_FILE, csv_text(columns, [tuple(row[name] for name in columns) for row in rows]))
+    write_text(folder / PAIRS_FILE, csv_text(columns, list(lines)))
     return certificate
+
+
+def _kind(
+    policy: Policy,
+    promise: Promise,
+    gendered_words: Container[str],
+    query: str,
+    text: str,
+    swapped: Swapped,
+) -> str:
+    """What is promised of a candidate, or the first reason why nothing is; the order of the reasons matters."""
+    if swapped.text == text:
+        return NO_WORDS
+    if isinstance(policy, MeanOfRenditions) and not policy.covers(query):
+        return QUERY
+    if swapped.names:
+        return NAME
+    if any(word in gendered_words for word in word_tokens(text)):
+        return OUTSIDE
+    return COVERED if promise(query, text, swapped.text) else UNLIKE
 
 
 def _promise(reranker: PointwiseReranker) -> Promise:
     policy, alpha = reranker.hook.policy, reranker.hook.alpha
     if policy is None or alpha != 0:
-        raise ValueError(f"certificate=true is about alpha=0, where a policy acts in full, and not alpha={alpha:g}")
+        raise ValueError(
+            f"certificate=true is about alpha=0, where a policy acts in full, and not alpha={alpha:g}"
+        )
     if isinstance(policy, MeanOfRenditions):
         forms = policy.renditions
-        return lambda query, one, other: policy.covers(query) and forms.canonical(one) == forms.canonical(other)
+        return lambda query, one, other: (
+            policy.covers(query) and forms.canonical(one) == forms.canonical(other)
+        )
     if _scales_attribute_senses(reranker):
         return partial(_same_classes, reranker)
     ranker = reranker.scorer.ranker
-    if isinstance(policy, PairedTokens) and policy.scope_for(ranker) == replace(policy, scope=None).scope_for(ranker):
+    if isinstance(policy, PairedTokens) and policy.scope_for(ranker) == replace(
+        policy, scope=None
+    ).scope_for(ranker):
         return partial(_same_tokens, reranker)
     raise ValueError(
         f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
@@ -260,10 +315,16 @@ def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
     if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
         return False
     own = ranker.backpack.attribute_senses
-    places = [place for place, (name, _) in enumerate(ranker.config.groups) if name == reranker.attribute.name]
+    places = [
+        place
+        for place, (name, _) in enumerate(ranker.config.groups)
+        if name == reranker.attribute.name
+    ]
     if own is None or not places:
         return False
-    read_as_one = own.read_as_one[torch.isin(own.group_of, torch.tensor(places, device=own.group_of.device))]
+    read_as_one = own.read_as_one[
+        torch.isin(own.group_of, torch.tensor(places, device=own.group_of.device))
+    ]
     weights = view.sense_weights[ranker.config.num_senses :][places]
     return bool(read_as_one.all()) and not bool(weights.any())
 
@@ -316,7 +377,9 @@ def _differences(
         differences[rows] = np.abs(one.astype(np.float64) - other)
     for row in np.flatnonzero(alike & (differences > 0)).tolist():
         query, text, swapped = triples[row]
-        differences[row] = abs(_score_by_itself(reranker, query, text) - _score_by_itself(reranker, query, swapped))
+        differences[row] = abs(
+            _score_by_itself(reranker, query, text) - _score_by_itself(reranker, query, swapped)
+        )
     return differences, alike
 
 
@@ -330,7 +393,10 @@ def _score_by_itself(reranker: PointwiseReranker, query: str, document: str) -> 
 
 
 def _human_pairs(
-    reranker: PointwiseReranker, promise: Promise, source: str, triples: Iterable[tuple[str, str, str]]
+    reranker: PointwiseReranker,
+    promise: Promise,
+    source: str,
+    triples: Iterable[tuple[str, str, str]],
 ) -> HumanPairs:
     found = list(triples)
     differences, alike = _differences(reranker, promise, found)
@@ -346,7 +412,9 @@ def _human_pairs(
 
 
 def _wordings(wordings: WordingVariants, collection: Collection) -> Iterator[tuple[str, str, str]]:
-    relevant = (pair for pair in wordings.pairs() if pair.relevance != 0)  # those whose gap is measured
+    relevant = (
+        pair for pair in wordings.pairs() if pair.relevance != 0
+    )  # those whose gap is measured
     for pair in relevant:
         texts = collection.documents.get_many([pair.first, pair.second])
         yield collection.queries[pair.query_id], texts[pair.first], texts[pair.second]
@@ -357,12 +425,20 @@ def _sentences(path: Path, swap: Callable) -> Iterator[tuple[str, str, str]]:
     left_out = 0
     for _, (one, other) in read_jsonl(path, _two_wordings):
         shared = set(word_tokens(one)) & set(word_tokens(other))
-        query = " ".join(word for word in dict.fromkeys(word_tokens(one)) if word in shared and not swap(word).swaps)
+        query = " ".join(
+            word
+            for word in dict.fromkeys(word_tokens(one))
+            if word in shared and not swap(word).swaps
+        )
         if query:
             yield query, one, other
         left_out += not query
     if left_out:
-        log.warning("%s: %d pairs are left out, because their wordings share no word for a query", path, left_out)
+        log.warning(
+            "%s: %d pairs are left out, because their wordings share no word for a query",
+            path,
+            left_out,
+        )
 
 
 def _two_wordings(row: dict[str, Any]) -> tuple[str, str]:

@@ -65,9 +65,7 @@ class ChosenData:
         """``data.rotation_level`` and ``data.rotation_seed``, whatever ``data.rotation`` says."""
         return rotation_of(self._data)
 
-    def nodes_of(
-        self, checkpoint: Path | str
-    ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    def nodes_of(self, checkpoint: Path | str) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
         """Data and first stage that a saved ranker was trained with, as far as the options name no others."""
         if isinstance(checkpoint, str) or checkpoint.name != RANKER:
             raise ValueError(f"{checkpoint} does not say what it was trained on: {_HINT}")

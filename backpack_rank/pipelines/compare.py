@@ -61,4 +61,6 @@ def evaluate(
         sign = "_minus_".join(attribute.sign)
         bias = FairnessMeasures(lexicon=str(attribute.lexicon().path), sign=sign, extra=fairness)
     found = load_evaluation_data(dataset, attribute, bias.lexicon, split, swap=swap)
-    return MetricSuite(tuple(ranking), bias, attribute.sign).evaluate([FirstStageOrder(found.stage), *given], found)
+    return MetricSuite(tuple(ranking), bias, attribute.sign).evaluate(
+        [FirstStageOrder(found.stage), *given], found
+    )

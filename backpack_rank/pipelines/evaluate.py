@@ -24,11 +24,12 @@ from backpack_rank.pipelines.evaluation_notes import rendition_notes, swap_notes
 from backpack_rank.pipelines.experiment import ExperimentTask
 from backpack_rank.pipelines.explain import ExplainScore
 from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.made_options import Recalibration
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of, rank_all
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import EvaluationTask, Recalibration, made_task
+from backpack_rank.pipelines.tasks import EvaluationTask, made_task
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import FirstStageOrder, RecalibratedRun, Reranker
 from backpack_rank.reranking.scorer import ScoringSettings
@@ -141,9 +142,7 @@ class RankUnderAlpha(EvaluationTask):
             ValueError: two options that do not go together.
         """
         if alpha != AUTO and budget is not None:
-            raise ValueError(
-                f"budget={budget} is for alpha=auto: add it, or leave out the budget"
-            )
+            raise ValueError(f"budget={budget} is for alpha=auto: add it, or leave out the budget")
         if certificate and recalibrate is not None:
             raise ValueError(
                 "recalibrate.run=... and certificate=true do not go together: leave one of them out"

@@ -108,7 +108,9 @@ def load_evaluation_data(
     """
     test = dataset.split(split)
     separate = split == "test" and dataset.has("bias")
-    bias = _bias_set(dataset, attribute, dataset.split("bias") if separate else test, lexicon, split)
+    bias = _bias_set(
+        dataset, attribute, dataset.split("bias") if separate else test, lexicon, split
+    )
     stage, candidates, bias_candidates = "", Run(), Run()
     if needs_candidates:
         stage, candidates = dataset.candidates(split, test)
@@ -127,7 +129,11 @@ def load_evaluation_data(
 def _name_of_words(attribute: Attribute, lexicon: str) -> str:
     """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has its groups."""
     words = _words_of(lexicon)
-    return attribute.name if set(words.group_names) == set(attribute.lexicon().group_names) else words.name
+    return (
+        attribute.name
+        if set(words.group_names) == set(attribute.lexicon().group_names)
+        else words.name
+    )
 
 
 def _words_of(lexicon: str) -> Lexicon:
@@ -135,7 +141,9 @@ def _words_of(lexicon: str) -> Lexicon:
         return load_lexicon(lexicon)
 
 
-def _bias_set(dataset: Dataset, attribute: Attribute, collection: Collection, lexicon: str, split: str) -> Collection:
+def _bias_set(
+    dataset: Dataset, attribute: Attribute, collection: Collection, lexicon: str, split: str
+) -> Collection:
     # The published sets are of test collections, and neutral as to gender alone.
     if split == "test" and dataset.bias_queries is not None and attribute.name == "gender":
         wanted: Iterable[str] = load_neutral_queries(dataset.bias_queries)
@@ -161,7 +169,9 @@ def _swapped(
         for query_id, documents in candidates.items()
     }
     return CounterfactualSet(
-        collection, {query_id: documents for query_id, documents in changed.items() if documents}, counts
+        collection,
+        {query_id: documents for query_id, documents in changed.items() if documents},
+        counts,
     )
 
 
@@ -172,7 +182,9 @@ def _variants(dataset: Dataset, half: str | None) -> VariantSet:
     collection = dataset.with_rotation("none").split("test")
     if half is not None:
         dev = half == "dev"
-        collection = collection.select_queries(query for query in collection.queries if _in_dev_half(query) == dev)
+        collection = collection.select_queries(
+            query for query in collection.queries if _in_dev_half(query) == dev
+        )
     return VariantSet(collection, dataset.candidates("test", collection)[1], load())
 
 

@@ -67,7 +67,9 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
     write_runs(folder, ranked.systems, ranked.data)
     if not ranked.finished_runs:
         _write_submission(folder / "tira", ranked)
-    values = [(system.label, of.values) for system in table.systems for of in system.values.values()]
+    values = [
+        (system.label, of.values) for system in table.systems for of in system.values.values()
+    ]
     write_per_query(folder / "per_query.csv", values)
     write_report(folder, report)
     write_gaps_by(folder, table, ranked.data)
@@ -79,7 +81,9 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
     print_report(report)
     if ranked.finished_runs:
         print_comparison(tests)
-    page = write_evaluation_page(folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker)
+    page = write_evaluation_page(
+        folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker
+    )
     print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
     return report
 
@@ -111,11 +115,15 @@ def write_senses(path: Path, reranker: PointwiseReranker) -> None:
         "sensitivity": found.values.tolist(),
         "policy": "" if policy is None else policy.name,
         "alpha": reranker.hook.alpha,
-        "weights": [1.0] * len(found.values) if view.sense_weights is None else view.sense_weights.tolist(),
+        "weights": [1.0] * len(found.values)
+        if view.sense_weights is None
+        else view.sense_weights.tolist(),
         "moved_tokens": [] if classes is None else list(classes.names),
         "words_without_a_token": [] if classes is None else list(classes.several_tokens),
         "words_without_a_partner": [] if classes is None else list(classes.unpaired),
-        "words_moved_behind_a_space_alone": [] if classes is None else list(classes.behind_space_alone),
+        "words_moved_behind_a_space_alone": []
+        if classes is None
+        else list(classes.behind_space_alone),
     }
     write_text(path, json.dumps(details, indent=2) + "\n")
 
@@ -123,14 +131,18 @@ def write_senses(path: Path, reranker: PointwiseReranker) -> None:
 def _write_submission(folder: Path, ranked: Ranked) -> None:
     """The last system's ranking of the test set, as TIRA takes it."""
     last, stage = ranked.systems[-1], ranked.data.stage
-    params: dict[str, object] = {} if ranked.checkpoint is None else {"ranker": str(ranked.checkpoint)}
+    params: dict[str, object] = (
+        {} if ranked.checkpoint is None else {"ranker": str(ranked.checkpoint)}
+    )
     if ranked.reranker is not None:
         params["number format"] = ranked.reranker.scorer.number_format
     what = last.label
     if ranked.reranker is not None and last.alpha is not None:
         policy = ranked.reranker.hook.policy
         assert policy is not None
-        what = f"{ranked.reranker.scorer.ranker.label}, policy {policy.name} at alpha={last.alpha:g}"
+        what = (
+            f"{ranked.reranker.scorer.ranker.label}, policy {policy.name} at alpha={last.alpha:g}"
+        )
         params |= {"policy": policy.name, "alpha": last.alpha}
     write_submission(
         folder,
@@ -138,5 +150,8 @@ def _write_submission(folder: Path, ranked: Ranked) -> None:
         run_tag(last.label),
         collection=ranked.data.test.name,
         description=f"{what}, over the candidates of {stage}.",
-        stages=[{"name": stage, "method": "first stage"}, {"name": last.label, "method": "reranker", "params": params}],
+        stages=[
+            {"name": stage, "method": "first stage"},
+            {"name": last.label, "method": "reranker", "params": params},
+        ],
     )

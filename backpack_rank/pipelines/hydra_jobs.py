@@ -1,7 +1,8 @@
 """Hydra composes the configuration and runs the jobs; a mistake in the options is one sentence.
 
-``hydra.main`` reads ``sys.argv`` in place of arguments, prints errors by itself, and exits with 1. :func:`run` makes
-the same calls without it. Sweepers, launchers, callbacks, folders and the log are Hydra's.
+``hydra.main`` reads ``sys.argv`` in place of arguments, prints errors by itself, and exits with 1.
+:func:`run` makes the same calls without it. Sweepers, launchers, callbacks, folders and the log are
+Hydra's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from backpack_rank.pipelines.errors import (
 
 
 def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
-    """Do what a command line asks of Hydra: run a job, several (``-m``), or print (``--cfg``, ``--info`` ...).
+    """Do what a command line asks of Hydra: run one job or several (``-m``), or print (``--cfg``).
 
     Args:
         script: file of conf/ without its ending, such as ``train``.
@@ -44,8 +45,8 @@ def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any])
         job: called with the configuration, in a folder that Hydra has made.
 
     Raises:
-        UsageError: the options cannot be composed, or Hydra cannot write to the folder. ``HYDRA_FULL_ERROR=1`` lets
-            Hydra's own error through.
+        UsageError: the options cannot be composed, or Hydra cannot write to the folder.
+            ``HYDRA_FULL_ERROR=1`` lets Hydra's own error through.
     """
     parser = get_args_parser()
     parser.prog = program(script)
@@ -75,10 +76,14 @@ def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any])
         raise UsageError(composition_sentence(error, script, unfinished.held())) from error
 
 
-def _answer(script: str, asked: Namespace, parser: ArgumentParser, job: Callable[[DictConfig], Any]) -> None:
+def _answer(
+    script: str, asked: Namespace, parser: ArgumentParser, job: Callable[[DictConfig], Any]
+) -> None:
     """What ``hydra.main`` does with parsed arguments."""
     if asked.experimental_rerun is not None:
-        raise UsageError("--experimental-rerun would run what a pickle says: give the options of that run again")
+        raise UsageError(
+            "--experimental-rerun would run what a pickle says: give the options of that run again"
+        )
     name = asked.config_name or script
     version.setbase("1.3")
     search_path = create_config_search_path(asked.config_path or str(resource_folder("conf")))
@@ -115,12 +120,14 @@ def _run_jobs(hydra: Hydra, name: str, asked: Namespace, job: Callable[[DictConf
         hydra.run(name, job, options)
 
 
-def _set_command_of_further_processes(started_as: str, script: str, arguments: Sequence[str]) -> None:
-    """Let ``sys.argv`` be ``train.py OPTIONS``, or ``backpack-rank train OPTIONS``, with the options of this job.
+def _set_command_of_further_processes(
+    started_as: str, script: str, arguments: Sequence[str]
+) -> None:
+    """Let ``sys.argv`` be ``train.py OPTIONS`` or ``backpack-rank train OPTIONS`` of this job.
 
-    Lightning starts the further processes of a distributed training by ``sys.argv``, and cannot be told otherwise.
-    Options may be other than those that were typed: ``resume=true`` has become the folder to go on in. The report
-    and its metadata say this command, too.
+    Lightning starts the further processes of a distributed training by ``sys.argv``, and cannot be
+    told otherwise. Options may be other than those that were typed: ``resume=true`` has become the
+    folder to go on in. The report and its metadata say this command, too.
     """
     is_script = Path(started_as).name == f"{script}.py"
     verb = [] if is_script else [script]

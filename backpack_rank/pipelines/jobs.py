@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from backpack_rank._gc import without_gc
 from backpack_rank.files import RANKER, UNFINISHED
@@ -71,8 +71,8 @@ def one_of_several(
     remember(options)
     if was_begun:
         # The options are those of the folder, and none is given anew.
-        resumed = OmegaConf.merge(config, {"resume": str(folder)})
-        assert isinstance(resumed, DictConfig)
+        resumed = config.copy()
+        resumed.resume = str(folder)
         return alone(script, resumed, folder, options=())
     if script == "train":
         return alone(script, config, folder, options)

@@ -7,7 +7,7 @@ import os
 
 
 def quiet_libraries() -> None:
-    """Keep progress bars of loading, and advice that does not concern a user, out of the terminal."""
+    """Keep progress bars of loading, and advice that concerns no user, out of the terminal."""
     os.environ.setdefault("WANDB_SILENT", "true")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     logging.getLogger("bm25s").setLevel(logging.WARNING)

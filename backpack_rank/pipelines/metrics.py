@@ -59,12 +59,22 @@ class SystemRuns:
 def rank_all(reranker: Reranker, data: EvaluationData) -> SystemRuns:
     """The rankings of a reranker; wordings are compared only by rerankers whose scores can be."""
     test = reranker.rerank(data.candidates, data.test)
-    bias = reranker.rerank(data.bias_candidates, data.bias) if data.separate else select_queries(test, data.bias)
+    bias = (
+        reranker.rerank(data.bias_candidates, data.bias)
+        if data.separate
+        else select_queries(test, data.bias)
+    )
     swapped = variants = None
     if reranker.compares_texts and data.swapped is not None:
         # What a swap leaves alone keeps its score.
-        changed = reranker.rerank(data.swapped.candidates, data.swapped.collection) if data.swapped.candidates else {}
-        swapped = {query_id: {**scores, **changed.get(query_id, {})} for query_id, scores in bias.items()}
+        changed = (
+            reranker.rerank(data.swapped.candidates, data.swapped.collection)
+            if data.swapped.candidates
+            else {}
+        )
+        swapped = {
+            query_id: {**scores, **changed.get(query_id, {})} for query_id, scores in bias.items()
+        }
     if reranker.compares_texts and data.variants is not None:
         variants = reranker.rerank(data.variants.candidates, data.variants.collection)
     return SystemRuns(reranker.name, reranker.alpha, test, bias, swapped, variants)
@@ -100,9 +110,17 @@ class MetricSuite:
                 self.fairness.lexicon,
             )
         context = self.fairness.context(magnitudes, background, data.bias.queries)
-        rows = tuple(SystemMetrics(one.label, one.alpha, self._values(one, data, context)) for one in systems)
-        measured = max((len(row.values[BIAS].query_ids) for row in rows if BIAS in row.values), default=0)
-        info = RunInfo(data.test.name, data.bias_set_of(measured), notes=_without_background(systems, background, data))
+        rows = tuple(
+            SystemMetrics(one.label, one.alpha, self._values(one, data, context)) for one in systems
+        )
+        measured = max(
+            (len(row.values[BIAS].query_ids) for row in rows if BIAS in row.values), default=0
+        )
+        info = RunInfo(
+            data.test.name,
+            data.bias_set_of(measured),
+            notes=_without_background(systems, background, data),
+        )
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(rows, self.fairness.describe(info, data.stage), names)
 
@@ -122,7 +140,9 @@ class MetricSuite:
 
     def _warn_of_labels(self, collection: Collection) -> None:
         """Say which measures are 0 for every ranking, as no document is as relevant as they ask."""
-        highest = max((label for judged in collection.qrels.values() for label in judged.values()), default=0)
+        highest = max(
+            (label for judged in collection.qrels.values() for label in judged.values()), default=0
+        )
         for name, measure in parse_measures(self.effectiveness).items():
             wanted = measure.params.get("rel", 1)
             if wanted > highest:
@@ -135,7 +155,9 @@ class MetricSuite:
                     highest,
                 )
 
-    def _values(self, runs: SystemRuns, data: EvaluationData, context: FairnessContext) -> Mapping[str, PerQuery]:
+    def _values(
+        self, runs: SystemRuns, data: EvaluationData, context: FairnessContext
+    ) -> Mapping[str, PerQuery]:
         values: dict[str, PerQuery] = {}
         if data.test.qrels and self.effectiveness:
             self._warn_of_labels(data.test)
@@ -151,7 +173,9 @@ class MetricSuite:
                 values[CHANGED] = stability.swapped
         if runs.variants is not None and data.variants is not None:
             eps = _EPS if spread else 0.0
-            values[VARIANTS] = score_gaps(runs.variants, data.variants.variants, spread, eps=eps, groups=self.groups)
+            values[VARIANTS] = score_gaps(
+                runs.variants, data.variants.variants, spread, eps=eps, groups=self.groups
+            )
         return values
 
 
@@ -183,11 +207,17 @@ def metrics_of(
     return MetricSuite(tuple(ranking), bias, attribute.sign)
 
 
-def _without_background(systems: Sequence[SystemRuns], background: Run | None, data: EvaluationData) -> tuple[str, ...]:
+def _without_background(
+    systems: Sequence[SystemRuns], background: Run | None, data: EvaluationData
+) -> tuple[str, ...]:
     """A note on queries that a system ranks and NFaiRR leaves out, because the first stage has no document of them."""
     if background is None:
         return ()
-    ranked = [query_id for query_id in data.bias.queries if any(system.bias.get(query_id) for system in systems)]
+    ranked = [
+        query_id
+        for query_id in data.bias.queries
+        if any(system.bias.get(query_id) for system in systems)
+    ]
     absent = [query_id for query_id in ranked if not background.get(query_id)]
     if not absent:
         return ()
@@ -201,7 +231,11 @@ def check_known(run: Run, data: EvaluationData, name: str) -> None:
     Raises:
         ValueError: none of its queries is in the collection, or one of its documents.
     """
-    known = [query_id for query_id in run if query_id in data.test.queries or query_id in data.bias.queries]
+    known = [
+        query_id
+        for query_id in run
+        if query_id in data.test.queries or query_id in data.bias.queries
+    ]
     if not known:
         raise ValueError(
             f"{name}: none of its {len(run)} queries is in {data.test.name}, for example {list(run)[:3]}; "
@@ -209,13 +243,19 @@ def check_known(run: Run, data: EvaluationData, name: str) -> None:
         )
     if len(known) < len(run):
         log.warning(
-            "%s: left out, as not in %s: %d of %d queries", name, data.test.name, len(run) - len(known), len(run)
+            "%s: left out, as not in %s: %d of %d queries",
+            name,
+            data.test.name,
+            len(run) - len(known),
+            len(run),
         )
     for query_id, scores in select_queries(run, data.bias).items():
         _check_documents(query_id, scores, data.bias, name)
 
 
-def _check_documents(query_id: str, scores: Mapping[str, float], collection: Collection, name: str) -> None:
+def _check_documents(
+    query_id: str, scores: Mapping[str, float], collection: Collection, name: str
+) -> None:
     unknown = [doc_id for doc_id in scores if doc_id not in collection.documents]
     if unknown:
         raise ValueError(

@@ -44,7 +44,9 @@ def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OmegaConfBaseException: an option looks up what is not there.
     """
-    options: Any = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else config
+    options: Any = config
+    if isinstance(config, DictConfig):
+        options = OmegaConf.to_container(config, resolve=True)
     return {str(name): value for name, value in options.items()}
 
 
@@ -62,7 +64,7 @@ def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ..
     for group, entries in _items(node):
         if not isinstance(entries, DictConfig):
             continue
-        for name in map(str, entries.keys()):
+        for name in map(str, entries):
             entry = entries._get_node(name)
             if isinstance(entry, DictConfig):
                 names = re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(entry)))

@@ -41,7 +41,9 @@ def check_ranking(config: Mapping[str, Any]) -> None:
         check_sizes(ranker["interaction"], ranker["sizes"])
     size, relevant = config["lists"]["size"], config["lists"]["relevant"]
     if relevant is not None and relevant >= size:
-        raise ValueError(f"lists.relevant={relevant} must be below lists.size={size}: a list needs other documents too")
+        raise ValueError(
+            f"lists.relevant={relevant} must be below lists.size={size}: a list needs other documents too"
+        )
 
 
 def check_evaluation(config: Mapping[str, Any]) -> None:
@@ -101,4 +103,6 @@ def check_sharding(config: Mapping[str, Any]) -> None:
         )
     keep_swap = config["training"]["keep_swap"]
     if keep_swap is not None:
-        raise ValueError(f"training.keep_swap={keep_swap} does not work with trainer=fsdp: {instead}")
+        raise ValueError(
+            f"training.keep_swap={keep_swap} does not work with trainer=fsdp: {instead}"
+        )

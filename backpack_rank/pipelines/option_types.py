@@ -40,15 +40,23 @@ from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
 Alpha = Annotated[
     float,
     # No range: the hook checks it, where it joins alpha to a ranker.
-    Called(f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more amplifies)"),
+    Called(
+        f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more amplifies)"
+    ),
 ]
 Alphas = Annotated[Sequence[Alpha], Length(1, 1000)]
-Measures = Annotated[Sequence[Name], Length(1), Called("a list of measures, such as [nDCG@10,R@100]")]
+Measures = Annotated[
+    Sequence[Name], Length(1), Called("a list of measures, such as [nDCG@10,R@100]")
+]
 Names = Annotated[Sequence[Name], Length(1)]
 Texts = Name | Names
 Files = PathText | Annotated[Sequence[PathText], Length(1)]
 Warmup = Annotated[float, Range(least=0, below=1)]
-Rows = Annotated[Mapping[str, Mapping[str, Any]], Length(1), Called("a mapping of names to options, with one or more")]
+Rows = Annotated[
+    Mapping[str, Mapping[str, Any]],
+    Length(1),
+    Called("a mapping of names to options, with one or more"),
+]
 """Rows of a table, first stages or collections, by name."""
 Text = Annotated[str, Called("a text")]
 StartWeights = Annotated[str, OneOf(WEIGHTS)]
@@ -95,7 +103,9 @@ class AttributeOptions(Options):
     lexicon: FilePath
     sign: Name
     pairs: FilePath
-    sides: Annotated[Sequence[Name], Length(2, 2), Called("the two columns of the pairs, such as [female,male]")]
+    sides: Annotated[
+        Sequence[Name], Length(2, 2), Called("the two columns of the pairs, such as [female,male]")
+    ]
     swap_pairs: FilePath | None
     one_way: FilePath | None
     classes: Sequence[FilePath]

@@ -1,4 +1,4 @@
-"""Folders of results: a new one for every run, that of an interrupted one to go on with, and links to the last ones."""
+"""Folders of results: new, or those of interrupted runs to go on in, and links to the last ones."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Command:
 class NewFolders:
     """Answers ``${new_folder:path}``: makes a folder that no other process has.
 
-    Where ``path`` exists, a number stands behind it: ``path_2``, ``path_3`` ... A command that goes on has its folder
-    already.
+    Where ``path`` exists, a number stands behind it: ``path_2``, ``path_3`` ... A command that goes
+    on has its folder already.
     """
 
     def __init__(self, command: Command) -> None:
@@ -66,8 +66,8 @@ class NewFolders:
         return self._made[path]
 
 
-# One for the process, as OmegaConf's resolvers are. Hydra makes the callback of a sweep and hands it no command, so
-# it asks here.
+# One for the process, as OmegaConf's resolvers are. Hydra makes the callback of a sweep and hands
+# it no command, so it asks here.
 _folders = NewFolders(Command(()))
 
 
@@ -77,7 +77,7 @@ def resumed_folder() -> Path | None:
 
 
 def register_resolvers(command: Command | None = None) -> None:
-    """Make ``${new_folder:path}`` known, in every process that composes; call it before Hydra does."""
+    """Make ``${new_folder:path}`` known: before Hydra composes, and in every process that does."""
     global _folders
     _folders = NewFolders(command or Command(()))
     OmegaConf.register_new_resolver("new_folder", _folders, use_cache=True, replace=True)
@@ -96,7 +96,9 @@ def _new(path: str) -> str:
 
 
 def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
-    """The command of a command line. ``resume`` becomes the folder to go on in, with the options it was begun with.
+    """The command of a command line.
+
+    ``resume`` becomes the folder to go on in, with the options that it was begun with.
 
     Args:
         script: ``train`` or ``evaluate``.
@@ -105,7 +107,8 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
 
     Raises:
         FileNotFoundError: there is nothing to resume.
-        ValueError: a process is at work on it, it was begun with other options or by somebody else, or holds a link.
+        ValueError: a process is at work on it, it was begun with other options or by somebody else,
+            or holds a link.
     """
     multirun = any(argument in ("-m", "--multirun") for argument in arguments)
     options = [argument for argument in arguments if argument not in ("-m", "--multirun")]
@@ -117,46 +120,72 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
     options = [option for option in options if not option.startswith("resume=")]
     begun.remember(options)
     output = [output, *_values("output", options)][-1]
-    found = _found(script, given[-1], Path(output), options, multirun)
-    if found.options is None:  # killed while it was marked: it is begun with the options given now
+    interrupted = _interrupted(script, given[-1], Path(output), options, multirun)
+    if interrupted.options is None:
+        # Killed while it was marked: it is begun with the options given now.
         if not comparable(options):
-            raise ValueError(f"resume: {found.folder / UNFINISHED} cannot be read; give the options again")
-        found = Unfinished(found.folder, tuple(options), multirun)
-    unfinished.refuse_links(found.folder)
-    alone = script == "train" and not found.multirun and (found.folder / OVERRIDES).is_file()
+            raise ValueError(
+                f"resume: {interrupted.folder / UNFINISHED} cannot be read; give the options again"
+            )
+        interrupted = Unfinished(interrupted.folder, tuple(options), multirun)
+    unfinished.refuse_links(interrupted.folder)
+    alone = (
+        script == "train"
+        and not interrupted.multirun
+        and (interrupted.folder / OVERRIDES).is_file()
+    )
     begun_with: list[str] = []
     if alone:
-        begun_with = saved_overrides(found.folder)
+        begun_with = saved_overrides(interrupted.folder)
     elif not comparable(options):
-        begun_with = _begun_with(found, options)
-    begun.check_begun(found.folder, begun_with, options)
-    unfinished.claim(found.folder, found.options or options, found.multirun)
+        begun_with = _begun_with(interrupted, options)
+    begun.check_begun(interrupted.folder, begun_with, options)
+    unfinished.claim(interrupted.folder, interrupted.options or options, interrupted.multirun)
     if alone:
-        return Command((*options, f"resume='{found.folder}'"), False, found.folder)
-    return Command((*options, *begun_with), found.multirun, found.folder)
+        return Command((*options, f"resume='{interrupted.folder}'"), False, interrupted.folder)
+    return Command((*options, *begun_with), interrupted.multirun, interrupted.folder)
 
 
 def _values(name: str, options: Sequence[str]) -> list[str]:
-    return [option.partition("=")[2].strip("'\"") for option in options if option.startswith(f"{name}=")]
+    return [
+        option.partition("=")[2].strip("'\"") for option in options if option.startswith(f"{name}=")
+    ]
 
 
-def _found(script: str, given: str, output: Path, options: Sequence[str], multirun: bool) -> Unfinished:
+def _interrupted(
+    script: str, given: str, output: Path, options: Sequence[str], multirun: bool
+) -> Unfinished:
     if given.lower() in ("true", "yes", "on", "1"):
         roots = [output / "train"] if script == "train" else [output / "evaluate", output / "sweep"]
         return unfinished.find(roots, comparable(options), multirun)
-    if (found := Unfinished.read(Path(given))) is None:
+    if (interrupted := Unfinished.read(Path(given))) is None:
         what = "is finished" if Path(given).is_dir() else "is no folder"
         raise FileNotFoundError(f"resume={given}: it {what}, so there is nothing to resume")
-    known = found.folder / OVERRIDES  # of which a training run refuses others itself
-    if found.options is not None and comparable(options) not in ([], comparable(found.options)) and not known.is_file():
-        raise ValueError(f"resume={found} was begun with other options than {' '.join(comparable(options))}")
-    return found
+    # A training run refuses other options than those that stand here by itself.
+    known = interrupted.folder / OVERRIDES
+    if (
+        interrupted.options is not None
+        and comparable(options) not in ([], comparable(interrupted.options))
+        and not known.is_file()
+    ):
+        raise ValueError(
+            f"resume={interrupted} was begun with other options than "
+            f"{' '.join(comparable(options))}"
+        )
+    return interrupted
 
 
-def _begun_with(found: Unfinished, options: Sequence[str]) -> list[str]:
-    """Options of an unfinished folder, as far as they only choose files of conf/ and plain values."""
-    own = [option for option in found.options or () if not (option.startswith("output=") and options)]
-    where = f"resume={found.folder}: give the options again that it was begun with, because in its {UNFINISHED}"
+def _begun_with(interrupted: Unfinished, options: Sequence[str]) -> list[str]:
+    """Options of an unfinished folder, which only choose files of conf/ and plain values."""
+    own = [
+        option
+        for option in interrupted.options or ()
+        if not (option.startswith("output=") and options)
+    ]
+    where = (
+        f"resume={interrupted.folder}: give the options again that it was begun with, because in "
+        f"its {UNFINISHED}"
+    )
     return safe_options(own, where)
 
 

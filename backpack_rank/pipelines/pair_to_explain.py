@@ -42,14 +42,23 @@ class PairToExplain:
     @property
     def options(self) -> list[str]:
         """Names of the options that are given."""
-        return [f"explain.{field.name}" for field in fields(self) if getattr(self, field.name) is not None]
+        return [
+            f"explain.{field.name}"
+            for field in fields(self)
+            if getattr(self, field.name) is not None
+        ]
 
     def check(self) -> None:
         """Raise ``ValueError`` unless there is one query and one document."""
-        for what, names in (("query", ("query", "query_file", "query_id")), ("document", _DOCUMENT)):
+        for what, names in (
+            ("query", ("query", "query_file", "query_id")),
+            ("document", _DOCUMENT),
+        ):
             given = [f"explain.{name}" for name in names if getattr(self, name) is not None]
             if len(given) > 1:
-                raise ValueError(f"{' and '.join(given)} both name the {what}: leave one of them out")
+                raise ValueError(
+                    f"{' and '.join(given)} both name the {what}: leave one of them out"
+                )
             if not given:
                 raise ValueError(
                     "an explanation needs both texts: explain.query='...' explain.document='...', or files "
@@ -97,7 +106,9 @@ def _query(dataset: Dataset, query_id: str) -> str:
     for split in filter(dataset.has, _SPLITS):
         if (text := dataset.split(split).queries.get(query_id)) is not None:
             return text
-    raise ValueError(f"explain.query_id={shortened(query_id)}: no query of {dataset.name} has this id")
+    raise ValueError(
+        f"explain.query_id={shortened(query_id)}: no query of {dataset.name} has this id"
+    )
 
 
 def _document(dataset: Dataset, doc_id: str) -> str:
@@ -105,4 +116,6 @@ def _document(dataset: Dataset, doc_id: str) -> str:
         documents = dataset.split(split).documents
         if doc_id in documents:
             return documents.get_many([doc_id])[doc_id]
-    raise ValueError(f"explain.doc_id={shortened(doc_id)}: no document of {dataset.name} has this id")
+    raise ValueError(
+        f"explain.doc_id={shortened(doc_id)}: no document of {dataset.name} has this id"
+    )

@@ -19,7 +19,9 @@ SPLITS = ("test", "dev", "train")
 def retrieve(config: Mapping[str, Any]) -> Path:
     """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives its path.
 
-    >>> backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
+    ::
+
+        backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
 
     Raises:
         ValueError: there is no data or no such split, or the data has no first stage.
@@ -38,7 +40,9 @@ def retrieve(config: Mapping[str, Any]) -> Path:
     write_run(path, run, "-".join(name.split()))
 
     documents = sum(map(len, run.values()))
-    print(printable(f"{name}: {documents:,} documents of {collection.name} for {len(run):,} queries"))
+    print(
+        printable(f"{name}: {documents:,} documents of {collection.name} for {len(run):,} queries")
+    )
     if empty := [query_id for query_id, found in run.items() if not found]:
         print(printable(f"No document for {len(empty):,} of them, such as {empty[0]}"))
     print(printable(f"Run: {path}"))
@@ -47,7 +51,13 @@ def retrieve(config: Mapping[str, Any]) -> Path:
 
 def _path(output: str | None, name: str) -> Path:
     """Where the run goes; looked at before anything is searched."""
-    path = Path("outputs", "retrieve", f"{slugify(name)}.trec") if output is None else Path(str(output)).expanduser()
+    path = (
+        Path("outputs", "retrieve", f"{slugify(name)}.trec")
+        if output is None
+        else Path(str(output)).expanduser()
+    )
     if path.is_dir():
-        raise IsADirectoryError(f"output={path}: this is a folder; give the run a name, such as {path / 'bm25.trec'}")
+        raise IsADirectoryError(
+            f"output={path}: this is a folder; give the run a name, such as {path / 'bm25.trec'}"
+        )
     return path

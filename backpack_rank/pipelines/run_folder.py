@@ -1,7 +1,8 @@
-"""What a run's folder says of the run: names of config groups and plain values, which are composed anew from conf/.
+"""What a run's folder says of the run: names of conf/ and plain values, to be composed anew.
 
 A folder with weights may come from anybody. Nothing found in it is instantiated or interpolated: of
-``overrides.yaml`` only names that conf/ has and plain values are taken, of ``config.yaml`` only plain values.
+``overrides.yaml`` only names that conf/ has and plain values are taken, of ``config.yaml`` only
+plain values.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ _CHOICE = re.compile(r"\w[\w-]*(?:/\w[\w-]*)*")
 
 
 def save_overrides(folder: Path, overrides: Sequence[str]) -> None:
-    """Write the options that a run was started with; Hydra's own file is written again when a run is resumed."""
+    """Write the options that a run was started with; Hydra writes its own file anew on resuming."""
     write_text(folder / OVERRIDES, yaml.safe_dump(list(overrides), allow_unicode=True))
 
 
 def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
-    """The configuration of a training run, composed from conf/ with the options that its folder names.
+    """The configuration of a training run: conf/ with the options that its folder names.
 
     Args:
         folder: of the run.
         only: first parts of the names of options that count, such as ``data``; empty: all.
 
     Raises:
-        ValueError: the folder does not name its options, or one of them is no name of conf/ and no plain value.
+        ValueError: the folder does not name its options, or one of them is no name of conf/ and no
+            plain value.
     """
     overrides = _overrides(folder / OVERRIDES, only)
     running = GlobalHydra.instance().hydra  # of the script that is running
@@ -58,7 +60,7 @@ def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
 
 
 def plain_values(folder: Path) -> dict[str, Any]:
-    """The plain values of a run's ``config.yaml`` (numbers, texts, null, lists of them); empty without that file.
+    """The plain values of a run's ``config.yaml``: numbers, texts, null, lists; none without it.
 
     Nodes that name code (``_target_``) and texts with an interpolation are left out.
 
@@ -86,11 +88,17 @@ def _plain_part(node: dict) -> dict[str, Any]:
 
 def comparable(options: Iterable[str]) -> list[str]:
     """Options in an order of their own, without those that say where and whether to go on."""
-    return sorted(option for option in options if not option.lstrip("+").startswith(("resume=", "output=")))
+    return sorted(
+        option for option in options if not option.lstrip("+").startswith(("resume=", "output="))
+    )
 
 
 def saved_overrides(folder: Path) -> list[str]:
-    """The options that a run was started with. Raises ``ValueError`` for those that :func:`run_config` refuses."""
+    """The options that a run was started with.
+
+    Raises:
+        ValueError: :func:`run_config` would refuse them.
+    """
     return _overrides(folder / OVERRIDES, ())
 
 
@@ -104,7 +112,7 @@ def _overrides(file: Path, only: Sequence[str]) -> list[str]:
 
 
 def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> list[str]:
-    """Options that were found in a folder, if all of them only choose files of conf/ and set plain values.
+    """Options that were found in a folder, if all only choose files of conf/ and plain values.
 
     Args:
         given: as they stood on a command line.
@@ -115,8 +123,12 @@ def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> 
         ValueError: one of them does more, or is no option.
     """
     for text in given:
-        if len(text) > _LONGEST or sum(map(text.count, "[{(")) > _BRACKETS:  # which would cost the parser its stack
-            raise ValueError(f"{where}: {text[:40]}... is too long or has too many brackets for an option")
+        # Nesting would cost the parser its stack.
+        brackets = sum(map(text.count, "[{("))
+        if len(text) > _LONGEST or brackets > _BRACKETS:
+            raise ValueError(
+                f"{where}: {text[:40]}... is too long or has too many brackets for an option"
+            )
     try:
         parsed = OverridesParser.create().parse_overrides(list(given))
     except HydraException as error:
@@ -127,7 +139,9 @@ def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> 
         if only and first not in (*only, "recipe"):  # which brings options of several kinds
             continue
         if not _is_safe(option):
-            raise ValueError(f"{where}: {option.input_line} is neither a name of conf/ nor a plain value")
+            raise ValueError(
+                f"{where}: {option.input_line} is neither a name of conf/ nor a plain value"
+            )
         kept.append(str(option.input_line))
     return kept
 
@@ -151,17 +165,24 @@ def _is_safe(option: Override) -> bool:
 
 
 def _is_choice(group: Path, value: Any) -> bool:
-    return isinstance(value, str) and _CHOICE.fullmatch(value) is not None and (group / f"{value}.yaml").is_file()
+    return (
+        isinstance(value, str)
+        and _CHOICE.fullmatch(value) is not None
+        and (group / f"{value}.yaml").is_file()
+    )
 
 
 def _is_plain(value: Any) -> bool:
-    """Numbers, texts without an interpolation, null, lists and mappings of them that name no code."""
+    """Numbers, texts without an interpolation, null; lists and mappings of them, without code."""
     if isinstance(value, QuotedString):
         value = value.text
     if isinstance(value, list):
         return all(_is_plain(one) for one in value)
     if isinstance(value, dict):
-        return all(isinstance(name, str) and not name.startswith("_") and _is_plain(one) for name, one in value.items())
+        return all(
+            isinstance(name, str) and not name.startswith("_") and _is_plain(one)
+            for name, one in value.items()
+        )
     if isinstance(value, str):
         return "${" not in value
     return value is None or isinstance(value, (bool, int, float))

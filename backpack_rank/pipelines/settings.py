@@ -20,10 +20,10 @@ from backpack_rank.pipelines.chosen_data import dataset_of as dataset_of
 from backpack_rank.pipelines.chosen_data import dataset_with as dataset_with
 from backpack_rank.pipelines.chosen_data import rotation_of as rotation_of
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of
 from backpack_rank.pipelines.nodes import merged
 from backpack_rank.pipelines.saved_options import SavedOptions
-from backpack_rank.pipelines.tasks import made_options
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
@@ -158,7 +158,9 @@ def reject_overrides(changed: Sequence[str], known: Container[str], why: str) ->
         raise ValueError(f"{', '.join(ignored)}: {why}")
 
 
-def check_positive_ints(task: object, names: Sequence[str], least: int = 1, null: Container[str] = ()) -> None:
+def check_positive_ints(
+    task: object, names: Sequence[str], least: int = 1, null: Container[str] = ()
+) -> None:
     """Refuse settings of a task that are not whole numbers.
 
     Args:
@@ -176,7 +178,9 @@ def check_positive_ints(task: object, names: Sequence[str], least: int = 1, null
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             or_null = ", or null" if name in null else ""
-            raise ValueError(f"task.{name}={value} must be a whole number of at least {least}{or_null}")
+            raise ValueError(
+                f"task.{name}={value} must be a whole number of at least {least}{or_null}"
+            )
 
 
 def slugify(name: str) -> str:

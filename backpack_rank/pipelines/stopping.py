@@ -21,7 +21,10 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Stopped(BaseException):
-    """A signal has asked this process to end. Not KeyboardInterrupt, on which Lightning ends the process itself."""
+    """A signal has asked this process to end.
+
+    It is no KeyboardInterrupt: on that Lightning ends the process itself.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -30,7 +33,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[None]:
-    """End with one line and status 128 + the signal's number, 130 for Ctrl-C; a second signal ends at once.
+    """End with one line and status 128 + the signal's number; a second signal ends at once.
 
     Args:
         script: ``train``, ``evaluate`` ...
@@ -54,7 +57,8 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
             os.kill(owner, number)
 
     def unraisable(about: sys.UnraisableHookArgs) -> None:
-        # Python drops what is raised in a finalizer or in the callback of a weak reference, and goes on.
+        # Python drops what is raised in a finalizer or in the callback of a weak reference, and
+        # goes on.
         if not isinstance(about.exc_value, Stopped):
             shown(about)
             return
@@ -94,7 +98,9 @@ def _kept(script: str, program: str, arguments: Sequence[str]) -> str:
         folder = folder.relative_to(Path.cwd())
     output = [argument for argument in arguments if argument.startswith("output=")]
     go_on = f"go on with: {program} {shlex.join([f'resume={folder}', *output])}"
-    jobs = [path for path in folder.glob("[!.]*/config.yaml") if not (path.parent / UNFINISHED).exists()]
+    jobs = [
+        path for path in folder.glob("[!.]*/config.yaml") if not (path.parent / UNFINISHED).exists()
+    ]
     if jobs or len(folders) > 1:
         return f"stopped; finished jobs kept in {folder}: {len(jobs)}; {go_on}"
     if script != "train":

@@ -12,7 +12,7 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from backpack_rank.evaluation.results import PerQuery, Summary
+from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.output_folder import link_latest, resumed_folder
@@ -32,7 +32,10 @@ PER_QUERY_FILE = "per_query.csv"
 
 
 class SweepReport(Callback):
-    """Writes one table, one plot and one report page over all jobs, and prints the tables and where the page is."""
+    """Reports over all jobs of a multirun: tables, plots and a page.
+
+    Hydra calls it, as the callback that ``conf/evaluate.yaml`` names.
+    """
 
     def __init__(self) -> None:
         self._jobs = self._failed = 0
@@ -47,7 +50,10 @@ class SweepReport(Callback):
             self._failed += 1
 
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
-        """Called by Hydra when every job has ended. Ends the script with status 2 when a job failed."""
+        """Called by Hydra when every job has ended.
+
+        Ends the script with status 2 when a job failed.
+        """
         folder = Path(config.hydra.sweep.dir)
         with friendly_errors():
             if next(folder.rglob(MEASURES_FILE), None) is not None:
@@ -67,21 +73,24 @@ class SweepReport(Callback):
         link_latest(config.output, "sweep", folder)
 
 
-def check_jobs(sweep: Sweep, folder: Path, own: Collection[Path]) -> None:
-    """Refuse results in a resumed multirun that are of none of its jobs: they would be measured by what they name.
+def check_jobs(sweep: Sweep, folder: Path, job_folders: Collection[Path]) -> None:
+    """Refuse results in a resumed multirun that are of none of its jobs.
+
+    They would be measured by what they name.
 
     Raises:
         ValueError: names the first of them.
     """
     for entry in sweep.entries:
-        if (folder / entry.job).resolve() not in own:
+        job = folder / entry.job
+        if job.resolve() not in job_folders:
             raise ValueError(
-                f"{folder / entry.job} is of no job of this multirun, but holds results: take it out of {folder}"
+                f"{job} is of no job of this multirun, but holds results: take it out of {folder}"
             )
 
 
 def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:
-    """The same sweep with paired tests of every alpha against alpha=1 of its setting.
+    """Use this to add paired tests of every alpha against alpha=1 of its setting.
 
     They need ``per_query.csv`` of the jobs; where one is missing, a note says so.
 
@@ -89,34 +98,40 @@ def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:
         sweep: as :func:`~backpack_rank.reporting.sweep.collect_sweep` read it.
         folder: of the multirun.
 
+    Returns:
+        The same sweep, with tests.
+
     Raises:
         ValueError: a damaged file of per-query values; names file and line.
     """
-    notes: list[str] = []
+    # Entries are known by their number, because two jobs may give their systems the same label.
     tests: dict[int, tuple[PairedTest, ...]] = {}
+    notes: list[str] = []
     for setting in sweep.settings:
-        dial = {
-            number: entry
-            for number, entry in enumerate(sweep.entries)
-            if entry.setting == setting and entry.row.alpha is not None
-        }
-        ones = [number for number, entry in dial.items() if entry.row.alpha == 1]
-        if not ones or len(dial) < 2:
+        dial = {}
+        unchanged = None
+        for number, entry in enumerate(sweep.entries):
+            if entry.setting == setting and entry.row.alpha is not None:
+                dial[number] = entry
+                if entry.row.alpha == 1 and unchanged is None:
+                    unchanged = number
+        if unchanged is None or len(dial) < 2:
             continue
-        values = {number: _per_query(Path(folder), entry) for number, entry in dial.items()}
-        absent = [
-            str(Path(dial[number].job) / PER_QUERY_FILE)
-            for number in dial
-            if values[number] is None
-        ]
+        values = {}
+        absent = []
+        for number, entry in dial.items():
+            values_by_kind = _per_query(Path(folder), entry)
+            if values_by_kind is None:
+                absent.append(str(Path(entry.job) / PER_QUERY_FILE))
+            else:
+                values[number] = values_by_kind
         if absent:
             notes.append(f"No tests without {', '.join(absent)}.")
-        found = {number: of for number, of in values.items() if of is not None}
-        if ones[0] in found:
-            tests |= _against(ones[0], dial, found)
-    entries = (
-        replace(entry, tests=tests.get(number, ())) for number, entry in enumerate(sweep.entries)
-    )
+        if unchanged in values:
+            tests |= _against(unchanged, dial, values)
+    entries = []
+    for number, entry in enumerate(sweep.entries):
+        entries.append(replace(entry, tests=tests.get(number, ())))
     about = replace(sweep.about, notes=(*sweep.about.notes, *notes))
     return replace(sweep, entries=tuple(entries), about=about)
 
@@ -127,31 +142,36 @@ def _per_query(folder: Path, entry: SweepEntry) -> dict[str, PerQuery] | None:
     if not path.is_file():
         return None
     values = read_per_query(path).get(entry.row.label, {})
-    return {kind: _values(values, block, path) for kind, block in entry.row.blocks.items()}
-
-
-def _values(values: Mapping[str, Mapping[str, float]], block: Summary, path: Path) -> PerQuery:
-    absent = [measure for measure in block.figures if measure not in values]
-    if absent:
-        raise ValueError(
-            f"{path} has no values of {', '.join(absent[:5])}, but measures.json beside it does"
-        )
-    return PerQuery({measure: values[measure] for measure in block.figures})
+    values_by_kind = {}
+    for kind, summary in entry.row.blocks.items():
+        absent = [measure for measure in summary.figures if measure not in values]
+        if absent:
+            raise ValueError(
+                f"{path} has no values of {', '.join(absent[:5])}, but measures.json beside it does"
+            )
+        values_by_kind[kind] = PerQuery({measure: values[measure] for measure in summary.figures})
+    return values_by_kind
 
 
 def _against(
-    one: int, dial: Mapping[int, SweepEntry], values: Mapping[int, Mapping[str, PerQuery]]
+    unchanged: int,
+    dial: Mapping[int, SweepEntry],
+    values: Mapping[int, Mapping[str, PerQuery]],
 ) -> dict[int, tuple[PairedTest, ...]]:
-    """Tests of every position of the dial, by the number of its entry."""
-    # By number, because two jobs may give their systems the same label.
-    found: dict[int, tuple[PairedTest, ...]] = {}
-    for kind, reference in values[one].items():
-        systems = {str(number): of[kind] for number, of in values.items() if kind in of}
-        measures = [
-            name for name in reference.measures if all(name in of.values for of in systems.values())
-        ]
-        for test in pairwise_against(str(one), systems, measures):
+    """Tests of every alpha, by the number of its entry."""
+    tests: dict[int, tuple[PairedTest, ...]] = {}
+    for kind, reference in values[unchanged].items():
+        systems = {}
+        for number, values_by_kind in values.items():
+            if kind in values_by_kind:
+                systems[str(number)] = values_by_kind[kind]
+        measures = []
+        for measure in reference.measures:
+            if all(measure in of_system.values for of_system in systems.values()):
+                measures.append(measure)
+        for test in pairwise_against(str(unchanged), systems, measures):
             number = int(test.first)
-            named = replace(test, first=dial[number].row.label, second=dial[one].row.label)
-            found[number] = (*found.get(number, ()), named)
-    return found
+            first, second = dial[number].row.label, dial[unchanged].row.label
+            named = replace(test, first=first, second=second)
+            tests[number] = (*tests.get(number, ()), named)
+    return tests

@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.constructors import made
-from backpack_rank.files import cache_dir, read_yaml, resource_folder
-from backpack_rank.options import groups_of
-from backpack_rank.pipelines.chosen_data import dataset_of
-from backpack_rank.pipelines.nodes import build
-from backpack_rank.pipelines.pair_to_explain import PairToExplain
+from backpack_rank.evaluation.results import Report
+from backpack_rank.files import read_yaml, resource_folder
+from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.saved_options import SavedOptions
-from backpack_rank.senses.cache import SenseCache
-
-if TYPE_CHECKING:
-    from backpack_rank.evaluation.results import Report
-    from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.pipelines.settings import EvaluationSettings
 
 _Task = TypeVar("_Task", bound="EvaluationTask")
 FOR_ALL = ("task", "output", "resume", "scoring", "cache")
@@ -107,52 +99,6 @@ class Task(ABC):
         """
 
 
-class Recalibration:
-    """``recalibrate``: a run that is moved by what alpha changes, and how far.
-
-    Attributes:
-        run: file of the run.
-        weight: in standard deviations of its scores.
-    """
-
-    def __init__(self, run: str, weight: float) -> None:
-        self.run = run
-        self.weight = weight
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Recalibration | None:
-        """None where no run is given."""
-        return None if options["run"] is None else cls(str(options["run"]), options["weight"])
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    """One path or several."""
-    if value is None:
-        return None
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
-
-
-def _cache(options: Mapping[str, Any]) -> SenseCache:
-    folder = options["folder"]
-    path = Path(folder).expanduser() if folder else cache_dir() / "senses"
-    return SenseCache(path, options["max_gb"])
-
-
-MAKERS: Mapping[str, Callable[[Any], Any]] = {
-    "attribute": lambda node: made(Attribute, node, "attribute"),
-    "policy": lambda node: build(node, "policy"),
-    "bias": lambda node: build(node, "bias"),
-    "scoring": lambda node: build(node, "scoring"),
-    "variants": lambda node: None if node is None else dataset_of(node),
-    "cache": _cache,
-    "recalibrate": Recalibration.of,
-    "explain": PairToExplain.of,
-    "run": _texts,
-    "certificate_pairs": lambda value: _texts(value) or (),
-}
-"""What options are made into; all others are handed over as they are."""
-
-
 def made_task(kind: type[_Task], saved: SavedOptions) -> _Task:
     """A task of the options that its constructor names.
 
@@ -167,16 +113,6 @@ def made_task(kind: type[_Task], saved: SavedOptions) -> _Task:
     return kind(**{_SAVED: saved}, **made_options(saved.values, inspect.signature(kind).parameters))
 
 
-def made_options(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The options of these names as a constructor takes them: objects for nodes, plain values else."""
-    arguments = {}
-    for name in names:
-        if name in values:
-            make = MAKERS.get(name)
-            arguments[name] = values[name] if make is None else make(values[name])
-    return arguments
-
-
 def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for the first option that is given and that a task does not take."""
     taken = kind.takes(values)
@@ -186,7 +122,11 @@ def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None
         for option in given_options(values, name):
             value = values[name]
             if kind.without.get(name, ...) != value:
-                shown = f"{option}=..." if "." in option or not _is_short(value) else f"{name}={_word(value)}"
+                shown = (
+                    f"{option}=..."
+                    if "." in option or not _is_short(value)
+                    else f"{name}={_word(value)}"
+                )
                 raise ValueError(f"{shown} does nothing to {kind.chosen_by}: {kind.advice(name)}")
 
 
@@ -198,7 +138,9 @@ def given_options(values: Mapping[str, Any], name: str) -> list[str]:
         # A group without a default is given where there is something; data alone have options of no choice.
         default = groups[name]
         if default is None:
-            chosen = value is not None and (not isinstance(value, Mapping) or "name" in value or name != "data")
+            chosen = value is not None and (
+                not isinstance(value, Mapping) or "name" in value or name != "data"
+            )
             return [name] if chosen else []
         return [] if _target(value) == default else [name]
     default = defaults.get(name)
@@ -213,12 +155,12 @@ def given_options(values: Mapping[str, Any], name: str) -> list[str]:
 @cache
 def _defaults() -> tuple[dict[str, Any], dict[str, Any]]:
     """Constructors of the default choice of each group of conf/evaluate.yaml, and its other options."""
-    groups: dict[str, Any] = {}
-    for name, comment in groups_of("evaluate").items():
-        choice = comment.partition("]")[0].removeprefix("[")
-        file = resource_folder("conf") / name / f"{choice}.yaml"
-        groups[name] = None if choice == "null" else _target(read_yaml(file))
     content = read_yaml(resource_folder("conf") / "evaluate.yaml")
+    groups: dict[str, Any] = {}
+    for entry in content["defaults"]:
+        for name, choice in entry.items() if isinstance(entry, dict) else ():
+            file = resource_folder("conf") / name / f"{choice}.yaml"
+            groups[name] = None if choice is None else _target(read_yaml(file))
     return groups, {name: value for name, value in content.items() if name not in groups}
 
 

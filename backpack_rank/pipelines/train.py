@@ -177,9 +177,7 @@ def pretrain(
         # The ranking head takes no part.
         options["strategy"] = "ddp_find_unused_parameters_true"
     warm_up = trainer.warm_up_trainer(folder, **options)
-    log.info(
-        "pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel()
-    )
+    log.info("pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel())
     with quiet_lightning(), whole_afterwards(warm_up, module):
         warm_up.fit(module, pretraining.loader(sequences, trainer.seed))
     log.info("pretraining: next-token loss %.3f", warm_up.callback_metrics["warmup/loss"].item())

@@ -25,7 +25,13 @@ from backpack_rank.pipelines.option_checks import (
     check_trainer_options,
 )
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
-from backpack_rank.pipelines.run_folder import CONFIG, comparable, plain_values, run_config, saved_overrides
+from backpack_rank.pipelines.run_folder import (
+    CONFIG,
+    comparable,
+    plain_values,
+    run_config,
+    saved_overrides,
+)
 from backpack_rank.training.adapters import Adapter
 from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.losses import RankingLoss

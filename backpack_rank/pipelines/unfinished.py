@@ -1,9 +1,10 @@
-"""Result folders that are not finished: marked from their first moment on, locked while their process lives.
+"""Result folders that are not finished: marked from their start, locked while their process lives.
 
-A folder is marked by a file ``UNFINISHED``, which is written first and removed last, so that whatever ends a process
-leaves the mark. The lock is the system's and goes with the process, also by ``kill -9``. It reaches other machines
-where the file system passes POSIX locks on (NFS with its lock service, Lustre mounted with ``flock``); elsewhere two
-machines could resume the same folder, and on Windows nothing is locked.
+A folder is marked by a file ``UNFINISHED``, which is written first and removed last, so that
+whatever ends a process leaves the mark. The lock is the system's and goes with the process, also by
+``kill -9``. It reaches other machines where the file system passes POSIX locks on (NFS with its
+lock service, Lustre mounted with ``flock``); elsewhere two machines could resume the same folder,
+and on Windows nothing is locked.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".lock"
-_ABOUT = "# Results are missing or may be incomplete. resume={} goes on; at the end this file is removed.\n"
-# Open locks. They belong to the process and not to an object: POSIX gives a lock up as soon as the process closes any
-# handle of its file, so a second registry would take locks away from the first.
+_ABOUT = (
+    "# Results are missing or may be incomplete. "
+    "resume={} goes on; at the end this file is removed.\n"
+)
+# Open locks. They belong to the process and not to an object: POSIX gives a lock up as soon as the
+# process closes any handle of its file, so a second registry would take locks away from the first.
 _held: dict[Path, IO[str]] = {}
 
 
@@ -55,7 +59,9 @@ class Unfinished:
         try:
             found = read_yaml(folder / UNFINISHED)
             options = tuple(map(str, found["options"]))
-            return cls(folder, options, bool(found["multirun"]), int(found["process"]), str(found["host"]))
+            return cls(
+                folder, options, bool(found["multirun"]), int(found["process"]), str(found["host"])
+            )
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
@@ -78,7 +84,9 @@ class Unfinished:
 
 
 def claim(folder: str | Path, options: Sequence[str] = (), multirun: bool = False) -> None:
-    """Mark a folder as unfinished and lock it for this process; what killed processes left half-written there goes.
+    """Mark a folder as unfinished and lock it for this process.
+
+    What killed processes have left half-written there is removed.
 
     Raises:
         ValueError: another process writes there; it is named.
@@ -90,11 +98,17 @@ def claim(folder: str | Path, options: Sequence[str] = (), multirun: bool = Fals
     if (handle := _locked(folder)) is None:
         other = Unfinished.read(folder) or Unfinished(folder)
         raise ValueError(
-            f"{folder} is in use by process {other.process} on {other.host}; wait until it ends, or stop it first"
+            f"{folder} is in use by process {other.process} on {other.host}; wait until it ends, "
+            "or stop it first"
         )
     _held[folder.resolve()] = handle
     remove_leftovers(folder)
-    about = {"process": os.getpid(), "host": socket.gethostname(), "multirun": multirun, "options": list(options)}
+    about = {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "multirun": multirun,
+        "options": list(options),
+    }
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=10_000)
     # In place: a kill leaves a mark that cannot be read rather than none.
     (folder / UNFINISHED).write_text(_ABOUT.format(folder) + text, encoding="utf-8")
@@ -113,8 +127,9 @@ def refuse_links(folder: Path) -> None:
             path = Path(parent, name)
             if path.is_symlink() and not _stays_in_wandb(path):
                 raise ValueError(
-                    f"{path} is a link to {os.readlink(path)!r}, where everything would land that is written to it: "
-                    f"remove it, or put what it points to in its place; nothing was written to {folder}"
+                    f"{path} is a link to {os.readlink(path)!r}, where everything would land that "
+                    "is written to it: remove it, or put what it points to in its place; "
+                    f"nothing was written to {folder}"
                 )
 
 
@@ -123,7 +138,10 @@ def _stays_in_wandb(path: Path) -> bool:
 
 
 def finish(folder: str | Path) -> bool:
-    """Take mark and lock from a folder whose results are whole; False for one that this process did not claim."""
+    """Take mark and lock from a folder whose results are complete.
+
+    False for one that this process did not claim.
+    """
     folder = Path(folder).resolve()
     if (handle := _held.pop(folder, None)) is None:
         return False
@@ -145,7 +163,7 @@ def held() -> list[Path]:
 
 
 def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfinished:
-    """The unfinished folder to go on with: the last one with these options, or without any the last one of all.
+    """The unfinished folder to go on with: the last with these options; without any, of all.
 
     Args:
         roots: folders below which to look.
@@ -161,38 +179,58 @@ def find(roots: Iterable[Path], options: Sequence[str], multirun: bool) -> Unfin
     where = " and ".join(map(str, roots))
     if not every:
         raise FileNotFoundError(
-            f"resume=true: nothing to resume, nothing below {where} is unfinished; leave resume out to begin anew, or "
-            "give the output=FOLDER that the run was begun with"
+            f"resume=true: nothing to resume, nothing below {where} is unfinished; leave resume "
+            "out to begin anew, or give the output=FOLDER that the run was begun with"
         )
     matching = every
     if options or multirun:
-        matching = [one for one in every if one.options is not None and one.multirun == multirun]
-        matching = [one for one in matching if comparable(one.options or ()) == comparable(options)]
-        matching += [one for one in every if one.options is None]  # killed while they were marked
+        matching = []
+        unreadable = []  # killed while they were marked
+        for unfinished in every:
+            if unfinished.options is None:
+                unreadable.append(unfinished)
+                continue
+            same_options = comparable(unfinished.options) == comparable(options)
+            if same_options and unfinished.multirun == multirun:
+                matching.append(unfinished)
+        matching += unreadable
     if not matching:
         raise FileNotFoundError(
             f"resume=true: nothing to resume with these options; unfinished below {where}: "
-            f"{', '.join(map(str, every[:3]))}. Give resume=FOLDER alone to go on with one of them, or leave resume out"
+            f"{', '.join(map(str, every[:3]))}. Give resume=FOLDER alone to go on with one of "
+            "them, or leave resume out"
         )
-    free = [one for one in matching if not one.alive]
-    if not free:
+    interrupted = [unfinished for unfinished in matching if not unfinished.alive]
+    if not interrupted:
         raise ValueError(
-            f"{matching[0].folder} is not interrupted: process {matching[0].process} on {matching[0].host} is at work "
-            "on it"
+            f"{matching[0].folder} is not interrupted: process {matching[0].process} on "
+            f"{matching[0].host} is at work on it"
         )
-    return free[0]
+    return interrupted[0]
 
 
 def _unfinished(roots: Sequence[Path]) -> list[Unfinished]:
-    """The last one first, those with a checkpoint before the others; jobs of a multirun go with their multirun."""
-    folders = {path.parent for root in roots for path in root.glob(f"**/{UNFINISHED}")}
-    found = [Unfinished.read(folder) for folder in folders if not folders.intersection(folder.parents)]
-    return sorted((one for one in found if one is not None), key=_last, reverse=True)
+    """Unfinished folders: those with a checkpoint first, and of these the last one.
+
+    Jobs of a multirun go with their multirun.
+    """
+    folders: set[Path] = set()
+    for root in roots:
+        folders.update(mark.parent for mark in root.glob(f"**/{UNFINISHED}"))
+    unfinished_folders = []
+    for folder in folders:
+        is_job = bool(folders.intersection(folder.parents))
+        unfinished = None if is_job else Unfinished.read(folder)
+        if unfinished is not None:
+            unfinished_folders.append(unfinished)
+    return sorted(unfinished_folders, key=_has_checkpoint_and_time, reverse=True)
 
 
-def _last(one: Unfinished) -> tuple[bool, float]:
-    known = [path for path in (one.folder / UNFINISHED, one.folder / LAST) if path.exists()]
-    return (one.folder / LAST).exists(), max((path.stat().st_mtime for path in known), default=0.0)
+def _has_checkpoint_and_time(unfinished: Unfinished) -> tuple[bool, float]:
+    """Whether it has a checkpoint, and when the mark or that was written last."""
+    mark, checkpoint = unfinished.folder / UNFINISHED, unfinished.folder / LAST
+    times = [path.stat().st_mtime for path in (mark, checkpoint) if path.exists()]
+    return checkpoint.exists(), max(times, default=0.0)
 
 
 def _locked(folder: Path) -> IO[str] | None:

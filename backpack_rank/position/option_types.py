@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from backpack_rank.constructors import AllDocuments, Called, Count, Note, OneOf, Options, Range, Seed
+from backpack_rank.constructors import (
+    AllDocuments,
+    Called,
+    Count,
+    Note,
+    OneOf,
+    Options,
+    Range,
+    Seed,
+)
 from backpack_rank.position.aggregation.aggregate import Aggregator
 from backpack_rank.position.lists.base import ListwiseRanker
 from backpack_rank.position.lists.calibration import ContentFreeCalibration

@@ -1,16 +1,27 @@
-"""Charts: each is described once in Vega-Lite and becomes a part of a page, or a PNG and an SVG file.
+"""Charts: each is described once in Vega-Lite, for a page or for a PNG and an SVG file.
 
 Functions return a dictionary without a width, which the page and the files choose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting.vega import COLOURS, GREY, GRID, INK, PALE, Spec, channel, cycle, layer, vega_lite
+from backpack_rank.reporting.vega import (
+    COLOURS,
+    GREY,
+    GRID,
+    INK,
+    PALE,
+    Spec,
+    channel,
+    cycle,
+    layer,
+    vega_lite,
+)
 
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3])
@@ -19,7 +30,14 @@ _SOLID = {"filled": True, "opacity": 1}
 
 @dataclass(frozen=True)
 class Line:
-    """A value over something: points (x, y), and the lower and upper ends of their intervals where there are any."""
+    """A value over something.
+
+    Attributes:
+        name: in the legend.
+        x, y: of the points.
+        low, high: ends of their intervals, where there are any.
+        grey: drawn behind the others, such as a reference.
+    """
 
     name: str
     x: Sequence[float | str]
@@ -56,7 +74,9 @@ def lines(
     legend: Literal["bottom", "right"] = "bottom",
     framed: bool = False,
 ) -> Spec:
-    """Lines over a number, or over names at equal distances, with their intervals and tooltips.
+    """Use this for lines over a number, or over names at equal distances.
+
+    They have their intervals and tooltips.
 
     Args:
         series: drawn in this order; grey ones do not use up colours.
@@ -70,65 +90,87 @@ def lines(
         legend: where it stands.
         framed: grey lines have no intervals, stretch no axis and are cut off.
     """
-    names, grey = [one.name for one in series], {one.name for one in series if one.grey}
-    rows = [row for one in series for row in _line_rows(one)]
-    whole = [row for row in rows if row["low"] is not None and not (framed and row["series"] in grey)]
-    data = {"rows": rows, "zero": [{"y": 0}] if zero else [], "ranged": whole if len(whole) < len(rows) else []}
-    keys = {"orient": legend, **({"columns": 1} if legend == "right" else {})} if len(series) > 1 else None
-    colours, dashes, marks = ({"domain": names, "range": list(of)} for of in zip(*_looks(series, dashed), strict=True))
-    tint = channel("series:N", scale=colours, sort=names, legend=keys)
-    at: Spec = {}
-    places = list(dict.fromkeys(row["x"] for row in rows))
-    if any(isinstance(place, str) for place in places):
-        narrow = {"paddingInner": 0.6, "paddingOuter": 0.3}
-        at["x"] = channel("x:O", title=x, sort=places, axis={"labelAngle": 0}, scale=narrow)
-        if len(series) > 1 and not band:
-            at["xOffset"] = channel("series:N", sort=names)
-    else:
-        axis = {} if ticks is None else {"values": list(ticks), "format": "~g"}
-        at["x"] = channel("x:Q", title=x, axis=axis, scale={"zero": False, "nice": False, "padding": 12})
-    scale = {"domain": _frame(rows, grey, zero), "nice": False} if framed else {"zero": zero}
-    upright = channel("y:Q", title=y, scale=scale, axis={"tickCount": 5})
-    layers = [layer("zero", "rule", {"color": GREY}, y=upright)] if zero else []
-    if whole:
-        mark, look = ("area", {"opacity": 0.13}) if band else ("rule", {"strokeWidth": 1.5, "opacity": 0.4})
-        ends = {"y": channel("low:Q", title=y, scale=scale), "y2": channel("high")}
-        ranged = "ranged" if data["ranged"] else "rows"
-        layers.append(layer(ranged, mark, {**look, "clip": framed}, **at, **ends, color=tint))
-    dash = channel("series:N", sort=names, scale=dashes, legend=keys)
-    shown = {**at, "y": upright, "color": tint}
-    shown["tooltip"] = [channel("series:N", title=" "), channel("x:N", title=x), channel("told:N", title=y)]
-    layers.append(layer("rows", "line", {"strokeWidth": 2, "clip": framed}, **shown, strokeDash=dash))
-    if points:
-        shape = channel("series:N", sort=names, scale=marks, legend=keys)
-        layers.append(layer("rows", "point", {"size": 45, **_SOLID, "clip": framed}, **shown, shape=shape))
-    return vega_lite({"layer": layers, "height": height}, {name: of for name, of in data.items() if of})
+    grey = {line.name for line in series if line.grey}
+    rows: list[dict[str, Any]] = []
+    for line in series:
+        rows += _line_rows(line)
+    with_interval = []
+    for row in rows:
+        if row["low"] is not None and not (framed and row["series"] in grey):
+            with_interval.append(row)
 
-
-def shares(columns: Mapping[str, Sequence[float]], parts: Sequence[str], x: str, height: int = 180) -> Spec:
-    """Columns divided into parts, from the bottom up; the last part is pale."""
-    rows = [
-        {"x": name, "part": part, "share": value, "order": number}
-        for name, values in columns.items()
-        for number, (part, value) in enumerate(zip(parts, values, strict=True))
+    at = _horizontal_axis(series, rows, x, ticks, side_by_side=len(series) > 1 and not band)
+    scale: Spec = {"zero": zero}
+    if framed:
+        scale = {"domain": _frame(rows, grey, zero), "nice": False}
+    vertical = channel("y:Q", title=y, scale=scale, axis={"tickCount": 5})
+    colour, dash, shape = _channels_of_looks(series, dashed, legend)
+    tooltip = [
+        channel("series:N", title=" "),
+        channel("x:N", title=x),
+        channel("told:N", title=y),
     ]
-    percents = {"format": "%", "values": [0, 0.5, 1]}
-    tips = [channel("x:N", title=x), channel("part:N", title=" "), channel("share:Q", title="share", format=".1%")]
+    shown = {**at, "y": vertical, "color": colour, "tooltip": tooltip}
+
+    data = {"rows": rows}
+    layers = []
+    if zero:
+        data["zero"] = [{"y": 0}]
+        layers.append(layer("zero", "rule", {"color": GREY}, y=vertical))
+    if with_interval:
+        name = "rows"
+        # Rows are written once where all of them have an interval.
+        if len(with_interval) < len(rows):
+            name = "ranged"
+            data[name] = with_interval
+        ends = {"y": channel("low:Q", title=y, scale=scale), "y2": channel("high")}
+        mark, look = ("rule", {"strokeWidth": 1.5, "opacity": 0.4})
+        if band:
+            mark, look = ("area", {"opacity": 0.13})
+        layers.append(layer(name, mark, {**look, "clip": framed}, **at, **ends, color=colour))
+    path = {"strokeWidth": 2, "clip": framed}
+    layers.append(layer("rows", "line", path, **shown, strokeDash=dash))
+    if points:
+        dot = {"size": 45, **_SOLID, "clip": framed}
+        layers.append(layer("rows", "point", dot, **shown, shape=shape))
+    filled = {name: part for name, part in data.items() if part}
+    return vega_lite({"layer": layers, "height": height}, filled)
+
+
+def shares(
+    columns: Mapping[str, Sequence[float]], parts: Sequence[str], x: str, height: int = 180
+) -> Spec:
+    """Use this for columns divided into parts, from the bottom up; the last part is pale."""
+    rows: list[dict[str, Any]] = []
+    for name, values in columns.items():
+        for number, (part, value) in enumerate(zip(parts, values, strict=True)):
+            rows.append({"x": name, "part": part, "share": value, "order": number})
     bars = layer(
         rows,
         "bar",
         {},
         x=channel("x:O", title=x, sort=list(columns), axis={"labelAngle": 0}),
-        y=channel("share:Q", title=None, scale={"domain": [0, 1]}, axis=percents),
+        y=channel(
+            "share:Q",
+            title=None,
+            scale={"domain": [0, 1]},
+            axis={"format": "%", "values": [0, 0.5, 1]},
+        ),
         color=_one_each("part:N", parts, [*COLOURS[: len(parts) - 1], PALE]),
         order=channel("order:Q"),
-        tooltip=tips,
+        tooltip=[
+            channel("x:N", title=x),
+            channel("part:N", title=" "),
+            channel("share:Q", title="share", format=".1%"),
+        ],
     )
     return vega_lite({**bars, "height": height})
 
 
 def dots(panels: Mapping[str, Sequence[DotRow]], measure: str) -> Spec:
-    """Rows of dots on one scale, joined by a line from the smallest to the largest, with their intervals.
+    """Use this for rows of dots on one scale, with their intervals.
+
+    The dots of a row are joined by a line from the smallest to the largest.
 
     Args:
         panels: rows by heading, below each other; the heading of a single panel may be empty.
@@ -137,119 +179,123 @@ def dots(panels: Mapping[str, Sequence[DotRow]], measure: str) -> Spec:
     Raises:
         ValueError: no row, or a row without a dot; names it.
     """
-    every = [row for part in panels.values() for row in part]
-    if not every:
+    every_row: list[DotRow] = []
+    for part in panels.values():
+        every_row += part
+    if not every_row:
         raise ValueError("there is no row of dots to draw")
-    if empty := [row.label for row in every if not row.figures]:
-        raise ValueError(f"row {empty[0]!r} has no dot")
-    names = list(dict.fromkeys(name for row in every for name in row.figures))
-    across = {"title": measure, "scale": {"zero": False}}
-    tint, shape = (_one_each("dot:N", names, cycle(of, len(names))) for of in (COLOURS, _SHAPES))
+    names: dict[str, None] = {}
+    for row in every_row:
+        if not row.figures:
+            raise ValueError(f"row {row.label!r} has no dot")
+        names |= dict.fromkeys(row.figures)
+    colour = _one_each("dot:N", list(names), cycle(COLOURS, len(names)))
+    shape = _one_each("dot:N", list(names), cycle(_SHAPES, len(names)))
     parts = []
     for heading, part in panels.items():
-        rows = [
-            {"row": row.label, "dot": name, "value": one.mean, "low": one.low, "high": one.high}
-            for row in part
-            for name, one in row.figures.items()
-        ]
-        means = {row.label: [one.mean for one in row.figures.values()] for row in part}
-        spans = [{"row": label, "from": min(of), "to": max(of)} for label, of in means.items()]
-        axis = {"labelLimit": 300, "labelExpr": "split(datum.label, '\\n')"}
-        y = {"y": channel("row:N", title=None, sort=[row.label for row in part], axis=axis)}
-        offset = {**y, "yOffset": channel("dot:N", sort=names, scale={"paddingOuter": 1}), "color": tint}
-        ranged = [row for row in rows if row["low"] is not None and row["high"] is not None]
-        tips = [channel(name) for name in ("row:N", "dot:N", "value:Q", "low:Q", "high:Q")]
-        span = {"color": GRID, "strokeWidth": 4, "strokeCap": "round"}
-        low, high, value = channel("low:Q", title=measure), channel("high"), channel("value:Q", **across)
-        layers = [
-            layer(spans, "rule", span, **y, x=channel("from:Q", **across), x2=channel("to")),
-            layer(ranged, "rule", {"opacity": 0.5}, **offset, x=low, x2=high),
-            layer(rows, "point", {"size": 70, **_SOLID}, **offset, x=value, shape=shape, tooltip=tips),
-        ]
+        layers = _dot_layers(part, measure, list(names), colour, shape)
         parts.append({"layer": layers, "height": {"step": 40}, "width": 480, **_headed(heading)})
     return vega_lite({"vconcat": parts, "resolve": {"scale": {"x": "shared"}}})
 
 
 def heat_maps(
-    panels: Mapping[str, Sequence[Sequence[float]]], x: str, y: str, value: str, centre: float | None, written: bool
+    panels: Mapping[str, Sequence[Sequence[float]]],
+    x: str,
+    y: str,
+    value: str,
+    centre: float | None,
+    written: bool,
 ) -> Spec:
-    """Matrices on one scale of colours: row 1 on top, cells without a value grey.
+    """Use this for matrices on one scale of colours: row 1 on top, cells without a value grey.
 
     Args:
         panels: by heading.
         x, y: what columns and rows are; they are counted from 1.
         value: what a cell is.
-        centre: value that is drawn white, with the same distance to both ends; None for 0 at one end.
+        centre: value that is drawn white, with the same distance to both ends; None for 0 at one
+            end.
         written: write the values into the cells.
     """
-    known = [cell for cells in panels.values() for row in cells for cell in row if cell == cell]
-    low, high = min(known), max(known)
-    if centre is None:
-        low = min(low, 0.0)
-        ends, colours = [low, high if high > low else low + 1], ["#ffffff", "#f2b38c", COLOURS[1], "#6b2f00"]
-        stops = [ends[0] + part * (ends[1] - ends[0]) for part in (0, 1 / 3, 2 / 3, 1)]
-    else:
-        reach = max(high - centre, centre - low) or 1.0
-        lowest = centre - reach if low < 0 else min(max(0.0, centre - reach), centre - 1e-9)
-        stops, colours = [lowest, centre, centre + reach], [COLOURS[0], "#ffffff", COLOURS[1]]
-        ends = [lowest, centre + reach]
+    known = []
+    for matrix in panels.values():
+        for line in matrix:
+            known += [cell for cell in line if cell == cell]
+    stops, colours = _colour_scale(known, centre)
     digits = 3 if max(map(abs, known)) < 0.1 else 2
     at = {
         "x": channel("column:O", title=x, axis={"labelAngle": 0, "labelOverlap": True}),
         "y": channel("row:O", title=y, axis={"labelOverlap": True}),
     }
     key = {"orient": "right", "title": value, "gradientLength": 200}
-    tint = channel("value:Q", title=value, scale={"domain": stops, "range": colours}, legend=key)
-    tips = [channel(name) for name in ("row:O", "column:O", "value:Q")]
-    shade = channel("dark:N", scale={"domain": [False, True], "range": ["#000000", "#ffffff"]}, legend=None)
+    colour = channel("value:Q", title=value, scale={"domain": stops, "range": colours}, legend=key)
+    tooltip = [channel(name) for name in ("row:O", "column:O", "value:Q")]
+    black_or_white = {"domain": [False, True], "range": ["#000000", "#ffffff"]}
     parts = []
-    for heading, cells in panels.items():
-        rows = [
-            {"row": r, "column": c, "value": cell if cell == cell else None, "text": f"{cell:.{digits}f}", "dark": dark}
-            for r, line in enumerate(cells, 1)
-            for c, cell in enumerate(line, 1)
-            for dark in [cell == cell and _is_dark(cell, centre, ends)]
-        ]
-        whole = [row for row in rows if row["value"] is not None]
+    for heading, matrix in panels.items():
+        rows = _cell_rows(matrix, centre, (stops[0], stops[-1]), digits)
+        with_value = [row for row in rows if row["value"] is not None]
         layers = [
             layer(rows, "rect", {"color": "#eeeeee"}, **at),
-            layer(whole, "rect", {}, **at, color=tint, tooltip=tips),
+            layer(with_value, "rect", {}, **at, color=colour, tooltip=tooltip),
         ]
         if written:
-            layers.append(layer(whole, "text", {"fontSize": 11}, **at, text=channel("text:N"), color=shade))
-        resolve = {"scale": {"color": "independent"}}
-        parts.append({"layer": layers, "resolve": resolve, "width": 300, "height": 300, **_headed(heading)})
+            shade = channel("dark:N", scale=black_or_white, legend=None)
+            text = channel("text:N")
+            layers.append(layer(with_value, "text", {"fontSize": 11}, **at, text=text, color=shade))
+        part = {
+            "layer": layers,
+            "resolve": {"scale": {"color": "independent"}},
+            "width": 300,
+            "height": 300,
+            **_headed(heading),
+        }
+        parts.append(part)
     return _side_by_side(parts)
 
 
-def histograms(panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], x: str, y: str, level: str) -> Spec:
-    """Shares of equal parts from 0 to 1: the first as bars, others as steps, with the even share dashed.
+def histograms(
+    panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], x: str, y: str, level: str
+) -> Spec:
+    """Use this for shares of equal parts from 0 to 1, with the even share dashed.
+
+    The first are bars, others steps.
 
     Args:
         panels: (name, shares) by heading.
         x, y: titles of the axes.
         level: name of the even share.
     """
-    names = [*dict.fromkeys(name for part in panels.values() for name, _ in part), level]
-    tint = _one_each("name:N", names, [*cycle(COLOURS, len(names) - 1), GREY])
-    highest = max(share for part in panels.values() for _, shares in part for share in shares) or 1.0
+    named: dict[str, None] = {}
+    every_share: list[float] = []
+    for part in panels.values():
+        for name, of_name in part:
+            named[name] = None
+            every_share += of_name
+    names = [*named, level]
+    colour = _one_each("name:N", names, [*cycle(COLOURS, len(names) - 1), GREY])
+    highest = max(every_share) or 1.0
     across = channel("from:Q", title=x, scale={"domain": [0, 1]})
     up = channel("share:Q", title=y, scale={"domain": [0, 1.05 * highest]})
-    ends = {"x2": channel("to"), "y2": {"datum": 0}, "tooltip": [channel("name:N"), channel("share:Q")]}
+    ends = {
+        "x2": channel("to"),
+        "y2": {"datum": 0},
+        "tooltip": [channel("name:N"), channel("share:Q")],
+    }
+    bar = {"opacity": 0.4}
+    steps = {"interpolate": "step-after", "strokeWidth": 2}
     parts = []
     for heading, part in panels.items():
         layers = []
-        for number, (name, shares) in enumerate(part):
-            size = len(shares)
-            rows = [{"name": name, "from": n / size, "to": (n + 1) / size, "share": s} for n, s in enumerate(shares)]
-            if number:
-                rows.append({**rows[-1], "from": 1.0})
-                steps = {"interpolate": "step-after", "strokeWidth": 2}
-                layers.append(layer(rows, "line", steps, x=across, y=up, color=tint))
+        for number, (name, of_name) in enumerate(part):
+            rows = _histogram_rows(name, of_name)
+            if number == 0:
+                layers.append(layer(rows, "rect", bar, x=across, y=up, color=colour, **ends))
             else:
-                layers.append(layer(rows, "rect", {"opacity": 0.4}, x=across, y=up, color=tint, **ends))
+                # Steps begin at a row: the last one needs its end.
+                rows.append({**rows[-1], "from": 1.0})
+                layers.append(layer(rows, "line", steps, x=across, y=up, color=colour))
         even = [{"name": level, "share": 1 / len(part[0][1])}]
-        layers.append(layer(even, "rule", {"strokeDash": [5, 4]}, y=up, color=tint))
+        layers.append(layer(even, "rule", {"strokeDash": [5, 4]}, y=up, color=colour))
         parts.append({"layer": layers, "width": 320, "height": 210, "title": heading})
     return _side_by_side(parts)
 
@@ -260,7 +306,9 @@ def boxes(
     y: Mapping[str, str],
     names: tuple[str, str],
 ) -> Spec:
-    """Box plots from the smallest to the largest value with every value as a dot, and one value as a diamond.
+    """Use this for box plots from the smallest to the largest value.
+
+    Every value is a dot, and one further value is a diamond.
 
     Args:
         panels: (label below, values, the diamond's value) by heading.
@@ -268,31 +316,221 @@ def boxes(
         y: of the vertical ones, by heading.
         names: what the dots and what the diamond are.
     """
-    tint = _one_each("kind:N", names, COLOURS[:2])
+    name_of_dots, name_of_diamond = names
+    colour = _one_each("kind:N", names, COLOURS[:2])
     spread = channel("run:O", scale={"paddingOuter": 1})
-    tips = [channel("label:N"), channel("value:Q")]
+    tooltip = [channel("label:N"), channel("value:Q")]
+    box = {"extent": "min-max", "size": 36, "color": "#d5e6f3", "median": {"color": INK}}
+    dot = {"size": 26, "filled": True, "opacity": 0.6}
+    diamond = {"shape": "diamond", "size": 130, **_SOLID}
     parts = []
     for heading, part in panels.items():
-        labels = [label for label, _, _ in part]
+        labels = []
+        singles: list[dict[str, Any]] = []
+        further: list[dict[str, Any]] = []
+        for label, values, value in part:
+            labels.append(label)
+            for number, single in enumerate(values, start=1):
+                row = {"label": label, "kind": name_of_dots, "value": single, "run": number}
+                singles.append(row)
+            further.append({"label": label, "kind": name_of_diamond, "value": value})
         at = {
             "x": channel("label:N", title=x, sort=labels, axis={"labelAngle": 0}),
             "y": channel("value:Q", title=y[heading], scale={"zero": False}),
         }
-        singles = [
-            {"label": label, "kind": names[0], "value": value, "run": number}
-            for label, values, _ in part
-            for number, value in enumerate(values, 1)
-        ]
-        whole = [{"label": label, "kind": names[1], "value": value} for label, _, value in part]
-        box = {"extent": "min-max", "size": 36, "color": "#d5e6f3", "median": {"color": INK}}
-        diamond = {"shape": "diamond", "size": 130, **_SOLID}
         layers = [
             layer(singles, "boxplot", box, **at),
-            layer(singles, "point", {"size": 26, "filled": True, "opacity": 0.6}, **at, color=tint, xOffset=spread),
-            layer(whole, "point", diamond, **at, color=tint, tooltip=tips),
+            layer(singles, "point", dot, **at, color=colour, xOffset=spread),
+            layer(further, "point", diamond, **at, color=colour, tooltip=tooltip),
         ]
-        parts.append({"layer": layers, "width": max(110, 64 * len(part)), "height": 240, "title": heading})
+        width = max(110, 64 * len(part))
+        parts.append({"layer": layers, "width": width, "height": 240, "title": heading})
     return vega_lite({"concat": parts, "columns": 4})
+
+
+def _line_rows(line: Line) -> list[dict[str, Any]]:
+    rows = []
+    for number, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
+        low = line.low[number] if line.low else None
+        high = line.high[number] if line.high else None
+        text = f"{y:.4f}"
+        if low is None or high is None or low != low or high != high:
+            low, high = None, None
+        else:
+            text += f" [{low:.4f}, {high:.4f}]"
+        row = {
+            "series": line.name,
+            "x": x,
+            "y": y if y == y else None,
+            "low": low,
+            "high": high,
+            "told": text,
+        }
+        rows.append(row)
+    return rows
+
+
+def _horizontal_axis(
+    series: Sequence[Line],
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    ticks: Sequence[float] | None,
+    side_by_side: bool,
+) -> Spec:
+    """Names at equal distances, where lines may stand side by side; or numbers."""
+    places = list(dict.fromkeys(row["x"] for row in rows))
+    if not any(isinstance(place, str) for place in places):
+        axis = {} if ticks is None else {"values": list(ticks), "format": "~g"}
+        scale = {"zero": False, "nice": False, "padding": 12}
+        return {"x": channel("x:Q", title=x, axis=axis, scale=scale)}
+    narrow = {"paddingInner": 0.6, "paddingOuter": 0.3}
+    at = {"x": channel("x:O", title=x, sort=places, axis={"labelAngle": 0}, scale=narrow)}
+    if side_by_side:
+        at["xOffset"] = channel("series:N", sort=[line.name for line in series])
+    return at
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], grey: Container[str], zero: bool) -> list[float]:
+    """Ends of the vertical axis; grey lines stretch it only where there are no others."""
+    coloured = [row for row in rows if row["series"] not in grey]
+    values = []
+    for row in coloured or rows:
+        for name in ("y", "low", "high"):
+            if row[name] is not None:
+                values.append(row[name])
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    margin = 0.05 * (high - low) or 0.1
+    return [min(low, 0.0) if zero else low - margin, high + margin]
+
+
+def _channels_of_looks(
+    series: Sequence[Line], dashed: bool, legend: Literal["bottom", "right"]
+) -> tuple[Spec, Spec, Spec]:
+    """Channels of colour, dashes and shape.
+
+    Grey lines are dashed; further rounds of colours get other dashes and shapes.
+    """
+    names = [line.name for line in series]
+    colours = []
+    dashes = []
+    shapes = []
+    grey_lines = 0
+    coloured_lines = 0
+    for line in series:
+        if line.grey:
+            colours.append(GREY)
+            dashes.append(_DASHES[1 + grey_lines % 3])
+            shapes.append(_SHAPES[-1 - grey_lines % len(_SHAPES)])
+            grey_lines += 1
+        else:
+            round_of_colours, place = divmod(coloured_lines, len(COLOURS))
+            colours.append(COLOURS[place])
+            dashes.append(_DASHES[(coloured_lines if dashed else round_of_colours) % 4])
+            shapes.append(_SHAPES[(place + round_of_colours) % len(_SHAPES)])
+            coloured_lines += 1
+    key: Spec | None = None
+    if len(series) > 1:
+        key = {"orient": legend}
+        if legend == "right":
+            key["columns"] = 1
+    scales: list[Spec] = []
+    for looks in (colours, dashes, shapes):
+        scales.append({"domain": names, "range": looks})
+    return (
+        channel("series:N", scale=scales[0], sort=names, legend=key),
+        channel("series:N", sort=names, scale=scales[1], legend=key),
+        channel("series:N", sort=names, scale=scales[2], legend=key),
+    )
+
+
+def _dot_layers(
+    part: Sequence[DotRow], measure: str, names: Sequence[str], colour: Spec, shape: Spec
+) -> list[Spec]:
+    dots: list[dict[str, Any]] = []
+    spans: list[dict[str, Any]] = []
+    for row in part:
+        means = []
+        for name, figure in row.figures.items():
+            means.append(figure.mean)
+            dot = {"row": row.label, "dot": name, "value": figure.mean}
+            dots.append({**dot, "low": figure.low, "high": figure.high})
+        spans.append({"row": row.label, "from": min(means), "to": max(means)})
+    with_interval = []
+    for values in dots:
+        if values["low"] is not None and values["high"] is not None:
+            with_interval.append(values)
+    labels = [row.label for row in part]
+    axis = {"labelLimit": 300, "labelExpr": "split(datum.label, '\\n')"}
+    at = {"y": channel("row:N", title=None, sort=labels, axis=axis)}
+    # The dots of a row stand below each other.
+    offset = channel("dot:N", sort=list(names), scale={"paddingOuter": 1})
+    dodged = {**at, "yOffset": offset, "color": colour}
+    across = {"title": measure, "scale": {"zero": False}}
+    span = {"color": GRID, "strokeWidth": 4, "strokeCap": "round"}
+    tooltip = [channel(name) for name in ("row:N", "dot:N", "value:Q", "low:Q", "high:Q")]
+    low, high = channel("low:Q", title=measure), channel("high")
+    value = channel("value:Q", **across)
+    point = {"size": 70, **_SOLID}
+    return [
+        layer(spans, "rule", span, **at, x=channel("from:Q", **across), x2=channel("to")),
+        layer(with_interval, "rule", {"opacity": 0.5}, **dodged, x=low, x2=high),
+        layer(dots, "point", point, **dodged, x=value, shape=shape, tooltip=tooltip),
+    ]
+
+
+def _colour_scale(known: Sequence[float], centre: float | None) -> tuple[list[float], list[str]]:
+    """Values, and the colours that stand for them; in between colours are mixed."""
+    low, high = min(known), max(known)
+    if centre is None:
+        first = min(low, 0.0)
+        last = high if high > first else first + 1
+        stops = [first + part * (last - first) for part in (0, 1 / 3, 2 / 3, 1)]
+        return stops, ["#ffffff", "#f2b38c", COLOURS[1], "#6b2f00"]
+    reach = max(high - centre, centre - low) or 1.0
+    first = centre - reach
+    # Where no value is below 0, neither is the scale; but stops have to rise.
+    if low >= 0:
+        first = min(max(0.0, first), centre - 1e-9)
+    return [first, centre, centre + reach], [COLOURS[0], "#ffffff", COLOURS[1]]
+
+
+def _cell_rows(
+    matrix: Sequence[Sequence[float]],
+    centre: float | None,
+    ends: tuple[float, float],
+    digits: int,
+) -> list[dict[str, Any]]:
+    rows = []
+    for row_number, line in enumerate(matrix, start=1):
+        for column_number, cell in enumerate(line, start=1):
+            is_known = cell == cell
+            row = {
+                "row": row_number,
+                "column": column_number,
+                "value": cell if is_known else None,
+                "text": f"{cell:.{digits}f}",
+                "dark": is_known and _is_dark(cell, centre, ends),
+            }
+            rows.append(row)
+    return rows
+
+
+def _is_dark(cell: float, centre: float | None, ends: tuple[float, float]) -> bool:
+    """Whether white figures are easier to read on a cell's colour than black ones."""
+    first, last = ends
+    if centre is None:
+        return cell > first + 0.6 * (last - first)
+    return abs(cell - centre) > 0.6 * (last - centre)
+
+
+def _histogram_rows(name: str, shares: Sequence[float]) -> list[dict[str, Any]]:
+    rows = []
+    size = len(shares)
+    for number, share in enumerate(shares):
+        rows.append(
+            {"name": name, "from": number / size, "to": (number + 1) / size, "share": share}
+        )
+    return rows
 
 
 def _one_each(shorthand: str, names: Sequence[str], looks: Sequence[str]) -> Spec:
@@ -305,52 +543,5 @@ def _headed(heading: str) -> Spec:
 
 
 def _side_by_side(parts: Sequence[Spec]) -> Spec:
-    return vega_lite({"concat": list(parts), "columns": 2 if len(parts) == 4 else min(3, len(parts))})
-
-
-def _frame(rows: Sequence[Mapping[str, Any]], grey: Container[str], zero: bool) -> list[float]:
-    """Ends of the vertical axis; grey lines stretch it only where there are no others."""
-    coloured = [row for row in rows if row["series"] not in grey]
-    ends = [row[end] for row in coloured or rows for end in ("y", "low", "high") if row[end] is not None]
-    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
-    margin = 0.05 * (high - low) or 0.1
-    return [min(low, 0.0) if zero else low - margin, high + margin]
-
-
-def _is_dark(cell: float, centre: float | None, ends: Sequence[float]) -> bool:
-    """Whether white figures are easier to read on a cell's colour than black ones."""
-    if centre is None:
-        return cell > ends[0] + 0.6 * (ends[1] - ends[0])
-    return abs(cell - centre) > 0.6 * (ends[1] - centre)
-
-
-def _line_rows(one: Line) -> Iterable[dict[str, Any]]:
-    for number, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
-        low, high = (ends[number] if ends else None for ends in (one.low, one.high))
-        whole = low is not None and high is not None and low == low and high == high
-        told = f"{y:.4f}" + (f" [{low:.4f}, {high:.4f}]" if whole else "")
-        yield {
-            "series": one.name,
-            "x": x,
-            "y": y if y == y else None,
-            "low": low if whole else None,
-            "high": high if whole else None,
-            "told": told,
-        }
-
-
-def _looks(series: Sequence[Line], dashed: bool) -> list[tuple[str, list[int], str]]:
-    """Colour, dashes and shape of each line; grey ones are dashed, further rounds of colours get other dashes."""
-    found: list[tuple[str, list[int], str]] = []
-    counts = [0, 0]
-    for one in series:
-        number = counts[one.grey]
-        counts[one.grey] += 1
-        turn, place = divmod(number, len(COLOURS))
-        if one.grey:
-            found.append((GREY, _DASHES[1 + number % 3], _SHAPES[-1 - number % len(_SHAPES)]))
-        else:
-            found.append(
-                (COLOURS[place], _DASHES[(number if dashed else turn) % 4], _SHAPES[(place + turn) % len(_SHAPES)])
-            )
-    return found
+    columns = 2 if len(parts) == 4 else min(3, len(parts))
+    return vega_lite({"concat": list(parts), "columns": columns})

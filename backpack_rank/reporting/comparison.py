@@ -1,7 +1,8 @@
 """Systems side by side with letters of significance: terminal, CSV, Markdown and LaTeX.
 
-Every system has a letter (a, b, ..., z, aa, ab, ...). A letter behind a figure says that this system is significantly
-better than the system of that letter; for measures of which neither high nor low is better, that it differs from it.
+Every system has a letter (a, b, ..., z, aa, ab, ...). A letter behind a figure says that this
+system is significantly better than the system of that letter; for measures of which neither high
+nor low is better, that it differs from it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _GOALS: Mapping[Direction, str] = {
 
 
 def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
-    """Print the tables and the sentences that say how to read them.
+    """Use this to print systems side by side, and the sentences that say how to read the tables.
 
     Args:
         comparisons: one for each set of queries, such as effectiveness and bias.
@@ -46,9 +47,10 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
 
 
 def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> list[Path]:
-    """Write the comparison into a folder; returns the paths.
+    """Use this to keep a comparison in a folder; returns the paths.
 
-    - ``comparison.csv``: a line per system; per measure its mean with all digits and the letters beside it.
+    - ``comparison.csv``: a line per system; per measure its mean with all digits and the letters
+      beside it.
     - ``comparison.md``, ``comparison.tex`` (for the package booktabs): the tables as printed.
     - ``significance.csv``: a line per test, all digits, columns :data:`SIGNIFICANCE_COLUMNS`.
 
@@ -69,7 +71,7 @@ def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> l
 
 
 def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[Table]:
-    """The tables: one for each set of queries where it is narrow, else for each cut-off those that are needed.
+    """Use this for the tables: one for each set of queries, or for each cut-off of a wide one.
 
     The sentences that say how to read them stand below the last.
 
@@ -80,59 +82,85 @@ def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> 
     letters = system_letters(comparisons)
     tables: list[Table] = []
     for comparison in comparisons:
-        cells = {compared.measure: _cells(comparison, compared, letters) for compared in comparison.measures}
-        every = " that every system has" if comparison.lacking else ""
-        title = f"{comparison.where or 'Comparison'} ({queries_in_words(comparison.queries)}{every})"
+        cells = {}
+        for compared in comparison.measures:
+            cells[compared.measure] = _cells(comparison, compared, letters)
+        queries = queries_in_words(comparison.queries)
+        if comparison.lacking:
+            queries += " that every system has"
         for measures in _parts(list(cells), width):
-            rows = [Row((letters[of], of), [cells[measure][of] for measure in measures]) for of in comparison.systems]
-            groups, sections = [Group("", tuple(measures))], [Section("", rows)]
-            tables.append(Table(f"comparison-{len(tables) + 1}", title, ("", "system"), groups, sections))
-    return [*tables[:-1], *(replace(last, notes=describe_comparison(comparisons)) for last in tables[-1:])]
+            rows = []
+            for system in comparison.systems:
+                figures = [cells[measure][system] for measure in measures]
+                rows.append(Row((letters[system], system), figures))
+            table = Table(
+                name=f"comparison-{len(tables) + 1}",
+                title=f"{comparison.where or 'Comparison'} ({queries})",
+                labels=("", "system"),
+                groups=[Group("", tuple(measures))],
+                sections=[Section("", rows)],
+            )
+            tables.append(table)
+    if tables:
+        tables[-1] = replace(tables[-1], notes=describe_comparison(comparisons))
+    return tables
 
 
 def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
-    """Sentences below the tables: what letters and bold figures mean, which queries are left out."""
+    """Sentences below the tables: what letters and bold figures mean, queries left out."""
     lines = []
     several = any(len(comparison.systems) > 1 for comparison in comparisons)
     if several:
-        levels = " and ".join(dict.fromkeys(f"{comparison.level:g}" for comparison in comparisons))
+        levels = dict.fromkeys(f"{comparison.level:g}" for comparison in comparisons)
         lines.append(
             "A letter behind a figure: significantly better than the system of that letter "
-            f"(two-sided paired randomisation test, Holm-corrected over all pairs of systems, p < {levels})."
+            "(two-sided paired randomisation test, Holm-corrected over all pairs of systems, "
+            f"p < {' and '.join(levels)})."
         )
-    names: dict[Direction, dict[str, None]] = {}
+    measures_by_goal: dict[Direction, dict[str, None]] = {}
     for comparison in comparisons:
         for compared in comparison.measures:
-            names.setdefault(compared.direction, {})[compared.measure.partition("@")[0]] = None
-    for direction, words in _GOALS.items():
-        if direction in names:
-            meaning = "; a letter says that the systems differ" if direction == "none" and several else ""
-            lines.append(f"{words}: {', '.join(names[direction])}{meaning}.")
-    if several and set(names) - {"none"}:
+            name = compared.measure.partition("@")[0]
+            measures_by_goal.setdefault(compared.direction, {})[name] = None
+    for goal, words in _GOALS.items():
+        if goal in measures_by_goal:
+            line = f"{words}: {', '.join(measures_by_goal[goal])}"
+            if goal == "none" and several:
+                line += "; a letter says that the systems differ"
+            lines.append(f"{line}.")
+    if several and set(measures_by_goal) - {"none"}:
         lines.append(_BEST)
     for comparison in comparisons:
         for label, queries in comparison.lacking.items():
-            shown = ", ".join(queries[:5]) + (", ..." if len(queries) > 5 else "")
+            shown = ", ".join(queries[:5])
+            if len(queries) > 5:
+                shown += ", ..."
             lines.append(
-                f"{label} has no value of {queries_in_words(len(queries))}, left out for every system: {shown}"
+                f"{label} has no value of {queries_in_words(len(queries))}, "
+                f"left out for every system: {shown}"
             )
     return lines
 
 
 def better_than(comparison: Comparison, compared: ComparedMeasure) -> dict[str, tuple[str, ...]]:
-    """For every system, those that it is significantly better than; differs from, where neither is better."""
-    means = dict(zip(comparison.systems, compared.means, strict=True))
-    found: dict[str, list[str]] = {label: [] for label in comparison.systems}
+    """For every system, those that it is significantly better than, in the order of the systems.
+
+    Where neither high nor low is better, those that it differs from.
+    """
+    losses = {}
+    for system, mean in zip(comparison.systems, compared.means, strict=True):
+        losses[system] = _loss(mean, compared.direction)
+    beaten: dict[str, set[str]] = {system: set() for system in comparison.systems}
     for test in compared.tests:
         if test.average != compared.average or not test.p_holm < comparison.level:
             continue
-        for label, other in ((test.first, test.second), (test.second, test.first)):
-            if compared.direction == "none" or _loss(means[label], compared.direction) < _loss(
-                means[other], compared.direction
-            ):
-                found[label].append(other)
-    order = {label: place for place, label in enumerate(comparison.systems)}
-    return {label: tuple(sorted(others, key=order.__getitem__)) for label, others in found.items()}
+        for system, other in ((test.first, test.second), (test.second, test.first)):
+            if compared.direction == "none" or losses[system] < losses[other]:
+                beaten[system].add(other)
+    in_order = {}
+    for system, others in beaten.items():
+        in_order[system] = tuple(other for other in comparison.systems if other in others)
+    return in_order
 
 
 def system_letters(comparisons: Iterable[Comparison]) -> dict[str, str]:
@@ -142,36 +170,44 @@ def system_letters(comparisons: Iterable[Comparison]) -> dict[str, str]:
 
 
 def distinct_labels(names: Sequence[str | PurePath]) -> list[str]:
-    """Labels for systems named by files: the file's name, with as many folders as tell it from others.
+    """Use this for labels of systems named by files.
 
-    Names that are wholly the same get a number: ``a.trec``, ``a.trec (2)``.
+    They are the file's name, with as many folders as distinguish it from others. Names that are
+    equal get a number.
+
+    >>> distinct_labels(["a/run.trec", "b/run.trec", "x.trec", "x.trec"])
+    ['a/run.trec', 'b/run.trec', 'x.trec', 'x.trec (2)']
     """
     parts = [PurePath(name).parts or (str(name),) for name in names]
     depths = [1] * len(parts)
     while True:
-        labels = ["/".join(own[-depth:]).replace("//", "/") for own, depth in zip(parts, depths, strict=True)]
-        grown = [
-            depth + 1 if depth < len(own) and labels.count(label) > 1 else depth
-            for own, depth, label in zip(parts, depths, labels, strict=True)
-        ]
-        if grown == depths:
+        labels = []
+        for own_parts, depth in zip(parts, depths, strict=True):
+            # The root of an absolute path is a slash already.
+            labels.append("/".join(own_parts[-depth:]).replace("//", "/"))
+        deeper = list(depths)
+        for place, label in enumerate(labels):
+            if labels.count(label) > 1 and depths[place] < len(parts[place]):
+                deeper[place] += 1
+        if deeper == depths:
             return _numbered(labels)
-        depths = grown
+        depths = deeper
 
 
 def _numbered(labels: Sequence[str]) -> list[str]:
-    taken, found = set(labels), []
-    seen: set[str] = set()
+    """The labels, with a number behind each that stood before."""
+    numbered: list[str] = []
     for label in labels:
-        new, number = label, 2
-        while new in seen or (new != label and new in taken):
-            new, number = f"{label} ({number})", number + 1
-        seen.add(new)
-        found.append(new)
-    return found
+        new, count = label, 2
+        # A label with a number may be a label of its own, too.
+        while new in numbered or (new != label and new in labels):
+            new, count = f"{label} ({count})", count + 1
+        numbered.append(new)
+    return numbered
 
 
 def _letter(place: int) -> str:
+    """0 is a, 25 is z, 26 is aa: counting in base 26 without a zero."""
     letters = ""
     while place >= 0:
         place, rest = divmod(place, 26)
@@ -185,49 +221,66 @@ def _loss(mean: float, direction: Direction) -> float:
     return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[direction]
 
 
-def _cells(comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]) -> dict[str, Cell]:
-    """By system: its mean, bold where no system is better, and the letters of those that it is better than."""
+def _cells(
+    comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]
+) -> dict[str, Cell]:
+    """By system: its mean, bold where none is better, and the letters of those that it beats."""
     better = better_than(comparison, compared)
     losses = [_loss(mean, compared.direction) for mean in compared.means]
-    ranked = compared.direction != "none" and len(losses) > 1
+    has_best = compared.direction != "none" and len(losses) > 1
     cells = {}
-    for label, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
-        own = [letters[other] for other in better[label]]
-        separator = "," if any(len(letter) > 1 for letter in own) else ""
-        cells[label] = Cell(number(mean), ranked and loss <= min(losses) + _TIE, separator.join(own))
+    for system, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
+        beaten = [letters[other] for other in better[system]]
+        separator = "," if any(len(letter) > 1 for letter in beaten) else ""
+        is_best = has_best and loss <= min(losses) + _TIE
+        cells[system] = Cell(number(mean), bold=is_best, raised=separator.join(beaten))
     return cells
 
 
 def _parts(measures: Sequence[str], width: int) -> list[list[str]]:
+    """The measures of each table: all, or where they are too many, some of one cut-off."""
     if len(measures) <= width:
         return [list(measures)]
     by_cutoff: dict[str, list[str]] = {}
     for measure in measures:
-        by_cutoff.setdefault(measure.rpartition("@")[2] if "@" in measure else "", []).append(measure)
-    return [part[start : start + width] for part in by_cutoff.values() for start in range(0, len(part), width)]
+        cutoff = measure.rpartition("@")[2] if "@" in measure else ""
+        by_cutoff.setdefault(cutoff, []).append(measure)
+    parts = []
+    for of_cutoff in by_cutoff.values():
+        for start in range(0, len(of_cutoff), width):
+            parts.append(of_cutoff[start : start + width])
+    return parts
 
 
 def _csv(comparisons: Sequence[Comparison]) -> str:
     letters = system_letters(comparisons)
-    measures = [compared.measure for comparison in comparisons for compared in comparison.measures]
+    names: list[str] = []
+    for comparison in comparisons:
+        names += [compared.measure for compared in comparison.measures]
     header = ["letter", "system"]
-    lines: dict[str, list[Any]] = {label: [letter, label] for label, letter in letters.items()}
+    lines: dict[str, list[Any]] = {system: [letter, system] for system, letter in letters.items()}
     for comparison in comparisons:
         for compared in comparison.measures:
-            twice = measures.count(compared.measure) > 1
-            name = f"{compared.measure} on {comparison.where}" if twice else compared.measure
+            name = compared.measure
+            if names.count(name) > 1:
+                name += f" on {comparison.where}"
             header += [name, f"{name} letters"]
             means = dict(zip(comparison.systems, compared.means, strict=True))
             cells = _cells(comparison, compared, letters)
-            for label, line in lines.items():
-                line += [means[label], cells[label].raised] if label in means else [None, ""]
+            for system, line in lines.items():
+                if system in means:
+                    line += [means[system], cells[system].raised]
+                else:
+                    line += [None, ""]
     return csv_text(header, lines.values())
 
 
 def _test_lines(comparisons: Iterable[Comparison]) -> list[tuple[Any, ...]]:
-    return [
-        (comparison.where, *astuple(test), test.p_holm < comparison.level)
-        for comparison in comparisons
-        for compared in comparison.measures
-        for test in compared.tests
-    ]
+    """Lines of :data:`SIGNIFICANCE_COLUMNS`."""
+    lines = []
+    for comparison in comparisons:
+        for compared in comparison.measures:
+            for test in compared.tests:
+                significant = test.p_holm < comparison.level
+                lines.append((comparison.where, *astuple(test), significant))
+    return lines

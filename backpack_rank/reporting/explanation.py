@@ -1,7 +1,8 @@
-"""Why a document has its score: the contributions of senses and words as terminal output, JSON and HTML.
+"""Why a document has its score: contributions of senses and words, as text, JSON and HTML.
 
-Words that raise the score stand on blue, words that lower it on orange, a pair that readers with any common form of
-colour blindness tell apart; words of the lexicon are underlined. Every number is there as text too.
+Words that raise the score stand on blue, words that lower it on orange, a pair that readers with
+any common form of colour blindness can distinguish; words of the lexicon are underlined. Every
+number is there as text too.
 """
 
 from __future__ import annotations
@@ -28,8 +29,16 @@ UP, DOWN = (86, 180, 233), (230, 159, 0)
 """Blue and orange of Okabe and Ito's palette."""
 
 
-def print_explanation(row: Explanation, console: Console | None = None, strongest: int = 10) -> None:
-    """Print the score, the text in colours, the ``strongest`` words and all senses as tables."""
+def print_explanation(
+    row: Explanation, console: Console | None = None, strongest: int = 10
+) -> None:
+    """Use this to print the score, the text in colours, the strongest words and all senses.
+
+    Args:
+        row: what is explained.
+        console: where to, default the terminal.
+        strongest: how many words.
+    """
     console = console or Console()
     if row.title:
         console.print(Text(printable(row.title), style="bold"))
@@ -41,30 +50,35 @@ def print_explanation(row: Explanation, console: Console | None = None, stronges
 
 
 def score_sentence(row: Explanation) -> str:
-    """Score, empty score and their difference in words; what was cut, and the change by the control."""
-    parts = [
-        f"Score {row.score:.4f} = {row.empty_score:.4f} (empty mix) {row.score - row.empty_score:+.4f} (contributions)."
-    ]
+    """Score, empty score and their difference in words; the change by alpha, and what was cut."""
+    contributions = row.score - row.empty_score
+    text = (
+        f"Score {row.score:.4f} = {row.empty_score:.4f} (empty mix) "
+        f"{contributions:+.4f} (contributions)."
+    )
     if row.score_before is not None:
-        parts.append(f"Without the control: {row.score_before:.4f}, a change of {row.score - row.score_before:+.4f}.")
+        change = row.score - row.score_before
+        text += f" Without the control: {row.score_before:.4f}, a change of {change:+.4f}."
     if row.cut:
-        parts.append(f"The last {row.cut} tokens of the document did not fit and had no part in it.")
-    return " ".join(parts)
+        text += f" The last {row.cut} tokens of the document did not fit and had no part in it."
+    return text
 
 
 def coloured_text(row: Explanation, segment: str) -> Text:
-    """The words of a segment: blue raises the score, orange lowers it; words of the lexicon underlined."""
+    """The words of a segment: blue raises the score, orange lowers it; a lexicon's underlined."""
     text = Text(f"{segment}: ", style="bold")
     scale = _scale(row)
-    for index, word in enumerate(words := _of(row, segment)):
+    words = _of(row, segment)
+    for index, word in enumerate(words):
         if word.space and index:
             text.append(" ", style=Style(bold=False))
         strength = abs(word.contribution) / scale
         style = Style(bold=False, underline=bool(word.group))
         if strength >= 0.05:
             end = UP if word.contribution > 0 else DOWN
-            # On white, at least a little of the colour: terminals have no transparency.
-            red, green, blue = (round(255 + (channel - 255) * (0.2 + 0.8 * strength)) for channel in end)
+            # Mixed with white, at least a little of the colour: terminals have no transparency.
+            share = 0.2 + 0.8 * strength
+            red, green, blue = (round(255 + (channel - 255) * share) for channel in end)
             style += Style.parse(f"black on rgb({red},{green},{blue})")
         text.append(printable(word.text), style=style)
     if not words:
@@ -77,21 +91,25 @@ def words_table(row: Explanation, strongest: int = 10) -> Table:
     sums: dict[tuple[str, str, str], list[float]] = {}
     for word in row.words:
         sums.setdefault((word.text, word.segment, word.group), []).append(word.contribution)
-    order = sorted(sums, key=lambda key: -abs(sum(sums[key])))[:strongest]
+    strongest_first = sorted(sums, key=lambda key: -abs(sum(sums[key])))
     table = Table(title="Words with the largest contributions")
     for name in ("word", "in", "group"):
         table.add_column(name, overflow="fold")
     for name in ("times", "contribution"):
         table.add_column(name, justify="right")
-    for key in order:
+    for key in strongest_first[:strongest]:
         cells = [Text(printable(cell)) for cell in key]
         table.add_row(*cells, str(len(sums[key])), f"{sum(sums[key]):+.4f}")
     return table
 
 
 def senses_table(row: Explanation) -> Table:
-    """All senses: contribution, change by the control where there is one, sensitivity and weight."""
-    table = Table(title="Senses", caption="low sensitivity: the sense tells the groups apart", caption_justify="left")
+    """All senses: contribution, change by alpha where there is one, sensitivity and weight."""
+    table = Table(
+        title="Senses",
+        caption="low sensitivity: the sense tells the groups apart",
+        caption_justify="left",
+    )
     for name in _sense_columns(row):
         table.add_column(name, justify="right")
     for sense in row.senses:
@@ -100,10 +118,10 @@ def senses_table(row: Explanation) -> Table:
 
 
 def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
-    """Write explanations as JSON with all digits, whole file or no file.
+    """Use this to write explanations as JSON with all digits; the file is complete or absent.
 
-    Layout: ``{"format": "backpack_rank explanations 1", "explanations": [{...}]}`` with the attributes of
-    :class:`Explanation`.
+    Layout: ``{"format": "backpack_rank explanations 1", "explanations": [{...}]}`` with the
+    attributes of :class:`~backpack_rank.senses.attribution.Explanation`.
 
     Raises:
         ValueError: a number is not finite.
@@ -112,19 +130,25 @@ def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
 
 
 def write_profiles(path: str | Path, profiles: Sequence[SenseProfile]) -> None:
-    """Write profiles of senses as JSON with all digits, ``{"format": "backpack_rank senses 1", "senses": [{...}]}``.
+    """Use this to write profiles of senses as JSON with all digits.
+
+    Layout: ``{"format": "backpack_rank senses 1", "senses": [{...}]}``.
 
     Raises:
         ValueError: a number is not finite.
     """
-    write_text(path, dump_json({"format": SENSES_FORMAT, "senses": [asdict(profile) for profile in profiles]}))
+    write_text(
+        path,
+        dump_json({"format": SENSES_FORMAT, "senses": [asdict(profile) for profile in profiles]}),
+    )
 
 
 EXPLANATION_CSS = """\
 .explanation{--explain-up:86 180 233;--explain-down:230 159 0;margin:1em 0}
 .explanation p{line-height:1.8;margin:.4em 0;overflow-wrap:anywhere}
 .explanation details{overflow-x:auto}
-.explanation span{border-radius:.2em;padding:.1em 0;-webkit-box-decoration-break:clone;box-decoration-break:clone;
+.explanation span{border-radius:.2em;padding:.1em 0;\
+-webkit-box-decoration-break:clone;box-decoration-break:clone;
   -webkit-print-color-adjust:exact;print-color-adjust:exact}
 .explanation .up{background-color:rgb(var(--explain-up)/calc(var(--strength)*.6))}
 .explanation .down{background-color:rgb(var(--explain-down)/calc(var(--strength)*.6))}
@@ -139,8 +163,9 @@ EXPLANATION_CSS = """\
 def explanation_html(row: Explanation) -> str:
     """One explanation as an HTML fragment, styled by :data:`EXPLANATION_CSS`.
 
-    A ``span`` per word has its strength, 0 to 1, in the custom property ``--strength`` and its number in ``title``.
-    Backgrounds are transparent colours over the page's own, so it serves light and dark pages. All text is escaped.
+    A ``span`` per word has its strength, 0 to 1, in the custom property ``--strength`` and its
+    number in ``title``. Backgrounds are transparent colours over the page's own, so it serves light
+    and dark pages. All text is escaped.
     """
     scale = _scale(row)
     lines = ['<div class="explanation">']
@@ -149,11 +174,18 @@ def explanation_html(row: Explanation) -> str:
     lines.append(f"<p>{escape(score_sentence(row))}</p>")
     for segment in ("query", "document"):
         words = _of(row, segment)
-        spans = "".join((" " if word.space and i else "") + _span(word, scale) for i, word in enumerate(words))
+        spans = ""
+        for number, word in enumerate(words):
+            if word.space and number > 0:
+                spans += " "
+            spans += _span(word, scale)
         lines.append(f"<p><b>{segment}</b> {spans or '<i>(empty)</i>'}</p>")
-    marks = " ".join(_span(word, scale) for word in row.words if word.segment not in ("query", "document"))
+    marks = " ".join(
+        _span(word, scale) for word in row.words if word.segment not in ("query", "document")
+    )
     lines.append(
-        f'<p class="explain-mark">marks: {marks} · <span class="up" style="--strength:1">raises the score</span>'
+        f'<p class="explain-mark">marks: {marks} · '
+        '<span class="up" style="--strength:1">raises the score</span>'
         ' <span class="down" style="--strength:1">lowers it</span></p>'
     )
     lines += [_senses_html(row), "</div>"]
@@ -162,10 +194,11 @@ def explanation_html(row: Explanation) -> str:
 
 def _senses_html(row: Explanation) -> str:
     header = "".join(f'<th scope="col">{name}</th>' for name in _sense_columns(row))
-    changes = row.score_before is not None
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{cell}</td>" for cell in _sense_cells(sense, changes)) + "</tr>" for sense in row.senses
-    )
+    lines = []
+    for sense in row.senses:
+        cells = _sense_cells(sense, changes=row.score_before is not None)
+        lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    body = "\n".join(lines)
     table = f"<table><thead><tr>{header}</tr></thead><tbody>\n{body}\n</tbody></table>"
     return f"<details><summary>Contribution of each sense</summary>\n{table}\n</details>"
 
@@ -179,7 +212,8 @@ def _span(word: ExplainedWord, scale: float) -> str:
     text = f"<u>{escape(word.text)}</u>" if word.group else escape(word.text)
     side = "up" if word.contribution > 0 else "down"
     strength = abs(word.contribution) / scale
-    return f'<span class="{side}" style="--strength:{strength:.3f}" title="{escape(note)}">{text}</span>'
+    style = f"--strength:{strength:.3f}"
+    return f'<span class="{side}" style="{style}" title="{escape(note)}">{text}</span>'
 
 
 def _sense_columns(row: Explanation) -> list[str]:

@@ -286,7 +286,10 @@ def _notes(
         )
     if table.note:
         notes.append(table.note)
-    if any(cell.raised for row in rows for cell in (row.measured or {}).values()):
+    cells: list[Cell] = []
+    for row in rows:
+        cells += (row.measured or {}).values()
+    if any(cell.raised for cell in cells):
         notes.append(
             f"{BELOW_ZERO} The mean is below 0: its absolute value hides that it leans the other "
             "way."

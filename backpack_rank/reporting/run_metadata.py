@@ -1,7 +1,7 @@
-"""A run with its description, in the form that TIRA and TIREx take: ``run.txt`` and ``ir-metadata.yml`` in a folder.
+"""A run with its description, in the form that TIRA and TIREx take.
 
-ir_metadata 0.1 (Breuer, Keller and Schaer, SIGIR 2022) describes a run by platform, research goal, implementation,
-method, actor and data.
+A folder gets ``run.txt`` and ``ir-metadata.yml``. ir_metadata 0.1 (Breuer, Keller and Schaer, SIGIR
+2022) describes a run by platform, research goal, implementation, method, actor and data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def write_submission(
     description: str,
     stages: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write a run as ``run.txt`` and what is known of it as ``ir-metadata.yml``.
+    """Use this to write a run as ``run.txt``, and what is known of it as ``ir-metadata.yml``.
 
     Args:
         folder: gets both files.
@@ -52,16 +52,35 @@ def write_submission(
 
 
 def write_metadata(
-    folder: Path, tag: str, *, collection: str, description: str, stages: Sequence[Mapping[str, Any]]
+    folder: Path,
+    tag: str,
+    *,
+    collection: str,
+    description: str,
+    stages: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write what is known of the run of a folder; see :func:`write_submission`."""
+    libraries = []
+    for name in _LIBRARIES:
+        version = installed_version(name)
+        if version:
+            libraries.append(f"{name}=={version}")
+    retrieval = []
+    for number, stage in enumerate(stages):
+        described = dict(stage)
+        if number > 0:
+            described["reranks"] = stages[number - 1]["name"]
+        retrieval.append(described)
     content = {
         "platform": {
-            "hardware": {"cpu": {"architecture": platform.machine(), "number of cores": os.cpu_count()}},
-            "operating system": {"kernel": platform.release(), "distribution": platform.system()},
-            "software": {
-                "libraries": [f"{name}=={version}" for name in _LIBRARIES if (version := installed_version(name))]
+            "hardware": {
+                "cpu": {"architecture": platform.machine(), "number of cores": os.cpu_count()}
             },
+            "operating system": {
+                "kernel": platform.release(),
+                "distribution": platform.system(),
+            },
+            "software": {"libraries": libraries},
         },
         "research goal": {"description": _GOAL},
         "implementation": {
@@ -77,10 +96,7 @@ def write_metadata(
             "description": description,
             "automatic": True,
             "score ties": "none: an equal score is lowered to the next float32",
-            "retrieval": [
-                {**stage, **({"reranks": stages[number - 1]["name"]} if number else {})}
-                for number, stage in enumerate(stages)
-            ],
+            "retrieval": retrieval,
         },
         "actor": {"team": os.environ.get(TEAM, f"not said; set {TEAM}")},
         "data": {"test collection": {"name": collection}},

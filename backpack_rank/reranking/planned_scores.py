@@ -30,6 +30,7 @@ def scores_of_pairs(
 ) -> np.ndarray:
     """Use this for the pairs of a collection: raw logits under the views of A policies.
 
+    >>> pairs = Pairs.from_run(candidates, collection)  # doctest: +SKIP
     >>> views = reranker.with_policy("lowest_senses", 0.5).hook.views  # doctest: +SKIP
     >>> (scores,) = scores_of_pairs([views], reranker.scorer, pairs)  # doctest: +SKIP
 

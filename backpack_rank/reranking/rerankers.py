@@ -14,7 +14,14 @@ from backpack_rank.reranking.recalibration import deltas, recalibrate
 
 
 class Reranker(ABC):
-    """Anything that turns the candidates of a collection's queries into a ranking.
+    """Derive from it to measure a ranker of your own beside others: it orders candidates.
+
+    >>> class LongestFirst(Reranker):
+    ...     name = "longest first"
+    ...
+    ...     def rerank(self, run, collection):
+    ...         texts = collection.documents
+    ...         return {query: {doc: len(texts[doc]) for doc in run[query]} for query in run}
 
     Attributes:
         name: row label in tables.
@@ -69,6 +76,9 @@ class SavedRun(Reranker):
     @classmethod
     def read(cls, path: str | Path, name: str | None = None, ties: str = "trec_eval") -> SavedRun:
         """From a TREC run file, named after it; what is odd about its order is logged.
+
+        >>> SavedRun.read("bm25.trec").name  # doctest: +SKIP
+        'bm25'
 
         Args:
             path: the file.

@@ -124,6 +124,7 @@ class Scorer(TextScorer):
     """Use this to score texts with a ranker and its tokenizer: it makes batches and runs the
     network.
 
+    >>> from backpack_rank.models.factory import load_ranker
     >>> scorer = Scorer(*load_ranker("outputs/train/DATE/ranker"))  # doctest: +SKIP
     >>> scorer.score("who can rewire a house?", ["An electrician can."])  # doctest: +SKIP
     array([2.41], dtype=float32)

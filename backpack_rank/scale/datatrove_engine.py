@@ -29,12 +29,18 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
         from datatrove import executor as executors
     except ModuleNotFoundError as error:
         raise ValueError(f"engine=datatrove needs datatrove: {install('scale')}") from error
-    kind = {"local": "LocalPipelineExecutor", "slurm": "SlurmPipelineExecutor", "ray": "RayPipelineExecutor"}
+    kind = {
+        "local": "LocalPipelineExecutor",
+        "slurm": "SlurmPipelineExecutor",
+        "ray": "RayPipelineExecutor",
+    }
     task = ShardTask(json.dumps(settings.options))
     options: dict[str, Any] = {
         "pipeline": [task],
         "tasks": len(plan),
-        "workers": settings.workers if settings.executor == "local" else settings.options["workers"] or -1,
+        "workers": settings.workers
+        if settings.executor == "local"
+        else settings.options["workers"] or -1,
         "logging_dir": str(plan.folder / "datatrove"),
         "skip_completed": False,
         **settings.executor_options,
@@ -42,7 +48,9 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
     try:
         executor = getattr(executors, kind[settings.executor])(**options)
     except TypeError as error:
-        raise ValueError(f"executor_options: {error}; see datatrove's {kind[settings.executor]}") from error
+        raise ValueError(
+            f"executor_options: {error}; see datatrove's {kind[settings.executor]}"
+        ) from error
     executor.run()
 
 

@@ -20,6 +20,7 @@ from backpack_rank.digests import digest
 from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.nodes import check_options, plain_options
 from backpack_rank.pipelines.option_types import (
     Alpha,
@@ -29,7 +30,6 @@ from backpack_rank.pipelines.option_types import (
     FirstStageNode,
 )
 from backpack_rank.pipelines.settings import slugify
-from backpack_rank.pipelines.tasks import made_options
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Sharding
@@ -96,15 +96,23 @@ class RerankSettings:
                 "executor=slurm only hands jobs in: give action=plan, action=score, and action=merge when they are done"
             )
         if self.shard is not None and self.action != "score":
-            raise ValueError(f"shard={self.shard} is for action=score: add it, or leave out the shard")
+            raise ValueError(
+                f"shard={self.shard} is for action=score: add it, or leave out the shard"
+            )
         alphas = options["alpha"]
-        self.alphas = tuple(float(alpha) for alpha in (alphas if isinstance(alphas, list) else [alphas]))
-        self.executor_options = {str(name): value for name, value in options["executor_options"].items()}
+        self.alphas = tuple(
+            float(alpha) for alpha in (alphas if isinstance(alphas, list) else [alphas])
+        )
+        self.executor_options = {
+            str(name): value for name, value in options["executor_options"].items()
+        }
         self.split: str = options["split"]
         self.sharding = Sharding(options["shards"], options["pairs_per_shard"])
         self.run = None if options["run"] is None else Path(options["run"]).expanduser()
         self.threads: int = options["threads"]
-        self.workers: int = options["workers"] or _workers(options["scoring"]["device"], self.threads)
+        self.workers: int = options["workers"] or _workers(
+            options["scoring"]["device"], self.threads
+        )
         self.folder = self._folder()
 
         made = made_options(options, ("attribute", "policy", "scoring"))
@@ -165,7 +173,9 @@ class RerankSettings:
             return Candidates(str(path), lambda: _pairs_of_file(path), _file_digest(path))
         name, found = self.dataset.candidates(self.split, self.collection)
         total = sum(map(len, found.values()))
-        return Candidates(f"{name} of {self.collection.name}", lambda: _pairs_of(found), _run_digest(found), total)
+        return Candidates(
+            f"{name} of {self.collection.name}", lambda: _pairs_of(found), _run_digest(found), total
+        )
 
     @property
     def stage(self) -> str:
@@ -180,7 +190,9 @@ def _workers(device: str, threads: int) -> int:
     """A process for each GPU, or for every so many cores."""
     if pick_device(device, "scoring.device").type == "cuda":
         return torch.cuda.device_count() if device in ("auto", "cuda") else 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, cores // threads)
 
 

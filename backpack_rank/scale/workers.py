@@ -99,7 +99,11 @@ class _Pool:
         """Start another worker for one that a signal ended."""
         for place, process in enumerate(self._processes):
             if process.exitcode is not None and process.exitcode < 0 and self._replaced < _REPLACED:
-                log.warning("worker %d was ended by signal %d; another one takes its place", place, -process.exitcode)
+                log.warning(
+                    "worker %d was ended by signal %d; another one takes its place",
+                    place,
+                    -process.exitcode,
+                )
                 self._replaced += 1
                 self.counts[place] = 0
                 self._processes[place] = self._started(place)
@@ -124,7 +128,9 @@ class _Pool:
 
     def _started(self, place: int) -> SpawnProcess:
         arguments = (self._options, place, self.counts, self._writer)
-        process = self.context.Process(target=begin, args=arguments, daemon=True, name=f"rerank-{place}")
+        process = self.context.Process(
+            target=begin, args=arguments, daemon=True, name=f"rerank-{place}"
+        )
         with _deaf_to_ctrl_c():
             process.start()
         return process
@@ -142,11 +148,19 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
         plan.check(sweep.fingerprint(settings.collection))
         for number in open_shards(plan):
             try:
-                score_shard(plan, number, sweep, settings.collection, lambda pairs: counts.__setitem__(place, pairs))
+                score_shard(
+                    plan,
+                    number,
+                    sweep,
+                    settings.collection,
+                    lambda pairs: counts.__setitem__(place, pairs),
+                )
             finally:
                 counts[place] = 0
     except MISTAKES as error:
-        errors.send(str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+        errors.send(
+            str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        )
         raise SystemExit(1) from None
 
 

@@ -17,7 +17,8 @@ class View:
     The score of the pair is the sum over its views of coefficient times score under the view.
     Without arguments it is the ranker unchanged, bit for bit.
 
-    >>> View(sense_weights=torch.tensor([1.0, 0.5, 1.0, 1.0]))  # doctest: +SKIP
+    >>> import torch
+    >>> view = View(sense_weights=torch.tensor([1.0, 0.5, 1.0, 1.0]))
 
     Attributes:
         sense_weights: M_s, one factor >= 0 per sense [k] (Afzali et al., eq. 5), or None.

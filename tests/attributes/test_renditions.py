@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_merged_texts_name_one_group() -> None:
     assert KEEP.canonical("his wife") == KEEP.canonical("her husband") != KEEP.canonical("her wife")
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(texts)
 def test_a_text_has_the_form_of_its_swap_and_of_its_renditions(text: str) -> None:
     for renditions in (KEEP, MERGE):
@@ -185,16 +186,23 @@ def test_a_file_of_classes_may_name_groups(tmp_path: Path) -> None:
     assert load_classes("gender_classes").group_of == {}
 
 
+@cache
+def _renditions_of(name: str, relations: str) -> tuple[tuple[str, str], Renditions, LexiconSwap, list[str]]:
+    """Sides, renditions, swap and words of an attribute; its files are read once for all examples."""
+    attribute = Attribute.named(name)
+    found, swap = attribute.renditions(relations, wide=True), attribute.swap()
+    beyond = swap.words - found.words  # of a class that lacks a group
+    words = sorted((attribute.classes(wide=True).words | attribute.lexicon().words) - beyond)
+    return attribute.sides, found, swap, words
+
+
 @pytest.mark.parametrize("name", ["religion", "age", "ethnicity"])
 @pytest.mark.parametrize("relations", RELATIONS)
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_texts_of_other_attributes_have_the_form_of_their_swap(name: str, relations: str, data: st.DataObject) -> None:
-    attribute = Attribute.named(name)
-    found, swap = attribute.renditions(relations, wide=True), attribute.swap()
-    assert set(attribute.sides) <= set(found.groups)
-    beyond = swap.words - found.words  # of a class that lacks a group
-    words = sorted((attribute.classes(wide=True).words | attribute.lexicon().words) - beyond)
+    sides, found, swap, words = _renditions_of(name, relations)
+    assert set(sides) <= set(found.groups)
     text = " ".join(data.draw(st.lists(st.sampled_from([*words, "and", "the"]), max_size=8)))
     assert found.canonical(swap(text).text) == found.canonical(text)
     for group in range(len(found.groups)):

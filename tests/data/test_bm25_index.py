@@ -41,7 +41,7 @@ def matrix(scores, vocabulary, documents: int) -> np.ndarray:
 @pytest.mark.parametrize("max_gb", [TINY_GB, 2.0])
 def test_scores_are_those_of_bm25s(method, max_gb):
     settings = Bm25Settings(1.2, 0.75, None, False, r"(?u)\b\w+\b", method)
-    found = texts()
+    found = texts(250)
     index = Bm25Index.of(MemoryStore(found), settings, cache=False, max_gb=max_gb)
     whole = bm25s.BM25(k1=1.2, b=0.75, method=method)
     whole.index(settings.tokenize(list(found.values())), create_empty_token=False, show_progress=False)
@@ -53,7 +53,7 @@ def test_scores_are_those_of_bm25s(method, max_gb):
 
 
 def test_runs_do_not_depend_on_the_memory_that_is_allowed():
-    store, settings = MemoryStore(texts()), Bm25Settings(0.9, 0.4, "english", True, r"(?u)\b\w+\b", "lucene")
+    store, settings = MemoryStore(texts(150)), Bm25Settings(0.9, 0.4, "english", True, r"(?u)\b\w+\b", "lucene")
     queries = {"q1": "w1 w7", "q2": "w59 the w30", "q3": "unknown"}
     runs = [
         Bm25Index.of(store, settings, cache=False, max_gb=max_gb).search(queries, 50) for max_gb in (TINY_GB, 1e-4, 2)

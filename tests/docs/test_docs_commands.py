@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,16 @@ def composed(script: str, overrides: list[str]) -> DictConfig:
         return compose(Path(script).stem, overrides=overrides)
 
 
+def jobs_with_every_value(jobs: list[list[str]]) -> list[list[str]]:
+    """Of the jobs of a multirun, those that bring a value which no job before them had."""
+    chosen, seen = [], set()
+    for overrides in jobs:
+        if not seen.issuperset(overrides):
+            chosen.append(overrides)
+            seen.update(overrides)
+    return chosen
+
+
 def unknown_arguments(node: object) -> list[str]:
     """Keys beside a ``_target_`` that its function does not take."""
     if isinstance(node, list):
@@ -118,14 +129,18 @@ def keys(node: object, start: str = "") -> set[str]:
 @pytest.fixture(scope="module")
 def options() -> set[str]:
     """Every option of all scripts, with every choice of every group."""
-    found: set[str] = set()
+
+    def options_of(script: str, *choices: str) -> set[str]:
+        return keys(OmegaConf.to_container(composed(script, list(choices)), resolve=False))
+
+    scripts = ("evaluate.py", "train.py", "rerank")
+    found = set().union(*(options_of(script) for script in scripts))
     for path in sorted((ROOT / "conf").glob("*/**/*.yaml")):
         group, name = path.relative_to(ROOT / "conf").with_suffix("").as_posix().split("/", 1)
-        for script in ("train.py", "evaluate.py", "rerank"):
-            known = f"- {group}:" in (ROOT / "conf" / f"{Path(script).stem}.yaml").read_text()
-            if known and (script, group) != ("train.py", "experiment"):  # experiments are evaluations
-                config = composed(script, [f"{group}={name}"])
-                found |= keys(OmegaConf.to_container(config, resolve=False))
+        for script in scripts:
+            if f"- {group}:" in (ROOT / "conf" / f"{Path(script).stem}.yaml").read_text():
+                found |= options_of(script, f"{group}={name}")
+                break  # a file has the same options under every script
     return found
 
 
@@ -140,7 +155,7 @@ def test_every_command_composes(page: str, command: Command, monkeypatch: pytest
     assert re.fullmatch(r"(python (train|evaluate)\.py|backpack-rank (rerank|retrieve))\b.*", command.line), (
         f"not run by this test: {command.line}"
     )
-    for overrides in command.jobs():
+    for overrides in jobs_with_every_value(command.jobs()):
         config = composed(command.script, overrides)
         assert not unknown_arguments(OmegaConf.to_container(config, resolve=False))
         if command.script not in ("train.py", "retrieve"):
@@ -159,9 +174,20 @@ def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
             assert name in options or name.rpartition(".")[0] in {"task.runs"}, f"{name}={value}"
 
 
+@pytest.mark.parametrize(
+    "jobs_of",
+    [
+        pytest.param(lambda command: jobs_with_every_value(command.jobs()), id="every value"),
+        pytest.param(Command.jobs, id="every job", marks=pytest.mark.processes),  # one process, but for minutes
+    ],
+)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_and_python_of_a_page_run(
-    page: Path, documented: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    jobs_of: Callable[[Command], list[list[str]]],
+    documented: Workplace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(documented.folder)
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(documented.folder / "cache"))
@@ -170,13 +196,12 @@ def test_commands_and_python_of_a_page_run(
         if kind == "bash":
             for place, command in enumerate(commands(text)):
                 if command.here:
-                    run(command, documented, tmp_path / f"{number}-{place}")
+                    run(command, jobs_of(command), documented, tmp_path / f"{number}-{place}")
         elif "# needs " not in text and (DATA not in text or os.environ.get(DATA)):
             exec(compile(text, f"{page.name}, block {number}", "exec"), names)
 
 
-def run(command: Command, documented: Workplace, folder: Path) -> None:
-    jobs = command.jobs()
+def run(command: Command, jobs: list[list[str]], documented: Workplace, folder: Path) -> None:
     if command.script == "retrieve":
         (overrides,) = jobs
         retrieve(composed("retrieve", [*overrides, *SMALL_TEST, f"output={folder / 'first.trec'}"]))

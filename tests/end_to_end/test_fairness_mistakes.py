@@ -8,6 +8,8 @@ import pytest
 from in_process import TEST_SPLIT, evaluated, inline
 from workplace import Workplace
 
+from backpack_rank.pipelines.errors import friendly_errors
+
 TEXTS = {"a": "The engine stops.", "b": "She repairs it."}
 AUTO = ["alpha=auto", "policy=paired_tokens"]
 
@@ -68,9 +70,19 @@ def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_
         (["data=wikiqa", "data.folder=/nowhere"], "there is no folder /nowhere"),
     ],
 )
-def test_what_a_constructor_refuses_is_one_sentence(trained: Workplace, options: list[str], said: str) -> None:
-    shown = trained.fails("evaluate.py", *options)
-    assert said in shown
+def test_what_a_constructor_refuses_is_one_sentence(
+    trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture, options: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit), friendly_errors():
+        evaluated(trained, tmp_path, *options)
+    sentence = caplog.records[-1].getMessage()
+    assert said in sentence
+    assert len(sentence.strip().splitlines()) == 1
+
+
+def test_a_user_sees_nothing_but_that_sentence(trained: Workplace) -> None:
+    shown = trained.fails("evaluate.py", "alpha=0", "policy=explicit")
+    assert "policy.values has no value: give policy.values=..." in shown
     assert len(shown.strip().splitlines()) == 1
 
 

@@ -38,17 +38,32 @@ def rankers(tokenizer):
     return new_backpack(tokenizer, senses=8, **SHAPE).eval(), new_gpt2(tokenizer, **SHAPE).eval()
 
 
+@pytest.fixture(scope="module")
+def token_classes(tokenizer):
+    """The classes in the tokenizer's tokens, for which its whole vocabulary is looked through."""
+    return TokenClasses.of(tokenizer, CLASSES)
+
+
+@pytest.fixture(scope="module")
+def with_attribute_senses(tokenizer, rankers):
+    """A Backpack like the first one, with attribute senses, and its view at alpha = 0."""
+    ranker, gender = copy.deepcopy(rankers[0]), Attribute.named("gender")
+    separator = PairTokenizer(tokenizer, 64).separator_id
+    add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=separator)
+    (view,) = LowestSenses().views(PolicyContext.of(ranker, tokenizer, gender), 0.0)
+    return ranker, view
+
+
 def said(sign, word):
     return f"nurse said{sign}{word} is here"
 
 
 @pytest.mark.parametrize("case", [str.lower, str.capitalize, str.upper])
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_word_is_moved_whatever_it_stands_behind(tokenizer, rankers, sign, case):
-    classes = TokenClasses.of(tokenizer, CLASSES)
+def test_a_word_is_moved_whatever_it_stands_behind(tokenizer, token_classes, rankers, sign, case):
     for ranker, scope in zip(rankers, ("both", "weights"), strict=True):
         scorer = Scorer(ranker, PairTokenizer(tokenizer, 64))
-        at_zero = View(token_shift=token_shift(ranker, classes, scope, 0.0))
+        at_zero = View(token_shift=token_shift(ranker, token_classes, scope, 0.0))
         for first, second in (("he", "she"), ("his", "her"), ("man", "woman")):
             texts = [said(sign, case(word)) for word in (first, second)]
             plain = [scorer.score("the doctor", [text]) for text in texts]
@@ -59,15 +74,14 @@ def test_a_word_is_moved_whatever_it_stands_behind(tokenizer, rankers, sign, cas
 
 @torch.no_grad()
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_behind(tokenizer, rankers, sign):
-    ranker, pair_tokenizer = copy.deepcopy(rankers[0]), PairTokenizer(tokenizer, 64)
+def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_behind(
+    tokenizer, rankers, with_attribute_senses, sign
+):
+    unchanged, pair_tokenizer = rankers[0], PairTokenizer(tokenizer, 64)
+    ranker, view = with_attribute_senses
     batch = PackedBatch.from_sequences(pair_tokenizer.pairs("the doctor", [said(sign, "he"), said(sign, "she")]))
-    plain, score = ranker.backpack.pooled_weights(batch), ranker(batch).scores
-    gender, separator = Attribute.named("gender"), pair_tokenizer.separator_id
-    add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=separator)
+    plain, score = unchanged.backpack.pooled_weights(batch), unchanged(batch).scores
     merged = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
-    policy = PolicyContext.of(ranker, tokenizer, gender)
-    (view,) = LowestSenses().views(policy, 0.0)
     at_zero = ranker(batch, sense_weights=view.sense_weights).scores
     assert torch.equal(merged[0], merged[1])
     assert not torch.allclose(plain[0], plain[1])

@@ -1,8 +1,10 @@
-r"""What aggregation gives (one order, its cost, a bound that says how good it is), Borda and reciprocal rank fusion.
+r"""What aggregation gives (one order, its cost, a bound that says how good it is), Borda and
+reciprocal rank fusion.
 
-The cost of an order is the sum of its Kendall tau distances to the m rankings (Tang et al., eqs. 2, 5): over all pairs
-that the order places i before j, the number of rankings W[j, i] that say the opposite. Pairs that a ranking ties or
-does not name both of cost nothing. Summing min(W[i, j], W[j, i]) over all pairs gives a bound that no order can beat.
+The cost of an order is the sum of its Kendall tau distances to the m rankings (Tang et al., eqs. 2,
+5): over all pairs that the order places i before j, the number of rankings W[j, i] that say the
+opposite. Pairs that a ranking ties or does not name both of cost nothing. Summing min(W[i, j], W[j,
+i]) over all pairs gives a bound that no order can beat.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from backpack_rank.constructors import Positive
 from backpack_rank.position.aggregation.rankings import Item, Rankings
 
 Absent: TypeAlias = Literal["ignored", "last"]
-"""What an item means that a ranking leaves out: nothing, or that it stands behind all items of that ranking."""
+"""What an item means that a ranking leaves out: nothing, or that it stands behind all items of that
+ranking.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Aggregate(Generic[Item]):
 
     Attributes:
         order: all items, best first.
-        scores: one for each item of ``order``, never increasing; what they are depends on the method.
+        scores: one for each item of ``order``, never increasing; what they are depends on the
+            method.
         cost: of the order, see the module.
         bound: proven lower bound of the cost of any order.
     """
@@ -47,7 +52,8 @@ class Aggregator(ABC):
     """A method that makes one ranking from several.
 
     Attributes:
-        exact: whether it looks for the order of least cost, so that a result that is not optimal is worth a note.
+        exact: whether it looks for the order of least cost, so that a result that is not optimal is
+            worth a note.
     """
 
     exact: ClassVar[bool] = False
@@ -99,11 +105,13 @@ def check_absent(absent: str) -> None:
 class Borda(Aggregator):
     """Items by mean rank, the lowest first; the score is minus the mean rank.
 
-    Tied items share the middle of their ranks. Equal means: the item that stands earlier among the items.
+    Tied items share the middle of their ranks. Equal means: the item that stands earlier among the
+        items.
 
     Attributes:
-        absent: an item that a ranking leaves out is ``ignored`` there (its mean is over the others; an item in no
-            ranking comes last), or ``last``: it shares the ranks behind those that the ranking names.
+        absent: an item that a ranking leaves out is ``ignored`` there (its mean is over the others;
+            an item in no ranking comes last), or ``last``: it shares the ranks behind those that
+            the ranking names.
     """
 
     absent: Absent = "ignored"
@@ -124,12 +132,13 @@ class Borda(Aggregator):
 
 @dataclass(frozen=True)
 class ReciprocalRankFusion(Aggregator):
-    """Items by the sum over the rankings that name them of 1 / (k + rank), ranks from 1; that sum is the score.
+    """Items by the sum over the rankings that name them of 1 / (k + rank), ranks from 1; that sum
+    is the score.
 
     Cormack, Clarke and Buettcher 2009.
 
-    A ranking that leaves an item out adds nothing to it. Tied items share the middle of their ranks. Equal sums: the
-    item that stands earlier among the items.
+    A ranking that leaves an item out adds nothing to it. Tied items share the middle of their
+    ranks. Equal sums: the item that stands earlier among the items.
 
     Attributes:
         k: 60 in the paper; a larger one makes first ranks count less. Above -1.
@@ -139,7 +148,9 @@ class ReciprocalRankFusion(Aggregator):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.k) or self.k <= -1:
-            raise ValueError(f"k={self.k} of reciprocal rank fusion must be a finite number above -1, such as 60")
+            raise ValueError(
+                f"k={self.k} of reciprocal rank fusion must be a finite number above -1, such as 60"
+            )
 
     @property
     def name(self) -> str:
@@ -148,5 +159,6 @@ class ReciprocalRankFusion(Aggregator):
     def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
         """The items by their sums."""
         parts = np.nan_to_num(1.0 / (self.k + rankings.ranks()), nan=0.0)
-        # In one order of summation, so that the same ranks in other rankings give the same sum to the last bit.
+        # In one order of summation, so that the same ranks in other rankings give the same sum to
+        # the last bit.
         return by_scores(rankings, np.sort(parts, axis=0).sum(axis=0), rankings.precedence())

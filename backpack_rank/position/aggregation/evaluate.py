@@ -93,14 +93,18 @@ class AggregatedRuns(Reranker):
         queries: how the aggregation of each query went, by name of the collection.
     """
 
-    def __init__(self, rerankers: Sequence[Reranker], aggregator: Aggregator, depth: int | None = None) -> None:
+    def __init__(
+        self, rerankers: Sequence[Reranker], aggregator: Aggregator, depth: int | None = None
+    ) -> None:
         """``depth``: documents of each ranking that are aggregated; None for all."""
         self.rerankers, self.aggregator, self.depth = tuple(rerankers), aggregator, depth
         self.name = aggregator.name if depth is None else f"{aggregator.name} depth {depth}"
         self.queries: dict[str, tuple[FusedQuery, ...]] = {}
 
     def rerank(self, run: Run, collection: Collection) -> Run:
-        fused = fuse([one.rerank(run, collection) for one in self.rerankers], self.aggregator, self.depth)
+        fused = fuse(
+            [one.rerank(run, collection) for one in self.rerankers], self.aggregator, self.depth
+        )
         self.queries[collection.name] = fused.queries
         return fused.run
 
@@ -116,7 +120,16 @@ def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
             f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is nothing to aggregate"
         )
     lines = [
-        (name, q.query_id, q.runs, q.documents, q.cost, q.bound, "yes" if q.optimal else "no", f"{q.seconds:.3f}")
+        (
+            name,
+            q.query_id,
+            q.runs,
+            q.documents,
+            q.cost,
+            q.bound,
+            "yes" if q.optimal else "no",
+            f"{q.seconds:.3f}",
+        )
         for name, of_set in fused.queries.items()
         for q in of_set
     ]
@@ -131,12 +144,21 @@ def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> 
     sizes = [query.documents for query in queries]
     unsolved = [query for query in queries if exact and not query.optimal]
     solved = ", all solved to optimality" if exact and not unsolved else ""
-    notes = [f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents each{solved}"]
+    notes = [
+        f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents each{solved}"
+    ]
     if fewer := sum(query.runs < runs for query in queries):
-        notes.append(f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over fewer")
+        notes.append(
+            f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over fewer"
+        )
     if unsolved:
-        shown = ", ".join(query.query_id for query in unsolved[:5]) + (", ..." if len(unsolved) > 5 else "")
-        above = max((query.cost - query.bound) / query.bound if query.bound else math.inf for query in unsolved)
+        shown = ", ".join(query.query_id for query in unsolved[:5]) + (
+            ", ..." if len(unsolved) > 5 else ""
+        )
+        above = max(
+            (query.cost - query.bound) / query.bound if query.bound else math.inf
+            for query in unsolved
+        )
         notes.append(
             f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within aggregate.time_limit "
             f"and aggregate.largest ({shown}); their cost is at most {above:.1%} above the least one"

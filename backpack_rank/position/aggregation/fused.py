@@ -28,7 +28,8 @@ class FusedRuns:
         """
         Args:
             paths: two run files or more.
-            depth: documents of each run that are aggregated, and candidates that come of it, per query.
+            depth: documents of each run that are aggregated, and candidates that come of it, per
+                query.
             name: row label in reports.
             aggregator: how they are made into one; None: reciprocal rank fusion.
             other_queries: see :class:`~backpack_rank.data.first_stage.RunFile`.
@@ -37,13 +38,21 @@ class FusedRuns:
             ValueError: fewer than two files, or a wrong depth.
         """
         if isinstance(paths, str | Path) or len(paths) < 2:
-            raise ValueError(f"first_stage.paths={paths}: give two run files or more to make one of")
+            raise ValueError(
+                f"first_stage.paths={paths}: give two run files or more to make one of"
+            )
         self.depth = checked_depth(depth)
         self.name = name
         self.aggregator = aggregator or ReciprocalRankFusion()
         self.parts = [RunFile(path, depth, other_queries=other_queries) for path in paths]
 
     def candidates(self, collection: Collection) -> Run:
-        """Read and aggregate the runs; errors as of :class:`~backpack_rank.data.first_stage.RunFile`."""
-        fused = fuse([part.candidates(collection) for part in self.parts], self.aggregator, self.depth).run
-        return sorted_run({query: fused.get(query, {}) for query in collection.queries}, depth=self.depth)
+        """Read and aggregate the runs; errors as of
+        :class:`~backpack_rank.data.first_stage.RunFile`.
+        """
+        fused = fuse(
+            [part.candidates(collection) for part in self.parts], self.aggregator, self.depth
+        ).run
+        return sorted_run(
+            {query: fused.get(query, {}) for query in collection.queries}, depth=self.depth
+        )

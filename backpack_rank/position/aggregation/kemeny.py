@@ -1,11 +1,14 @@
-r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings, exact (Tang et al., eq. 5).
+r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings, exact
+(Tang et al., eq. 5).
 
-W[i, j] counts the rankings that place i before j; pairs that a ranking ties or does not name both of count for neither
-side. In the graph with an edge i -> j wherever W[i, j] > W[j, i], two items of different strongly connected components
-have no circle through both of them: in a topological order of the components every pair of different components
-stands as its majority wants, or ties. So it is exact to solve each component for itself and to concatenate (the
-extended Condorcet criterion); ties between components leave the order of some components open. A component of more
-than two items is solved by :mod:`~backpack_rank.position.aggregation.linear_ordering`.
+W[i, j] counts the rankings that place i before j; pairs that a ranking ties or does not name both
+of count for neither side. In the graph with an edge i -> j wherever W[i, j] > W[j, i], two items of
+different strongly connected components
+have no circle through both of them: in a topological order of the components every pair of
+different components stands as its majority wants, or ties. So it is exact to solve each component
+for itself and to concatenate (the extended Condorcet criterion); ties between components leave the
+order of some components open. A component of more than two items is solved by
+:mod:`~backpack_rank.position.aggregation.linear_ordering`.
 """
 
 from __future__ import annotations
@@ -36,17 +39,19 @@ class Kemeny(Aggregator):
 
     Scores are n for the first item, n - 1 for the second, ... 1 for the last.
 
-    Where several orders have the least cost: components that may stand in either order, and neighbours that tie, stand
-    by mean rank (:class:`~backpack_rank.position.aggregation.aggregate.Borda`), then in the order of the items. Within
-    a component of more than two items the search decides; it has no chance in it, so the same input gives the same
-    order, unless the time limit ends it.
+    Where several orders have the least cost: components that may stand in either order, and
+    neighbours that tie, stand by mean rank
+    (:class:`~backpack_rank.position.aggregation.aggregate.Borda`), then in the order of the items.
+    Within a component of more than two items the search decides; it has no chance in it, so the
+    same input gives the same order, unless the time limit ends it.
 
     Attributes:
-        absent: an item that a ranking leaves out is ``ignored`` there, or ``last``: behind those that it names, tied.
-        time_limit: seconds (wall clock) for one call; when they are over, the best order found by then is returned. A
-            step of the solver may overrun it a little.
-        largest: components of more items are not solved exactly but by local search. The programme for n items has
-            n^2 / 2 variables.
+        absent: an item that a ranking leaves out is ``ignored`` there, or ``last``: behind those
+            that it names, tied.
+        time_limit: seconds (wall clock) for one call; when they are over, the best order found by
+            then is returned. A step of the solver may overrun it a little.
+        largest: components of more items are not solved exactly but by local search. The programme
+            for n items has n^2 / 2 variables.
     """
 
     exact: ClassVar[bool] = True
@@ -58,9 +63,13 @@ class Kemeny(Aggregator):
     def __post_init__(self) -> None:
         check_absent(self.absent)
         if not math.isfinite(self.time_limit) or self.time_limit <= 0:
-            raise ValueError(f"time_limit={self.time_limit} of Kemeny must be a number of seconds above 0")
+            raise ValueError(
+                f"time_limit={self.time_limit} of Kemeny must be a number of seconds above 0"
+            )
         if self.largest < 0:
-            raise ValueError(f"largest={self.largest} of Kemeny must be a number of items, 0 or more")
+            raise ValueError(
+                f"largest={self.largest} of Kemeny must be a number of items, 0 or more"
+            )
 
     @property
     def name(self) -> str:
@@ -98,7 +107,8 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
         margins: W - W^T, int64 [n, n].
 
     Returns:
-        Ascending indices of each component; of components that may come next, the one with the lowest index does.
+        Ascending indices of each component; of components that may come next, the one with the
+        lowest index does.
     """
     # Imported here, like the solver, which imports scipy too: few commands aggregate.
     from scipy.sparse import csr_array
@@ -125,12 +135,17 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
 
 
 def _neighbours_in_place(order: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """The order with neighbours that tie swapped until the lower index stands first; its cost stays the same."""
+    """The order with neighbours that tie swapped until the lower index stands first; its cost stays
+    the same.
+    """
     order = order.copy()
     changed = True
     while changed:
         changed = False
-        for start in (0, 1):  # neighbours at even places, then at odd ones: swaps of one kind share no item
+        for start in (
+            0,
+            1,
+        ):  # neighbours at even places, then at odd ones: swaps of one kind share no item
             first, second = order[start:-1:2], order[start + 1 :: 2]
             swaps = (margins[first, second] == 0) & (first > second)
             if swaps.any():

@@ -1,22 +1,25 @@
 r"""The order of least loss as an integer programme, solved through few of its constraints.
 
-For items i < j (by index) x_ij is 1 when i stands before j and 0 when j stands before i; x_ji stands for 1 - x_ij.
-With margins M = W - W^T the loss of an order is
+For items i < j (by index) x_ij is 1 when i stands before j and 0 when j stands before i; x_ji
+stands for 1 - x_ij. With margins M = W - W^T the loss of an order is
 
     sum_{i<j} max(M_ij, 0) - M_ij x_ij
 
-and an x is an order when no three items form a circle: x_ij + x_jk + x_ki <= 2, that is x_ij + x_jk - x_ik <= 1, for
-all i, j, k. There are n (n - 1) (n - 2) / 3 of these constraints and few matter. So the linear relaxation is solved
-with those that earlier solutions violated, until none is violated. Its value, rounded up to what a loss can be
-(multiples of the greatest common divisor of M), is a lower bound. Mostly an order found by rounding and local search
-reaches it. Otherwise x has fractions, and the variables are made integers, again with violated constraints added.
+and an x is an order when no three items form a circle: x_ij + x_jk + x_ki <= 2, that is x_ij + x_jk
+- x_ik <= 1, for all i, j, k. There are n (n - 1) (n - 2) / 3 of these constraints and few matter.
+So the linear relaxation is solved with those that earlier solutions violated, until none is
+violated. Its value, rounded up to what a loss can be (multiples of the greatest common divisor of
+M), is a lower bound. Mostly an order found by rounding and local search reaches it. Otherwise x has
+fractions, and the variables are made integers, again with violated constraints added.
 
-Why not scipy's milp with all constraints at once, since milp solves the parts here too? By benchmarks/kemeny.py that
-takes 2.6 times as long on random rankings of 10 items, 4 times on 20 and 18 times on 50; on rankings of 100 items that
-agree a little it takes seconds in place of hundredths. A second way for short lists would be more code, and slower.
+Why not scipy's milp with all constraints at once, since milp solves the parts here too? By
+benchmarks/kemeny.py that takes 2.6 times as long on random rankings of 10 items, 4 times on 20 and
+18 times on 50; on rankings of 100 items that agree a little it takes seconds in place of
+hundredths. A second way for short lists would be more code, and slower.
 
-Orders of low loss are found by moving single items: the start of the search, and what remains beyond its limits. Cost
-and loss differ by the constant of :func:`~backpack_rank.position.aggregation.aggregate.lower_bound`.
+Orders of low loss are found by moving single items: the start of the search, and what remains
+beyond its limits. Cost and loss differ by the constant of
+:func:`~backpack_rank.position.aggregation.aggregate.lower_bound`.
 """
 
 from __future__ import annotations
@@ -39,12 +42,15 @@ _ROUNDING = 1e-3  # of the solver's value of a programme, far below the distance
 
 
 def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
-    """Weight of the majorities that an order (indices [n], best first) goes against; margins [n, n]."""
+    """Weight of the majorities that an order (indices [n], best first) goes against; margins [n,
+    n].
+    """
     return int(np.triu(margins.T[np.ix_(order, order)], 1).clip(0).sum())
 
 
 def insertion_search(margins: np.ndarray, order: np.ndarray, deadline: float) -> np.ndarray:
-    """The order after moving single items to their best places until no move of one item lowers the loss.
+    """The order after moving single items to their best places until no move of one item lowers the
+    loss.
 
     Args:
         margins: int64 [n, n].
@@ -70,9 +76,15 @@ def insertion_search(margins: np.ndarray, order: np.ndarray, deadline: float) ->
 
 
 def iterated_search(
-    margins: np.ndarray, order: np.ndarray, deadline: float, *, target: int = 0, rounds: int = ROUNDS
+    margins: np.ndarray,
+    order: np.ndarray,
+    deadline: float,
+    *,
+    target: int = 0,
+    rounds: int = ROUNDS,
 ) -> np.ndarray:
-    """Insertion search again and again from shuffled neighbours of the best order; the seed is fixed.
+    """Insertion search again and again from shuffled neighbours of the best order; the seed is
+    fixed.
 
     Args:
         margins: int64 [n, n].
@@ -114,7 +126,8 @@ class Solution:
     Attributes:
         order: indices [n], best first.
         loss: of the order.
-        bound: proven lower bound of the loss of any order; equal to ``loss`` when the order is optimal.
+        bound: proven lower bound of the loss of any order; equal to ``loss`` when the order is
+            optimal.
     """
 
     order: np.ndarray
@@ -126,8 +139,8 @@ def solve(margins: np.ndarray, deadline: float, largest: int) -> Solution:
     """An order of least loss, or the best one found before the deadline.
 
     Args:
-        margins: int64 [n, n] of one strongly connected component of the majority graph, n >= 3. The search starts from
-            the order of the indices.
+        margins: int64 [n, n] of one strongly connected component of the majority graph, n >= 3. The
+            search starts from the order of the indices.
         deadline: value of ``time.perf_counter()``; a step of the solver may overrun it a little.
         largest: components of more items are left to local search.
     """
@@ -210,7 +223,11 @@ class _Programme:
         # Where j > k, x_jk is 1 - x_kj.
         sign = np.where(j < k, 1.0, -1.0)
         columns = np.concatenate(
-            [self._column(i, j), self._column(np.minimum(j, k), np.maximum(j, k)), self._column(i, k)]
+            [
+                self._column(i, j),
+                self._column(np.minimum(j, k), np.maximum(j, k)),
+                self._column(i, k),
+            ]
         )
         values = np.concatenate([np.ones(len(i)), sign, -np.ones(len(i))])
         rows = np.tile(np.arange(len(i)), 3)
@@ -219,9 +236,11 @@ class _Programme:
         self.limits = np.concatenate([self.limits, np.where(j < k, 1.0, 0.0)])
 
     def solve(self, integral: bool, seconds: float) -> tuple[np.ndarray | None, float | None]:
-        """How far each item stands before each other one, float64 [n, n], and a lower bound of the loss.
+        """How far each item stands before each other one, float64 [n, n], and a lower bound of the
+        loss.
 
-        None in place of the first when the time was too short, None in place of the second when there is no bound.
+        None in place of the first when the time was too short, None in place of the second when
+        there is no bound.
         """
         assert self.matrix is not None
         result = milp(
@@ -247,7 +266,9 @@ class _Programme:
 
 
 def _violated(before: np.ndarray) -> np.ndarray:
-    """Circles i -> j -> k -> i that ``before`` [n, n] violates, int64 [3, t]; i is the smallest, the worst if many."""
+    """Circles i -> j -> k -> i that ``before`` [n, n] violates, int64 [3, t]; i is the smallest,
+    the worst if many.
+    """
     found, amounts = [], []
     for i in range(len(before) - 2):
         rest = before[i + 1 :, i + 1 :]

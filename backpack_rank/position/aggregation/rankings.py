@@ -18,9 +18,10 @@ class Rankings(Generic[Item]):
     """m rankings of n items.
 
     Attributes:
-        items: all items, each once; ties that nothing else breaks go to the item that stands earlier here.
-        places: float64 [m, n]; a smaller value is a better place, equal values in a row are a tie, NaN is an item that
-            the ranking leaves out. Only comparisons within a row count.
+        items: all items, each once; ties that nothing else breaks go to the item that stands
+            earlier here.
+        places: float64 [m, n]; a smaller value is a better place, equal values in a row are a tie,
+            NaN is an item that the ranking leaves out. Only comparisons within a row count.
 
     Raises:
         ValueError: an item that stands twice, no item, no ranking, or places of another shape.
@@ -36,29 +37,41 @@ class Rankings(Generic[Item]):
             raise ValueError(f"the items name {_first_repeated(self.items)!r} twice")
         if self.places.ndim != 2 or self.places.shape[1] != len(self.items) or not len(self.places):
             raise ValueError(
-                f"places must be an array of at least one ranking by {len(self.items)} items, got {self.places.shape}"
+                f"places must be an array of at least one ranking by {len(self.items)} items, got "
+                f"{self.places.shape}"
             )
 
     @classmethod
-    def of_orders(cls, orders: Sequence[Sequence[Item]], items: Iterable[Item] | None = None) -> Rankings[Item]:
-        """From lists of items, best first, without ties; an item that a list lacks is left out of that ranking.
+    def of_orders(
+        cls, orders: Sequence[Sequence[Item]], items: Iterable[Item] | None = None
+    ) -> Rankings[Item]:
+        """From lists of items, best first, without ties; an item that a list lacks is left out of
+        that ranking.
 
         Args:
             orders: the rankings; an empty one counts for nothing.
-            items: all items, some of which may be in no ranking; None: those of the rankings, by first appearance.
+            items: all items, some of which may be in no ranking; None: those of the rankings, by
+                first appearance.
 
         Raises:
-            ValueError: no ranking or no item, a ranking that names an item twice or one that is not in ``items``.
+            ValueError: no ranking or no item, a ranking that names an item twice or one that is not
+                in ``items``.
         """
         if isinstance(orders, str) or any(isinstance(order, str) for order in orders):
             raise ValueError("a ranking is a sequence of items, not a text")
         for number, order in enumerate(orders, start=1):
             if len(set(order)) != len(order):
-                raise ValueError(f"ranking {number} of {len(orders)} names {_first_repeated(order)!r} twice")
-        return cls._of([{item: float(place) for place, item in enumerate(order)} for order in orders], items)
+                raise ValueError(
+                    f"ranking {number} of {len(orders)} names {_first_repeated(order)!r} twice"
+                )
+        return cls._of(
+            [{item: float(place) for place, item in enumerate(order)} for order in orders], items
+        )
 
     @classmethod
-    def of_scores(cls, scores: Sequence[Mapping[Item, float]], items: Iterable[Item] | None = None) -> Rankings[Item]:
+    def of_scores(
+        cls, scores: Sequence[Mapping[Item, float]], items: Iterable[Item] | None = None
+    ) -> Rankings[Item]:
         """From scores, higher is better; equal scores are a tie.
 
         Args:
@@ -71,21 +84,32 @@ class Rankings(Generic[Item]):
         for number, ranking in enumerate(scores, start=1):
             for item, score in ranking.items():
                 if not math.isfinite(score):
-                    raise ValueError(f"ranking {number} of {len(scores)}: the score of {item!r} is {score}")
-        return cls._of([{item: -score for item, score in ranking.items()} for ranking in scores], items)
+                    raise ValueError(
+                        f"ranking {number} of {len(scores)}: the score of {item!r} is {score}"
+                    )
+        return cls._of(
+            [{item: -score for item, score in ranking.items()} for ranking in scores], items
+        )
 
     @classmethod
-    def _of(cls, rankings: Sequence[Mapping[Item, float]], items: Iterable[Item] | None) -> Rankings[Item]:
+    def _of(
+        cls, rankings: Sequence[Mapping[Item, float]], items: Iterable[Item] | None
+    ) -> Rankings[Item]:
         if not rankings:
             raise ValueError("there is no ranking to aggregate")
-        known = tuple(items) if items is not None else tuple(dict.fromkeys(i for ranking in rankings for i in ranking))
+        known = (
+            tuple(items)
+            if items is not None
+            else tuple(dict.fromkeys(i for ranking in rankings for i in ranking))
+        )
         columns = {item: column for column, item in enumerate(known)}
         places = np.full((len(rankings), len(known)), np.nan)
         for row, ranking in enumerate(rankings):
             for item, place in ranking.items():
                 if item not in columns:
                     raise ValueError(
-                        f"ranking {row + 1} of {len(rankings)} names {item!r}, which is not among the items"
+                        f"ranking {row + 1} of {len(rankings)} names {item!r}, which is not among "
+                        "the items"
                     )
                 places[row, columns[item]] = place
         return cls(known, places)
@@ -93,8 +117,8 @@ class Rankings(Generic[Item]):
     def absent_last(self) -> Rankings[Item]:
         """The same rankings with what they leave out behind all that they name, in one tie.
 
-        For lists that were cut at a depth: what is not in them is known to be behind them. A ranking without any item
-        stays one that counts for nothing, because all its items tie.
+        For lists that were cut at a depth: what is not in them is known to be behind them. A
+        ranking without any item stays one that counts for nothing, because all its items tie.
         """
         return Rankings(self.items, np.where(np.isnan(self.places), np.inf, self.places))
 
@@ -109,7 +133,8 @@ class Rankings(Generic[Item]):
         return wins
 
     def ranks(self) -> np.ndarray:
-        """Rank of each item among those that the ranking names, from 1, ties in the middle of their ranks.
+        """Rank of each item among those that the ranking names, from 1, ties in the middle of their
+        ranks.
 
         float64 [m, n], NaN for items left out.
         """
@@ -123,12 +148,16 @@ class Rankings(Generic[Item]):
         return found
 
     def mean_ranks(self) -> np.ndarray:
-        """Mean of :meth:`ranks` over the rankings that name the item; n + 1 for an item in none. float64 [n]"""
+        """Mean of :meth:`ranks` over the rankings that name the item; n + 1 for an item in none.
+        float64 [n]
+        """
         ranks = self.ranks()
         named = ~np.isnan(ranks)
         count = named.sum(axis=0)
         total = np.where(named, ranks, 0.0).sum(axis=0)
-        return np.divide(total, count, out=np.full(len(self.items), len(self.items) + 1.0), where=count > 0)
+        return np.divide(
+            total, count, out=np.full(len(self.items), len(self.items) + 1.0), where=count > 0
+        )
 
 
 def _first_repeated(items: Sequence[Item]) -> Item:

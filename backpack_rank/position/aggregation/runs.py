@@ -55,13 +55,15 @@ class FusedRun:
 def fuse(runs: Sequence[Run], aggregator: Aggregator, depth: int | None = None) -> FusedRun:
     """Aggregate the lists of each query.
 
-    Equal scores of a run are a tie; ties that the method leaves open go to the lower document id, so the order in which
-    the runs are given changes nothing. A query that only some runs have is aggregated over those.
+    Equal scores of a run are a tie; ties that the method leaves open go to the lower document id,
+    so the order in which the runs are given changes nothing. A query that only some runs have is
+    aggregated over those.
 
     Args:
         runs: the runs, at least one.
         aggregator: the method.
-        depth: documents of each list, the best ones; None for all. Those behind it are as if the run did not have them.
+        depth: documents of each list, the best ones; None for all. Those behind it are as if the
+            run did not have them.
 
     Raises:
         ValueError: no run, or a depth below 1.
@@ -71,7 +73,9 @@ def fuse(runs: Sequence[Run], aggregator: Aggregator, depth: int | None = None) 
     cut = [sorted_run(run, depth=depth) for run in runs]
     fused: Run = {}
     queries = []
-    for query_id in Progress(dict.fromkeys(q for run in cut for q in run), desc=aggregator.name, unit="query"):
+    for query_id in Progress(
+        dict.fromkeys(q for run in cut for q in run), desc=aggregator.name, unit="query"
+    ):
         lists = [run[query_id] for run in cut if run.get(query_id)]
         if not lists:
             continue
@@ -80,5 +84,7 @@ def fuse(runs: Sequence[Run], aggregator: Aggregator, depth: int | None = None) 
         found = aggregator.aggregate(Rankings.of_scores(lists, doc_ids))
         seconds = time.perf_counter() - start
         fused[query_id] = dict(zip(found.order, found.scores, strict=True))
-        queries.append(FusedQuery(query_id, len(lists), len(found.order), found.cost, found.bound, seconds))
+        queries.append(
+            FusedQuery(query_id, len(lists), len(found.order), found.cost, found.bound, seconds)
+        )
     return FusedRun(fused, tuple(queries))

@@ -1,4 +1,6 @@
-"""Training lists in several orders, so that no input position is the place of relevance (DebiasFirst, section 4.2)."""
+"""Training lists in several orders, so that no input position is the place of relevance
+(DebiasFirst, section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Augmentation(ABC):
 
     @abstractmethod
     def orders(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Input positions of a list of ``size`` passages, once for each copy: permutations of 0..size-1. [n, size]"""
+        """Input positions of a list of ``size`` passages, once for each copy: permutations of
+        0..size-1. [n, size]
+        """
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class NoAugmentation(Augmentation):
 
 @dataclass(frozen=True)
 class RandomShuffles(Augmentation):
-    """Every copy of a list in an order of its own, drawn alike among all (RankZephyr's augmentation).
+    """Every copy of a list in an order of its own, drawn alike among all (RankZephyr's
+    augmentation).
 
     Attributes:
         number: copies of each list, n.
@@ -62,9 +67,9 @@ class RandomShuffles(Augmentation):
 class PositionAware(Augmentation):
     """Pos-Aug: one shuffle, cut into n groups; the groups are rotated (DebiasFirst, section 4.2).
 
-    Over the n copies, the group of every passage stands once at each of the n places of a group, so relevance is
-    spread over input positions exactly evenly where random orders spread it evenly only on average. Where n does not
-    divide the size, the first groups have one passage more.
+    Over the n copies, the group of every passage stands once at each of the n places of a group, so
+    relevance is spread over input positions exactly evenly where random orders spread it evenly
+    only on average. Where n does not divide the size, the first groups have one passage more.
 
     Attributes:
         groups: n.
@@ -86,9 +91,16 @@ class PositionAware(Augmentation):
             ValueError: there are more groups than passages.
         """
         if size < self.groups:
-            raise ValueError(f"a list of {size} passages cannot be cut into {self.groups} groups: lower task.copies")
-        groups = np.array_split(rng.permutation(size), self.groups)  # numpy's permutation is Fisher-Yates
-        return np.stack([np.concatenate(groups[turn:] + groups[:turn]) for turn in range(self.groups)])
+            raise ValueError(
+                f"a list of {size} passages cannot be cut into {self.groups} groups: lower "
+                "task.copies"
+            )
+        groups = np.array_split(
+            rng.permutation(size), self.groups
+        )  # numpy's permutation is Fisher-Yates
+        return np.stack(
+            [np.concatenate(groups[turn:] + groups[:turn]) for turn in range(self.groups)]
+        )
 
 
 def augmentation_of(name: str, copies: int) -> Augmentation:
@@ -99,7 +111,9 @@ def augmentation_of(name: str, copies: int) -> Augmentation:
     """
     if name == "none":
         if copies != 1:
-            raise ValueError(f"task.augmentation=none shows every list once, so task.copies={copies} must be 1")
+            raise ValueError(
+                f"task.augmentation=none shows every list once, so task.copies={copies} must be 1"
+            )
         return NoAugmentation()
     if name == "shuffle":
         return RandomShuffles(copies)

@@ -1,4 +1,6 @@
-"""What every listwise ranker takes and gives, so that remedies against position bias can be put around any of them."""
+"""What every listwise ranker takes and gives, so that remedies against position bias can be put
+around any of them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from backpack_rank.position.lists.passages import PassageList
 
 
 def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Generator:
-    """A random generator that depends on the seed, the query, and ids and order of the passages (their texts where they
-    have no ids) alone, not on other lists, their number, or earlier draws. Different purposes draw independently.
+    """A random generator that depends on the seed, the query, and ids and order of the passages
+    (their texts where they have no ids) alone, not on other lists, their number, or earlier draws.
+    Different purposes draw independently.
     """
     shown = passages.ids or passages.passages
     identity = json.dumps([*purpose, seed, passages.query_id, passages.query, *shown])
@@ -28,10 +31,10 @@ class Ranking:
 
     Attributes:
         order: input positions, best first; a permutation of 0..m-1. int64 [m]
-        scores: higher is better, by input position, where the ranker has scores; they sort into ``order``.
-            float64 [m], or None.
-        num_ranked: length of the part of ``order`` that the ranker itself gave; behind it stand the passages that it
-            left out, in input order. None: all of it.
+        scores: higher is better, by input position, where the ranker has scores; they sort into
+            ``order``. float64 [m], or None.
+        num_ranked: length of the part of ``order`` that the ranker itself gave; behind it stand the
+            passages that it left out, in input order. None: all of it.
     """
 
     order: np.ndarray
@@ -71,8 +74,8 @@ class Usage:
 
     Attributes:
         lists: lists that the model was shown (every window and every permutation is one).
-        passes: forward passes, counted for each list of a batch; behind a server every generated token is one. Passes
-            that a cache saved are not counted.
+        passes: forward passes, counted for each list of a batch; behind a server every generated
+            token is one. Passes that a cache saved are not counted.
         prompt_tokens: tokens read, with repetitions; what a cache saved is not counted.
         generated_tokens: tokens generated.
         shortened: passages that were cut to fit into the model's context.
@@ -122,10 +125,12 @@ class ListwiseRanker(ABC):
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """One ranking for each list, in the order of the lists; lists may be of different sizes.
 
-        Give many lists at once: they are batched, and wrappers make one call of all their windows or permutations.
+        Give many lists at once: they are batched, and wrappers make one call of all their windows
+            or permutations.
 
         Raises:
-            ValueError: a list that the ranker cannot take (too many passages, a prompt that cannot fit).
+            ValueError: a list that the ranker cannot take (too many passages, a prompt that cannot
+                fit).
         """
 
 

@@ -1,7 +1,8 @@
-"""Chat templates of strangers are rendered in a process of their own, with a bound of time and of memory.
+"""Chat templates of strangers are rendered in a process of their own, with a bound of time and of
+memory.
 
-A template is a small program. Two loops of 99,999 steps within one another take hours, and a format of three billion
-characters takes the memory; neither can be told by looking at it.
+A template is a small program. Two loops of 99,999 steps within one another take hours, and a format
+of three billion characters takes the memory; neither can be told by looking at it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 SECONDS, MEGABYTES = 5.0, 512
-"""That a rendering may take; those of published templates take milliseconds and less than one MB."""
+"""That a rendering may take; those of published templates take milliseconds and less than one MB.
+"""
 _STATISTICS = Path("/proc/self/statm")
 
 
 def rendered(render: Callable[[], str], what: str) -> str:
-    """What ``render`` gives, computed in a process of its own where the system can (Windows cannot).
+    """What ``render`` gives, computed in a process of its own where the system can (Windows
+    cannot).
 
     Args:
         render: takes nothing from threads and leaves nothing behind.
@@ -53,7 +56,10 @@ def rendered(render: Callable[[], str], what: str) -> str:
             os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if answer is None:
-        raise ValueError(f"{what} takes more than {SECONDS:g} seconds or {MEGABYTES} MB to render: it is no template")
+        raise ValueError(
+            f"{what} takes more than {SECONDS:g} seconds or {MEGABYTES} MB to render: it is no "
+            "template"
+        )
     kind, text = answer
     if kind == "text":
         return text
@@ -63,7 +69,9 @@ def rendered(render: Callable[[], str], what: str) -> str:
 
 
 def _render(render: Callable[[], str], there: int, here: int) -> None:
-    """The child: it writes its answer and ends, whatever happens, without what its parent does at its end."""
+    """The child: it writes its answer and ends, whatever happens, without what its parent does at
+    its end.
+    """
     with suppress(BaseException):
         os.close(there)
         _limit_memory()

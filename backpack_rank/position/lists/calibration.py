@@ -13,7 +13,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from backpack_rank.checks import one_of
-from backpack_rank.constructors import CountOrZero, NonNegative, Note, OneOf, Positive, Seed, checked
+from backpack_rank.constructors import (
+    CountOrZero,
+    NonNegative,
+    Note,
+    OneOf,
+    Positive,
+    Seed,
+    checked,
+)
 from backpack_rank.position.lists.passages import PassageList
 
 ContentFreePrompt = tuple[str, tuple[str, ...]]
@@ -42,24 +50,29 @@ def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np
 class ContentFreeCalibration:
     """Subtracts what a model prefers without having seen any content (CapCal, section 3).
 
-    P and P_empty are probabilities of whole identifiers (eq. 2), normalised over the candidates that remain. P_empty is
-    that behind the same prompt with every passage replaced, the same query and the same identifiers generated so far.
-    The weight is alpha = beta H(P) (eq. 4): the less sure the model, the more is subtracted.
+    P and P_empty are probabilities of whole identifiers (eq. 2), normalised over the candidates
+    that remain. P_empty is that behind the same prompt with every passage replaced, the same query
+    and the same identifiers generated so far. The weight is alpha = beta H(P) (eq. 4): the less
+    sure the model, the more is subtracted.
 
-    A ranker in ``first_token`` mode needs one extra forward pass, with short passages, for each distinct content-free
-    prompt. Priors are remembered: with ``fixed_string``, ``space``, ``spaces_20`` and ``random_20`` there is one for
-    each query and number of passages, however often its passages are shuffled; with ``first_passage``, ``spaces_first``
-    and ``random_first`` it returns only with the same (length of the) first passage, with ``spaces_each`` only with the
-    same lengths in the same order. In ``generate`` mode priors of later steps depend on what has been generated; the
-    content-free prompt is read once per batch for all lists that share it, and its keys and values serve all steps.
+    A ranker in ``first_token`` mode needs one extra forward pass, with short passages, for each
+    distinct content-free
+    prompt. Priors are remembered: with ``fixed_string``, ``space``, ``spaces_20`` and ``random_20``
+    there is one for each query and number of passages, however often its passages are shuffled;
+    with ``first_passage``, ``spaces_first`` and ``random_first`` it returns only with the same
+    (length of the) first passage, with ``spaces_each`` only with the same lengths in the same
+    order. In ``generate`` mode priors of later steps depend on what has been generated; the
+    content-free prompt is read once per batch for all lists that share it, and its keys and values
+    serve all steps.
 
     Attributes:
-        beta: 0 leaves the ranker as it is, without the extra pass. The paper prints no value. Of a model that prefers
-            by position alone (P = P_empty), 1 - alpha of the preference is left: nothing at alpha = 1, and the
-            opposite preference above it. The default, about 1 / ln 20, gives at most 0.9 for the paper's lists of 20.
+        beta: 0 leaves the ranker as it is, without the extra pass. The paper prints no value. Of a
+            model that prefers by position alone (P = P_empty), 1 - alpha of the preference is left:
+            nothing at alpha = 1, and the opposite preference above it. The default, about 1 / ln
+            20, gives at most 0.9 for the paper's lists of 20.
         relative: whether the entropy is divided by ln |C|, its largest value.
-        limit: largest alpha, or None. The code that the authors released takes beta 5, relative, limit 2; the equation
-            has neither.
+        limit: largest alpha, or None. The code that the authors released takes beta 5, relative,
+            limit 2; the equation has neither.
         placeholder: a name of :data:`~backpack_rank.position.lists.calibration.PLACEHOLDERS`.
         seed: of random placeholders.
         remembered: priors kept for each ranker, the latest used ones.
@@ -76,11 +89,16 @@ class ContentFreeCalibration:
         seed: Seed = 0,
         remembered: CountOrZero = 10_000,
     ) -> None:
-        """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown placeholder."""
+        """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown
+        placeholder.
+        """
         self.beta, self.relative, self.limit = beta, relative, limit
         self.placeholder, self.seed, self.remembered = placeholder, seed, remembered
-        # By ranker, because priors are those of one model and one prompt; they go when the ranker goes.
-        self._priors: WeakKeyDictionary[object, OrderedDict[ContentFreePrompt, np.ndarray]] = WeakKeyDictionary()
+        # By ranker, because priors are those of one model and one prompt; they go when the ranker
+        # goes.
+        self._priors: WeakKeyDictionary[object, OrderedDict[ContentFreePrompt, np.ndarray]] = (
+            WeakKeyDictionary()
+        )
 
     @property
     def active(self) -> bool:
@@ -90,7 +108,9 @@ class ContentFreeCalibration:
     def content_free(self, shown: PassageList) -> PassageList:
         """The list with its passages replaced."""
         return PassageList(
-            shown.query, placeholders(self.placeholder, shown.passages, self.seed), query_id=shown.query_id
+            shown.query,
+            placeholders(self.placeholder, shown.passages, self.seed),
+            query_id=shown.query_id,
         )
 
     def priors(
@@ -99,7 +119,8 @@ class ContentFreeCalibration:
         compute: Callable[[list[PassageList]], list[np.ndarray]],
         owner: object,
     ) -> list[np.ndarray]:
-        """Log-probabilities of the identifiers of each list without content; each distinct prompt is computed once.
+        """Log-probabilities of the identifiers of each list without content; each distinct prompt
+        is computed once.
 
         Args:
             compute: gives them for content-free lists.
@@ -126,7 +147,9 @@ class ContentFreeCalibration:
         return weight if self.limit is None else min(weight, self.limit)
 
     def scores(self, log_probabilities: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
-        """Calibrated scores of the remaining candidates from log-probabilities with and without content. [m]"""
+        """Calibrated scores of the remaining candidates from log-probabilities with and without
+        content. [m]
+        """
         probabilities = normalised(log_probabilities)
         return calibrated(probabilities, normalised(log_prior), self.alpha(probabilities))
 
@@ -141,10 +164,12 @@ PLACEHOLDERS: dict[str, Callable[[Sequence[str], random.Random], list[str]]] = {
     "random_first": lambda passages, draw: [_random_text(len(passages[0]), draw)] * len(passages),
     "spaces_each": lambda passages, _: [" " * len(passage) for passage in passages],
 }
-"""By name: passages and a source of random numbers -> what each is replaced by. Lengths are in characters.
+"""By name: passages and a source of random numbers -> what each is replaced by. Lengths are in
+characters.
 
-The paper's names: Fixed String, Passage[1] Content, Empty (a space), Space x 20, Random x 20, Space x len[1],
-Random x len[1], Space x len[i]. One random text stands in place of all passages of a list, as the other contents do.
+The paper's names: Fixed String, Passage[1] Content, Empty (a space), Space x 20, Random x 20, Space
+x len[1], Random x len[1], Space x len[i]. One random text stands in place of all passages of a
+list, as the other contents do.
 """
 
 

@@ -50,37 +50,48 @@ class Calibration(Protocol):
         compute: Callable[[list[PassageList]], list[np.ndarray]],
         owner: object,
     ) -> list[np.ndarray]:
-        """Log-probabilities of identifiers in the content-free lists, from memory where ``owner`` had them computed."""
+        """Log-probabilities of identifiers in the content-free lists, from memory where ``owner``
+        had them computed.
+        """
 
     def scores(self, log_probabilities: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
-        """Corrected probabilities of the remaining candidates from both; they sum to 1, some may be negative. [m]"""
+        """Corrected probabilities of the remaining candidates from both; they sum to 1, some may be
+        negative. [m]
+        """
 
 
 class CausalLmRanker(ListwiseRanker):
-    """Ranks lists by a causal language model of transformers; results do not depend on how lists are batched.
+    """Ranks lists by a causal language model of transformers; results do not depend on how lists
+    are batched.
 
-    ``first_token`` (FIRST; DebiasFirst, 2) asks once, at the first identifier of the answer. Where each identifier
-    is one token, its score is the token's log-probability: the logit that FIRST takes, less a number that is the same
-    for the whole list, in a single forward pass. Where one has several tokens ("1", "0"), the score of each is that of
-    all its tokens and the closing bracket (CapCal, eq. 2), because "1" alone would count for 10 as well; this takes a
-    second, short pass over the tree of identifiers, which shares the prompt's keys and values.
+    ``first_token`` (FIRST; DebiasFirst, 2) asks once, at the first identifier of the answer. Where
+    each identifier is one token, its score is the token's log-probability: the logit that FIRST
+    takes, less a number that is the same for the whole list, in a single forward pass. Where one
+    has several tokens ("1", "0"), the score of each is that of all its tokens and the closing
+    bracket (CapCal, eq. 2), because "1" alone would count for 10 as well; this takes a second,
+    short pass over the tree of identifiers, which shares the prompt's keys and values.
 
-    ``generate`` writes the whole permutation, greedily: at each step the remaining identifier of the highest
-    probability, all tokens and the closing bracket together. The tokens before an identifier and the tree of all that
-    remain are read in one pass, so a list of m passages takes m passes; constrained decoding token by token takes more,
-    and can enter an identifier whose beginning is likely and whose end is not. No scores.
+    ``generate`` writes the whole permutation, greedily: at each step the remaining identifier of
+    the highest probability, all tokens and the closing bracket together. The tokens before an
+    identifier and the tree of all that remain are read in one pass, so a list of m passages takes m
+    passes; constrained decoding token by token takes more, and can enter an identifier whose
+    beginning is likely and whose end is not. No scores.
 
-    At a temperature T above 0, the next passage is drawn: each of those that remain with the probability of its whole
-    identifier to the power of 1 / T, renormalised. ``generate`` draws at every step. ``first_token`` draws the whole
-    order from its one set of scores by adding T times Gumbel noise to them, which is the same distribution
-    (:func:`~backpack_rank.position.lists.decoding.add_gumbel`); ``scores`` are then those with the noise, so that they
-    sort into the order. With a calibration, corrected probabilities take the place of probabilities. The draws depend
-    on the seed and the list as it is shown: the same list gives the same ranking again, whatever is ranked beside it.
+    At a temperature T above 0, the next passage is drawn: each of those that remain with the
+    probability of its whole identifier to the power of 1 / T, renormalised. ``generate`` draws at
+    every step. ``first_token`` draws the whole order from its one set of scores by adding T times
+    Gumbel noise to them, which is the same distribution
+    (:func:`~backpack_rank.position.lists.decoding.add_gumbel`); ``scores`` are then those with the
+    noise, so that they sort into the order. With a calibration, corrected probabilities take the
+    place of probabilities. The draws depend
+    on the seed and the list as it is shown: the same list gives the same ranking again, whatever is
+        ranked beside it.
 
     Attributes:
         model: it is moved to the device, nothing else about it changes.
         mode: ``first_token`` or ``generate``.
-        passages: that the model was trained to rank at once; None: not known. Longer lists are ranked all the same.
+        passages: that the model was trained to rank at once; None: not known. Longer lists are
+            ranked all the same.
         temperature: T; at 0 the most probable passage is always the next.
         seed: of draws.
     """
@@ -111,8 +122,9 @@ class CausalLmRanker(ListwiseRanker):
             seed: of sampling.
 
         Raises:
-            ValueError: an unknown mode; a temperature below 0; a model that reads in both directions or has an encoder;
-                a tokenizer or a ``max_length`` that is too large for it; no such device.
+            ValueError: an unknown mode; a temperature below 0; a model that reads in both
+                directions or has an encoder; a tokenizer or a ``max_length`` that is too large for
+                it; no such device.
         """
         one_of("listwise ranker: mode", mode, MODES)
         chosen = pick_device(device, "device")
@@ -120,7 +132,9 @@ class CausalLmRanker(ListwiseRanker):
         self.model: PreTrainedModel = model.to(chosen)  # type: ignore[arg-type]
         _check_causal(self.model)
         self.pair_tokenizer, self.mode, self.calibration = pair_tokenizer, mode, calibration
-        self.tokens_per_batch = tokens_per_batch or (CPU_TOKENS if chosen.type == "cpu" else GPU_TOKENS)
+        self.tokens_per_batch = tokens_per_batch or (
+            CPU_TOKENS if chosen.type == "cpu" else GPU_TOKENS
+        )
         self.label, self.passages = label or _model_name(model), passages
         self.temperature, self.seed = check_temperature(temperature), seed
         self._usage = Usage()
@@ -128,7 +142,8 @@ class CausalLmRanker(ListwiseRanker):
     def sharing_model(
         self, *, calibration: Calibration | None = None, temperature: float = 0.0, seed: int = 0
     ) -> CausalLmRanker:
-        """Another ranker with the same model in memory: its correction, its draws and its usage are its own.
+        """Another ranker with the same model in memory: its correction, its draws and its usage are
+        its own.
 
         Raises:
             ValueError: a temperature below 0.
@@ -148,7 +163,9 @@ class CausalLmRanker(ListwiseRanker):
         return self._usage
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list. Raises ``ValueError`` for a prompt that cannot fit; the query is named."""
+        """One ranking for each list. Raises ``ValueError`` for a prompt that cannot fit; the query
+        is named.
+        """
         prompts = self.pair_tokenizer.encode_all(lists)
         self._usage.lists += len(lists)
         self._usage.shortened += sum(prompt.shortened for prompt in prompts)
@@ -159,9 +176,14 @@ class CausalLmRanker(ListwiseRanker):
             if self._calibrates:
                 assert self.calibration is not None
                 priors = self.calibration.priors(lists, self._content_free_scores, self)
-                scores = [self.calibration.scores(s, p) for s, p in zip(scores, priors, strict=True)]
+                scores = [
+                    self.calibration.scores(s, p) for s, p in zip(scores, priors, strict=True)
+                ]
         chances = list_rngs(lists, self.temperature, self.seed)
-        return [Ranking.of_scores(self._drawn(score, rng)) for score, rng in zip(scores, chances, strict=True)]
+        return [
+            Ranking.of_scores(self._drawn(score, rng))
+            for score, rng in zip(scores, chances, strict=True)
+        ]
 
     def _drawn(self, scores: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         return sample_scores(scores, self.temperature, rng, corrected=self._calibrates)
@@ -174,7 +196,9 @@ class CausalLmRanker(ListwiseRanker):
         return self._first_tokens(self.pair_tokenizer.encode_all(lists))
 
     def _first_tokens(self, prompts: Sequence[EncodedPrompt]) -> list[np.ndarray]:
-        """Log-probabilities of the identifiers at the beginning of the answer, for each prompt. float64 [m]"""
+        """Log-probabilities of the identifiers at the beginning of the answer, for each prompt.
+        float64 [m]
+        """
         found: list[np.ndarray] = [np.empty(0)] * len(prompts)
         for rows in self._batches(prompts):
             trees = [self._first_tree(prompts[row].count) for row in rows]
@@ -193,13 +217,21 @@ class CausalLmRanker(ListwiseRanker):
 
     def _tree(self, positions: Sequence[int]) -> TokenTrie:
         identifiers = self.pair_tokenizer.identifiers(max(positions) + 1)
-        return TokenTrie.of([[*identifiers[position], *self.pair_tokenizer.closing] for position in positions])
+        return TokenTrie.of(
+            [[*identifiers[position], *self.pair_tokenizer.closing] for position in positions]
+        )
 
-    def _generated(self, lists: Sequence[PassageList], prompts: Sequence[EncodedPrompt]) -> list[Ranking]:
+    def _generated(
+        self, lists: Sequence[PassageList], prompts: Sequence[EncodedPrompt]
+    ) -> list[Ranking]:
         orders: list[list[int]] = [[] for _ in lists]
         for rows in self._batches(prompts):
             context = self._read([prompts[row] for row in rows])
-            free = self._content_free_context([lists[row] for row in rows]) if self._calibrates else None
+            free = (
+                self._content_free_context([lists[row] for row in rows])
+                if self._calibrates
+                else None
+            )
             shown = [lists[row] for row in rows]
             for row, order in zip(rows, self._decoded(context, free, shown), strict=True):
                 orders[row] = order
@@ -218,8 +250,13 @@ class CausalLmRanker(ListwiseRanker):
     def _decoded(
         self, context: DecodingState, free: DecodingState | None, lists: Sequence[PassageList]
     ) -> list[list[int]]:
-        """Whole permutations of a batch, step by step together; lists that are finished leave the batch."""
-        counts, chances = [len(shown) for shown in lists], list_rngs(lists, self.temperature, self.seed)
+        """Whole permutations of a batch, step by step together; lists that are finished leave the
+        batch.
+        """
+        counts, chances = (
+            [len(shown) for shown in lists],
+            list_rngs(lists, self.temperature, self.seed),
+        )
         orders: list[list[int]] = [[] for _ in counts]
         remaining = [list(range(count)) for count in counts]
         active = [row for row, count in enumerate(counts) if count > 1]
@@ -233,7 +270,9 @@ class CausalLmRanker(ListwiseRanker):
             trees = [self._tree(remaining[row]) for row in active]
             steps = [one.step([forced[row] for row in active], trees) for one in contexts]
             for number, row in enumerate(active):
-                scores = self._drawn(self._step_scores([step[number] for step in steps]), chances[row])
+                scores = self._drawn(
+                    self._step_scores([step[number] for step in steps]), chances[row]
+                )
                 position = remaining[row].pop(int(np.argmax(scores)))
                 orders[row].append(position)
                 forced[row] = [
@@ -253,10 +292,14 @@ class CausalLmRanker(ListwiseRanker):
 
     def _read(self, prompts: Sequence[EncodedPrompt], once: bool = False) -> DecodingState:
         self._usage.prompt_tokens += sum(map(len, prompts))
-        return read(self.model, [prompt.ids for prompt in prompts], self.pair_tokenizer.max_length, once)
+        return read(
+            self.model, [prompt.ids for prompt in prompts], self.pair_tokenizer.max_length, once
+        )
 
     def _batches(self, prompts: Sequence[EncodedPrompt]) -> Iterator[list[int]]:
-        """Rows of prompts of about equal length, the longest first: what does not fit into memory fails at once."""
+        """Rows of prompts of about equal length, the longest first: what does not fit into memory
+        fails at once.
+        """
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
         while order:
             size = max(1, self.tokens_per_batch // len(prompts[order[0]]))
@@ -274,27 +317,38 @@ def _check_fit(model: PreTrainedModel, pair_tokenizer: PromptTokenizer) -> None:
     limit = position_limit(model)
     if limit is not None and pair_tokenizer.max_length > limit:
         raise ValueError(
-            f"max_length={pair_tokenizer.max_length} exceeds the model's {limit} positions; lower max_length"
+            f"max_length={pair_tokenizer.max_length} exceeds the model's {limit} positions; lower "
+            "max_length"
         )
     rows = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(pair_tokenizer.tokenizer) > rows:
         raise ValueError(
-            f"the tokenizer has {len(pair_tokenizer.tokenizer)} tokens, but {_model_name(model)} embeds {rows}: "
-            "give the tokenizer that belongs to the model"
+            f"the tokenizer has {len(pair_tokenizer.tokenizer)} tokens, but {_model_name(model)} "
+            f"embeds {rows}: give the tokenizer that belongs to the model"
         )
 
 
 @torch.inference_mode()
 def _check_causal(model: PreTrainedModel) -> None:
-    """What stands behind a token must not change the logits at it; configurations do not say so reliably."""
+    """What stands behind a token must not change the logits at it; configurations do not say so
+    reliably.
+    """
     if model.config.is_encoder_decoder:
-        raise ValueError(f"{_model_name(model)} has an encoder and a decoder; a listwise ranker takes a causal LM")
+        raise ValueError(
+            f"{_model_name(model)} has an encoder and a decoder; a listwise ranker takes a causal "
+            "LM"
+        )
     with eval_mode(model):
-        first, other = model(input_ids=torch.tensor([[1, 1], [1, 2]], device=model.device)).logits[:, 0].float()
+        first, other = (
+            model(input_ids=torch.tensor([[1, 1], [1, 2]], device=model.device))
+            .logits[:, 0]
+            .float()
+        )
     if (first - other).abs().max() > 10 * torch.finfo(model.dtype).eps * first.abs().max():
         raise ValueError(
-            f"{_model_name(model)} reads in both directions, so it cannot write an answer; use a causal language "
-            "model, or set is_decoder=true in its config.json when it was trained as one"
+            f"{_model_name(model)} reads in both directions, so it cannot write an answer; use a "
+            "causal language model, or set is_decoder=true in its config.json when it was trained "
+            "as one"
         )
 
 

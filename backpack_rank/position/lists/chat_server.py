@@ -1,4 +1,6 @@
-"""Chat completions from a server that speaks OpenAI's protocol, sent again when they fail, and answers on disk."""
+"""Chat completions from a server that speaks OpenAI's protocol, sent again when they fail, and
+answers on disk.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ log = logging.getLogger(__name__)
 _PASSING = {408, 409, 425, 429}
 """Statuses that may pass, as may all from 500 on."""
 _OF_THE_LIST = {400, 413, 422}
-"""Statuses that are about one request (too long, refused by a filter), unless they come for every request."""
+"""Statuses that are about one request (too long, refused by a filter), unless they come for every
+request.
+"""
 _SECRET = 8
 """A key that is shorter (``EMPTY``, as local servers take it) is no secret."""
 
@@ -56,8 +60,12 @@ class Answer:
 
     def __post_init__(self) -> None:
         tokens = (self.prompt_tokens, self.generated_tokens)
-        if not (isinstance(self.text, str) and isinstance(self.finish, str)) or not all(map(_is_count, tokens)):
-            raise ValueError("no answer: text and finish must be strings, numbers of tokens whole or null")
+        if not (isinstance(self.text, str) and isinstance(self.finish, str)) or not all(
+            map(_is_count, tokens)
+        ):
+            raise ValueError(
+                "no answer: text and finish must be strings, numbers of tokens whole or null"
+            )
 
 
 @dataclass(frozen=True)
@@ -73,24 +81,35 @@ class ResponseStore:
     @staticmethod
     def key(url: str, body: Mapping[str, Any]) -> str:
         """Digest of all that determines an answer: where the request goes and what it says."""
-        request = json.dumps([_FORM, url, body], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        request = json.dumps(
+            [_FORM, url, body], sort_keys=True, ensure_ascii=True, separators=(",", ":")
+        )
         return digest(request, size=20)
 
     def read(self, key: str) -> Answer | None:
-        """The answer to a request, or None if there is none yet. A damaged file is warned about and counts as none."""
+        """The answer to a request, or None if there is none yet. A damaged file is warned about and
+        counts as none.
+        """
         path = self._path(key)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["key"] != key:
                 raise ValueError(f"it belongs to {record['key']!r}")
             answer = Answer(**record["answer"])
-            if record.get("checksum", _checksum(answer)) != _checksum(answer):  # older files have none
+            if record.get("checksum", _checksum(answer)) != _checksum(
+                answer
+            ):  # older files have none
                 raise ValueError("its checksum is another one")
             return answer
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:  # bad JSON and bad UTF-8 are ValueErrors
-            log.warning("%s is damaged (%s: %s); its request is sent again", path, type(error).__name__, error)
+            log.warning(
+                "%s is damaged (%s: %s); its request is sent again",
+                path,
+                type(error).__name__,
+                error,
+            )
             return None
 
     def write(self, key: str, answer: Answer) -> None:
@@ -100,12 +119,15 @@ class ResponseStore:
 
     @contextmanager
     def only_one(self, key: str) -> Iterator[None]:
-        """Only one thread of all processes is in here with the same key; look again whether the answer is there."""
+        """Only one thread of all processes is in here with the same key; look again whether the
+        answer is there.
+        """
         path = self._path(key).with_suffix(".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path):
             yield
-            # With the answer written, who still waits for this lock, or makes a new one, finds the answer.
+            # With the answer written, who still waits for this lock, or makes a new one, finds the
+            # answer.
             with suppress(OSError):
                 path.unlink()
 
@@ -152,8 +174,9 @@ class RetryPolicy:
     Attributes:
         timeout: seconds without a byte from the server, above 0.
         retries: how often a request is sent again, at least 0.
-        backoff: seconds before it is sent again for the first time, doubled each time; at random between half of it
-            and all of it, so that requests that failed together do not come back together.
+        backoff: seconds before it is sent again for the first time, doubled each time; at random
+            between half of it and all of it, so that requests that failed together do not come back
+            together.
         longest_wait: seconds; a server that asks for more (Retry-After) is given up, at least 0.
 
     Raises:
@@ -179,10 +202,11 @@ class RetryPolicy:
 class ChatServer:
     """Where chat completions come from, through the ``openai`` package; safe with several threads.
 
-    The key is read from the environment when a request is sent, and goes nowhere but into its header.
+    The key is read from the environment when a request is sent, and goes nowhere but into its
+    header.
 
-    The package sends one attempt at a time. When to ask again is decided here, because the package takes any body with
-    status 200 for an answer, and neither bounds nor obeys a long Retry-After.
+    The package sends one attempt at a time. When to ask again is decided here, because the package
+    takes any body with status 200 for an answer, and neither bounds nor obeys a long Retry-After.
 
     Attributes:
         url: of the chat completions.
@@ -192,23 +216,30 @@ class ChatServer:
         """
         Args:
             base_url: up to and with ``/v1``.
-            key_variable: name of the environment variable with the key; None for a server without keys.
+            key_variable: name of the environment variable with the key; None for a server without
+                keys.
             patience: with requests that fail.
 
         Raises:
-            ValueError: a URL that is none, or that holds a user or a query; a variable that has no possible name.
+            ValueError: a URL that is none, or that holds a user or a query; a variable that has no
+                possible name.
             ImportError: the ``openai`` package is not installed.
         """
         base_url = _checked_url(base_url)
         self.url = f"{base_url}/chat/completions"
         if key_variable is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable):
             # What was given is not repeated: it may be the key itself.
-            raise ValueError("key_variable must be the name of an environment variable, such as OPENAI_API_KEY")
+            raise ValueError(
+                "key_variable must be the name of an environment variable, such as OPENAI_API_KEY"
+            )
         self._key_variable, self._patience = key_variable, patience
-        self._chance = random.Random()  # own numbers: waiting must not change what a seeded experiment draws
+        self._chance = (
+            random.Random()
+        )  # own numbers: waiting must not change what a seeded experiment draws
         self._openai = _openai()
         self._client = self._openai.OpenAI(
-            # Given with every request: a key that the client knew would outlive a change of the variable.
+            # Given with every request: a key that the client knew would outlive a change of the
+            # variable.
             api_key="none",
             base_url=base_url,
             max_retries=0,
@@ -252,7 +283,8 @@ class ChatServer:
         omit = self._openai.Omit()
         headers = {
             "Authorization": omit if key is None else f"Bearer {key}",
-            # The package would fill them from OPENAI_ORG_ID and OPENAI_PROJECT_ID, for whatever server.
+            # The package would fill them from OPENAI_ORG_ID and OPENAI_PROJECT_ID, for whatever
+            # server.
             "OpenAI-Organization": omit,
             "OpenAI-Project": omit,
         }
@@ -271,7 +303,9 @@ class ChatServer:
             what = _hidden(f"{type(cause).__name__}: {cause}", key)
             raise TransientError(f"no connection, or lost: {what}") from error
         except self._openai.APIStatusError as error:
-            raise self._refusal(error.response, key) from None  # the package's error holds the answer with the key
+            raise self._refusal(
+                error.response, key
+            ) from None  # the package's error holds the answer with the key
         except self._openai.OpenAIError as error:
             raise ServerError(f"{type(error).__name__}: {_hidden(str(error), key)}") from None
         return _answer(response.content, key)
@@ -294,7 +328,9 @@ class ChatServer:
                 "(key_variable=null for a server without keys)"
             )
         if not (key.isascii() and key.isprintable()):
-            raise ValueError(f"the key in {self._key_variable} holds a character that no header can hold")
+            raise ValueError(
+                f"the key in {self._key_variable} holds a character that no header can hold"
+            )
         return key
 
 
@@ -308,7 +344,9 @@ def _checked_url(base_url: str) -> str:
         # It is not repeated: it may hold a password.
         raise ValueError("base_url is not like http://localhost:8000/v1") from None
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("base_url must not hold a user, a password or a query; keys belong into key_variable")
+        raise ValueError(
+            "base_url must not hold a user, a password or a query; keys belong into key_variable"
+        )
     if not possible:
         raise ValueError(f"base_url={base_url!r} must be like http://localhost:8000/v1")
     return base_url.rstrip("/")
@@ -318,7 +356,9 @@ def _openai() -> ModuleType:
     try:
         module = importlib.import_module("openai")
     except ImportError as error:
-        raise ImportError(f"listwise=openai needs the openai package: {install('openai')}") from error
+        raise ImportError(
+            f"listwise=openai needs the openai package: {install('openai')}"
+        ) from error
     # Its transport notes every request, which is a line for every list.
     for transport in ("httpx", "httpx2"):
         if logging.getLogger(transport).level == logging.NOTSET:
@@ -327,7 +367,9 @@ def _openai() -> ModuleType:
 
 
 def _answer(content: bytes, key: str | None) -> Answer:
-    """Raises ``TransientError`` for a body that is no chat completion: servers under load send such with status 200."""
+    """Raises ``TransientError`` for a body that is no chat completion: servers under load send such
+    with status 200.
+    """
     try:
         record = json.loads(content)
         choice = record["choices"][0]
@@ -343,7 +385,9 @@ def _answer(content: bytes, key: str | None) -> Answer:
 
 
 def _complaint(response: Any) -> tuple[str, str]:
-    """What a server says about an error, and its code; the servers that speak this protocol say it in many forms."""
+    """What a server says about an error, and its code; the servers that speak this protocol say it
+    in many forms.
+    """
     try:
         record = response.json()
     except (ValueError, RecursionError):

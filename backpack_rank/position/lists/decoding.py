@@ -1,6 +1,8 @@
-"""How a causal language model reads prompts and weighs the identifiers that may follow, with and without a cache.
+"""How a causal language model reads prompts and weighs the identifiers that may follow, with and
+without a cache.
 
-Rankings may be drawn in place of the most probable one (sampling temperature; Tang et al., section 4.1).
+Rankings may be drawn in place of the most probable one (sampling temperature; Tang et al., section
+4.1).
 """
 
 from __future__ import annotations
@@ -27,16 +29,17 @@ _PURPOSE = "sampling"
 class TokenTrie:
     """m candidates, and the N nodes behind which a model has to be asked for the next token.
 
-    A candidate's probability is a product over its tokens (CapCal, eq. 2), each asked for behind those before it.
-    What follows the text itself (the root) is known; the nodes are the distinct proper beginnings of the candidates.
+    A candidate's probability is a product over its tokens (CapCal, eq. 2), each asked for behind
+    those before it. What follows the text itself (the root) is known; the nodes are the distinct
+    proper beginnings of the candidates.
 
     Attributes:
         count: m.
         tokens: the last token of each node. int64 [N]
         depths: tokens between the root and the node. int64 [N]
         above: [i, j] whether node j is node i or on the way to it. bool [N, N]
-        candidate, at, next: one entry per token of a candidate: which candidate, behind which node (0: the root,
-            1 + i: node i), and the token. int64 [total]
+        candidate, at, next: one entry per token of a candidate: which candidate, behind which node
+            (0: the root, 1 + i: node i), and the token. int64 [total]
     """
 
     count: int
@@ -94,15 +97,20 @@ class DecodingState(ABC):
             trees: the candidates of each text; nothing of them is appended.
 
         Returns:
-            For each text the log-probability of every candidate of its tree, all its tokens together. float64 [m]
+            For each text the log-probability of every candidate of its tree, all its tokens
+            together. float64 [m]
         """
 
     @abstractmethod
     def select(self, rows: Sequence[int]) -> DecodingState:
-        """Only these texts, in this order; a text may be taken several times. The old context is used up."""
+        """Only these texts, in this order; a text may be taken several times. The old context is
+        used up.
+        """
 
 
-def read(model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False) -> DecodingState:
+def read(
+    model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False
+) -> DecodingState:
     """Read prompts of different lengths in one forward pass; the model is in evaluation mode.
 
     Args:
@@ -115,23 +123,35 @@ def read(model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int,
 
 
 def can_share(model: PreTrainedModel, max_length: int) -> bool:
-    """Whether texts of that length can be continued from a cache of keys and values, several ways at once.
+    """Whether texts of that length can be continued from a cache of keys and values, several ways
+    at once.
 
-    It takes a model that attends to all tokens before, and that lets its positions and its mask be given.
+    It takes a model that attends to all tokens before, and that lets its positions and its mask be
+    given.
     """
     names = _options(model)
     config = model.config.get_text_config()
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    window = (
+        getattr(config, "sliding_window", None)
+        if getattr(config, "use_sliding_window", True)
+        else None
+    )
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     local = (kinds - {"sliding_attention"}) or (window is not None and window < max_length)
     attention = getattr(config, "_attn_implementation", "sdpa")
-    return {"past_key_values", "position_ids"} <= names and not local and attention in ("sdpa", "eager")
+    return (
+        {"past_key_values", "position_ids"} <= names
+        and not local
+        and attention in ("sdpa", "eager")
+    )
 
 
 class KVCacheState(DecodingState):
-    """Keys and values of the texts are kept: a step reads the new tokens and the nodes of the trees, in one pass.
+    """Keys and values of the texts are kept: a step reads the new tokens and the nodes of the
+    trees, in one pass.
 
-    Each node sees its text and the nodes above it (a mask of four dimensions), and leaves the cache afterwards.
+    Each node sees its text and the nodes above it (a mask of four dimensions), and leaves the cache
+    afterwards.
     """
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
@@ -152,7 +172,9 @@ class KVCacheState(DecodingState):
         )
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
-        """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes of the trees."""
+        """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes of the
+        trees.
+        """
         width, nodes = max(map(len, forced)), max(map(len, trees))
         if width + nodes:
             logits = self._append(forced, trees, width, nodes)
@@ -171,10 +193,13 @@ class KVCacheState(DecodingState):
         self.mask, self.lengths, self.last = self.mask[index], self.lengths[index], self.last[index]
         return self
 
-    def _append(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie], width: int, nodes: int) -> Tensor:
+    def _append(
+        self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie], width: int, nodes: int
+    ) -> Tensor:
         """Logits behind the last forced token and behind every node. [B, 1 + nodes, vocabulary]
 
-        New columns are the forced tokens, aligned on the right, then the nodes, aligned on the left.
+        New columns are the forced tokens, aligned on the right, then the nodes, aligned on the
+        left.
         """
         ids = np.zeros((len(trees), width + nodes), dtype=np.int64)
         offsets = np.zeros_like(ids)
@@ -205,11 +230,15 @@ class KVCacheState(DecodingState):
         new = torch.arange(width, device=device) >= width - counts[:, None]
         self.mask, self.lengths = torch.cat([self.mask, new], dim=1), self.lengths + counts
         # Texts with nothing new only keep the others company.
-        self.passes += sum(bool(len(tokens) + len(tree)) for tokens, tree in zip(forced, trees, strict=True))
+        self.passes += sum(
+            bool(len(tokens) + len(tree)) for tokens, tree in zip(forced, trees, strict=True)
+        )
         return logits if width else torch.cat([self.last, logits[:, -nodes:]], dim=1)
 
     def _mask(self, allowed: Tensor) -> Tensor:
-        """As the model's attention takes it: torch's in any number format, transformers' own as a summand."""
+        """As the model's attention takes it: torch's in any number format, transformers' own as a
+        summand.
+        """
         if self.model.config.get_text_config()._attn_implementation == "sdpa":
             return allowed
         mask = torch.zeros(allowed.shape, dtype=self.model.dtype, device=allowed.device)
@@ -217,7 +246,9 @@ class KVCacheState(DecodingState):
 
 
 class RereadState(DecodingState):
-    """For models without a usable cache: every node of a tree is a text of its own that is read from its beginning."""
+    """For models without a usable cache: every node of a tree is a text of its own that is read
+    from its beginning.
+    """
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
         self.model, self.texts = model, [list(map(int, prompt)) for prompt in prompts]
@@ -235,7 +266,9 @@ class RereadState(DecodingState):
         # Node by node, so that the batch stays as large as the one that was asked for.
         for node in range(nodes):
             rows = [row for row, tree in enumerate(trees) if node < len(tree)]
-            after[rows, node] = self._read([[*self.texts[row], *trees[row].path(node)] for row in rows])[:, 0]
+            after[rows, node] = self._read(
+                [[*self.texts[row], *trees[row].path(node)] for row in rows]
+            )[:, 0]
             self.passes += len(rows)
         return _candidates(torch.cat([self.last, after], dim=1), trees)
 
@@ -248,9 +281,15 @@ class RereadState(DecodingState):
         """Logits behind the last token of each text. [B, 1, vocabulary]"""
         ids, mask = _left_padded([np.asarray(text) for text in texts])
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0).to(self.model.device)
-        given = {"attention_mask": mask.long().to(self.model.device), "position_ids": positions, "use_cache": False}
+        given = {
+            "attention_mask": mask.long().to(self.model.device),
+            "position_ids": positions,
+            "use_cache": False,
+        }
         known = _options(self.model)
-        return _logits(self.model, ids, 1, **{name: value for name, value in given.items() if name in known})
+        return _logits(
+            self.model, ids, 1, **{name: value for name, value in given.items() if name in known}
+        )
 
 
 def _options(model: PreTrainedModel) -> set[str]:
@@ -268,7 +307,9 @@ def _logits(model: PreTrainedModel, ids: Tensor, keep: int, **options) -> Tensor
 
 
 def _candidates(logits: Tensor, trees: Sequence[TokenTrie]) -> list[np.ndarray]:
-    """Log-probabilities of the trees' candidates from logits behind the texts and the nodes [B, 1 + nodes, V]."""
+    """Log-probabilities of the trees' candidates from logits behind the texts and the nodes [B, 1 +
+    nodes, V].
+    """
     if bool(logits[:, 0].isnan().any()):
         raise ValueError("the model's logits are not numbers; load it with dtype=float32")
     logits = logits.float()
@@ -278,11 +319,16 @@ def _candidates(logits: Tensor, trees: Sequence[TokenTrie]) -> list[np.ndarray]:
     norms = logits.logsumexp(dim=-1)
     single = (logits[rows, at, tokens] - norms[rows, at]).double().cpu().numpy()
     parts = np.split(single, np.cumsum(sizes)[:-1])
-    return [np.bincount(t.candidate, weights=part, minlength=t.count) for t, part in zip(trees, parts, strict=True)]
+    return [
+        np.bincount(t.candidate, weights=part, minlength=t.count)
+        for t, part in zip(trees, parts, strict=True)
+    ]
 
 
 def _joined(trees: Sequence[TokenTrie]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate([tree.at for tree in trees]), np.concatenate([tree.next for tree in trees])
+    return np.concatenate([tree.at for tree in trees]), np.concatenate(
+        [tree.next for tree in trees]
+    )
 
 
 def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
@@ -303,13 +349,16 @@ def check_temperature(temperature: float) -> float:
     return number
 
 
-def list_rngs(lists: Sequence[PassageList], temperature: float, seed: int) -> list[np.random.Generator | None]:
-    """The chance of each list as it is shown: it depends on the seed, the query and the passages in their order.
+def list_rngs(
+    lists: Sequence[PassageList], temperature: float, seed: int
+) -> list[np.random.Generator | None]:
+    """The chance of each list as it is shown: it depends on the seed, the query and the passages in
+    their order.
 
     There is none at temperature 0, where nothing is drawn.
 
-    Neither other lists nor batches change it, and the shuffles that permutation self-consistency draws with the same
-    seed are independent of it.
+    Neither other lists nor batches change it, and the shuffles that permutation self-consistency
+    draws with the same seed are independent of it.
     """
     return [list_rng(shown, seed, _PURPOSE) if temperature else None for shown in lists]
 
@@ -317,32 +366,40 @@ def list_rngs(lists: Sequence[PassageList], temperature: float, seed: int) -> li
 def add_gumbel(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
     """Scores plus T times standard Gumbel noise, a number for each candidate. [m] -> [m]
 
-    The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the Gumbel-max trick).
-    Sorted, they are a draw from the Plackett-Luce distribution with weights exp(s / T), in which every next place goes
-    to one of the remaining candidates with just these probabilities, renormalised: which candidate is the largest says
-    nothing about the order of the others.
+    The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the
+    Gumbel-max trick). Sorted, they are a draw from the Plackett-Luce distribution with weights
+    exp(s / T), in which every next place goes
+    to one of the remaining candidates with just these probabilities, renormalised: which candidate
+    is the largest says nothing about the order of the others.
     """
     return scores + temperature * noise.gumbel(size=scores.shape)
 
 
 def log_scores(corrected: np.ndarray) -> np.ndarray:
-    """Corrected probabilities (they sum to 1, some may be negative) as log-probabilities. [m] -> [m], -inf up to 0."""
+    """Corrected probabilities (they sum to 1, some may be negative) as log-probabilities. [m] ->
+    [m], -inf up to 0.
+    """
     with np.errstate(divide="ignore"):
         return np.log(np.maximum(corrected, 0.0))
 
 
 def sample_scores(
-    scores: np.ndarray, temperature: float, noise: np.random.Generator | None, *, corrected: bool = False
+    scores: np.ndarray,
+    temperature: float,
+    noise: np.random.Generator | None,
+    *,
+    corrected: bool = False,
 ) -> np.ndarray:
     """Scores that sort into a random order; at temperature 0 those that were given.
 
     Args:
-        scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of their probabilities.
-            float64 [m]
+        scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of
+            their probabilities. float64 [m]
         temperature: T, 0 or above.
         noise: of the list; None at temperature 0.
-        corrected: a candidate's weight is then its corrected probability to the power of 1 / T, as it is without a
-            correction; those at or below 0 have no weight and stand behind all others, best first.
+        corrected: a candidate's weight is then its corrected probability to the power of 1 / T, as
+            it is without a correction; those at or below 0 have no weight and stand behind all
+            others, best first.
 
     Returns:
         Sorted from the largest, they are a draw as of :func:`add_gumbel`. Finite. float64 [m]

@@ -143,11 +143,15 @@ def listwise_with(settings: EvaluationSettings, options: Mapping[str, Any]) -> L
     values = {name: value for name, value in settings.saved.values.items() if name != "task"}
     changed = ListwiseSettings.of(SavedOptions.of(merged(values, options)).values)
     if changed is None:
-        raise ValueError(f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker")
+        raise ValueError(
+            f"the options {dict(options)} leave no listwise ranker: name one by listwise.ranker"
+        )
     return changed
 
 
-def check_rows(settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str) -> None:
+def check_rows(
+    settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str
+) -> None:
     """Look at the options of all rows before the first one is ranked.
 
     Args:

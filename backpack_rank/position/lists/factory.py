@@ -1,4 +1,6 @@
-"""Making causal language models to train as listwise rankers: new ones of a given size, and any pretrained one."""
+"""Making causal language models to train as listwise rankers: new ones of a given size, and any
+pretrained one.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,19 @@ def new_causal_lm(
     positions: Positions = 2048,
     initializer_range: Spread = 0.06,
 ) -> LlamaForCausalLM:
-    """A language model of Llama's kind with random weights for the tokenizer's vocabulary, in training mode.
+    """A language model of Llama's kind with random weights for the tokenizer's vocabulary, in
+    training mode.
 
-    Positions are rotary and the output embeddings are the input embeddings. The inner layers are three times as wide.
+    Positions are rotary and the output embeddings are the input embeddings. The inner layers are
+    three times as wide.
 
     Raises:
         ValueError: ``heads`` does not divide ``hidden_size`` into parts of even size.
     """
     if heads < 1 or hidden_size % (2 * heads):
-        raise ValueError(f"model.ranker.hidden_size={hidden_size} must be a multiple of 2 x heads={heads}")
+        raise ValueError(
+            f"model.ranker.hidden_size={hidden_size} must be a multiple of 2 x heads={heads}"
+        )
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,
@@ -61,11 +67,13 @@ def pretrained_causal_lm(
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
     attention: Name | None = None,
 ) -> PreTrainedModel:
-    """Any causal language model, in training mode; an encoder such as BERT reads from left to right from here on.
+    """Any causal language model, in training mode; an encoder such as BERT reads from left to right
+    from here on.
 
     Args:
         name: hub id or folder.
-        dtype: number format of the weights, ``float32`` or ``bfloat16``; the latter with ``adapter=lora`` only.
+        dtype: number format of the weights, ``float32`` or ``bfloat16``; the latter with
+            ``adapter=lora`` only.
         attention: implementation of attention; None takes the default of transformers.
 
     Raises:
@@ -81,7 +89,7 @@ def pretrained_causal_lm(
     size = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) > size:
         raise ValueError(
-            f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}: give the tokenizer "
-            "that belongs to these weights (model.tokenizer.name)"
+            f"the tokenizer has {len(tokenizer)} tokens, but {name} has embeddings for {size}: "
+            "give the tokenizer that belongs to these weights (model.tokenizer.name)"
         )
     return model.train()

@@ -1,4 +1,6 @@
-"""What a listwise ranker makes of candidates of several first stages (DebiasFirst, Table 2; Tang et al., Table 4)."""
+"""What a listwise ranker makes of candidates of several first stages (DebiasFirst, Table 2; Tang et
+al., Table 4).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class FirstStage:
 
     Attributes:
         name: of the first stage.
-        queries: that were ranked: judged ones with a relevant document that the first stage has candidates for.
+        queries: that were ranked: judged ones with a relevant document that the first stage has
+            candidates for.
         before: measures of its own ranking.
         after: measures of what the ranker made of it.
         run: that ranking.
@@ -47,10 +50,12 @@ def first_stage_study(
 
     Args:
         ranker: takes lists of ``depth`` passages; put
-            :class:`~backpack_rank.position.lists.windows.SlidingWindows` around one of shorter lists.
+            :class:`~backpack_rank.position.lists.windows.SlidingWindows` around one of shorter
+            lists.
         collection: queries, texts and judgements.
         runs: by name of the first stage.
-        depth: candidates of each query at most, also of a fusion, which is made of as many of each run.
+        depth: candidates of each query at most, also of a fusion, which is made of as many of each
+            run.
         fusions: methods by which all runs are made into one more first stage.
         measures: of effectiveness.
 
@@ -59,7 +64,9 @@ def first_stage_study(
         KeyError: documents that the collection does not have.
     """
     if not runs or depth < 1:
-        raise ValueError(f"there must be a first stage (got {len(runs)}) and a depth of 1 or more (got {depth})")
+        raise ValueError(
+            f"there must be a first stage (got {len(runs)}) and a depth of 1 or more (got {depth})"
+        )
     stages = dict(runs)
     for method in fusions:
         stages[f"{method.name} of {', '.join(runs)}"] = fuse(list(runs.values()), method, depth).run
@@ -67,7 +74,9 @@ def first_stage_study(
     for name, run in stages.items():
         lists = lists_of(run, collection, depth, judged=True)
         rankings = ranker.rank(lists)
-        before = effectiveness_of(lists, [Ranking(np.arange(len(one))) for one in lists], collection.qrels, measures)
+        before = effectiveness_of(
+            lists, [Ranking(np.arange(len(one))) for one in lists], collection.qrels, measures
+        )
         after = effectiveness_of(lists, rankings, collection.qrels, measures)
         found.append(FirstStage(name, len(lists), before, after, run_of(lists, rankings)))
     return found

@@ -1,4 +1,6 @@
-"""Identifiers of passages: their names in prompts and answers, and the token ids that a model reads and writes."""
+"""Identifiers of passages: their names in prompts and answers, and the token ids that a model reads
+and writes.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ OPENING, CLOSING, BETWEEN = "[", "]", " > ["
 
 _CHECKED = 20
 """Identifiers that are tried when an encoder is made; 20 is the window of all three papers."""
-_IN_BRACKETS = {"numeric": re.compile(r"\[(\s*\d+\s*)\]"), "alphabetic": re.compile(r"\[(\s*[A-Za-z]{1,2}\s*)\]")}
+_IN_BRACKETS = {
+    "numeric": re.compile(r"\[(\s*\d+\s*)\]"),
+    "alphabetic": re.compile(r"\[(\s*[A-Za-z]{1,2}\s*)\]"),
+}
 _BEHIND_LETTER, _BEHIND_BREAK = "x", "\n"
 
 
 def identifier_names(kind: str, count: int) -> list[str]:
     """Names of the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ..."""
-    return [str(number) if kind == "numeric" else _letters(number) for number in range(1, count + 1)]
+    return [
+        str(number) if kind == "numeric" else _letters(number) for number in range(1, count + 1)
+    ]
 
 
 def without_identifiers(text: str, kind: str) -> str:
@@ -32,11 +39,13 @@ def without_identifiers(text: str, kind: str) -> str:
 
 
 class IdentifierTokens:
-    """Token ids of identifiers behind an opening bracket, of the closing one, and of what stands between two.
+    """Token ids of identifiers behind an opening bracket, of the closing one, and of what stands
+    between two.
 
-    An answer is always written from these pieces, in training and in ranking. They are the tokens that the tokenizer
-    itself gives to ``[1] > [2]``, read off the growing text. Where it would merge an identifier with a bracket (some
-    vocabularies have ``[A`` or ``1]``), the pieces are the vocabulary's own tokens for the identifier and the bracket.
+    An answer is always written from these pieces, in training and in ranking. They are the tokens
+    that the tokenizer itself gives to ``[1] > [2]``, read off the growing text. Where it would
+    merge an identifier with a bracket (some vocabularies have ``[A`` or ``1]``), the pieces are the
+    vocabulary's own tokens for the identifier and the bracket.
 
     Attributes:
         closing: ids of ``]``.
@@ -55,7 +64,10 @@ class IdentifierTokens:
         behind = self._behind(OPENING, first) or self._spelled(first)
         self.closing = self._behind(OPENING + first, CLOSING) or self._spelled(CLOSING)
         written = OPENING + first + CLOSING
-        self.between = self._behind(written, BETWEEN) or tokenize_continuation(tokenizer, [BETWEEN], special=False)[0]
+        self.between = (
+            self._behind(written, BETWEEN)
+            or tokenize_continuation(tokenizer, [BETWEEN], special=False)[0]
+        )
         self._check(self._opening + behind + self.closing + self.between, written + BETWEEN)
         self.of(_CHECKED)
 
@@ -63,7 +75,8 @@ class IdentifierTokens:
         """Token ids of the first ``count`` identifiers, without brackets.
 
         Raises:
-            ValueError: the tokenizer has no exact tokens for one of them, or the same tokens for two.
+            ValueError: the tokenizer has no exact tokens for one of them, or the same tokens for
+                two.
         """
         if count > len(self._known):
             self._learn(count)
@@ -78,16 +91,27 @@ class IdentifierTokens:
             self._check(self._opening + ids + self.closing, OPENING + name + CLOSING)
             if ids in self._known:
                 other = identifier_names(self.kind, len(self._known))[self._known.index(ids)]
-                raise ValueError(f"the tokenizer writes the identifiers {other} and {name} with the same tokens {ids}")
+                raise ValueError(
+                    f"the tokenizer writes the identifiers {other} and {name} with the same tokens "
+                    f"{ids}"
+                )
             self._known.append(ids)
 
     def _plain(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+        return list(
+            self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        )
 
     def _behind(self, start: str, text: str) -> list[int] | None:
-        """The tokens of ``text`` where it follows ``start``; None when a token covers parts of both."""
+        """The tokens of ``text`` where it follows ``start``; None when a token covers parts of
+        both.
+        """
         before, whole = self._plain(start), self._plain(start + text)
-        return whole[len(before) :] if whole[: len(before)] == before and len(whole) > len(before) else None
+        return (
+            whole[len(before) :]
+            if whole[: len(before)] == before and len(whole) > len(before)
+            else None
+        )
 
     def _spelled(self, text: str) -> list[int]:
         """The vocabulary's token for this very text, or its tokens for the single characters."""
@@ -96,9 +120,9 @@ class IdentifierTokens:
             if all(part in vocabulary for part in parts):
                 return [vocabulary[part] for part in parts]
         raise ValueError(
-            f"the tokenizer merges {text!r} with its neighbours and has no token for it alone, so answers like "
-            f"{OPENING}{text}{CLOSING} cannot be written exactly; choose the other kind of prompt.identifiers "
-            f"({' or '.join(KINDS)}) or another tokenizer"
+            f"the tokenizer merges {text!r} with its neighbours and has no token for it alone, so "
+            f"answers like {OPENING}{text}{CLOSING} cannot be written exactly; choose the other "
+            f"kind of prompt.identifiers ({' or '.join(KINDS)}) or another tokenizer"
         )
 
     def _check(self, ids: Sequence[int], text: str) -> None:
@@ -106,8 +130,9 @@ class IdentifierTokens:
         decoded = str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
         if self._is_unknown(ids) or _squeezed(decoded) != _squeezed(text):
             raise ValueError(
-                f"the tokenizer reads {text!r} as {decoded!r}: it cannot write identifiers of kind {self.kind}; "
-                f"choose the other kind of prompt.identifiers ({' or '.join(KINDS)}) or another tokenizer"
+                f"the tokenizer reads {text!r} as {decoded!r}: it cannot write identifiers of kind "
+                f"{self.kind}; choose the other kind of prompt.identifiers ({' or '.join(KINDS)}) "
+                "or another tokenizer"
             )
 
     def _is_unknown(self, ids: Sequence[int]) -> bool:
@@ -146,11 +171,13 @@ def tokenize_continuation(
 ) -> list[list[int]]:
     """Token ids of texts that follow another text, which itself is not looked at.
 
-    Tokenizers treat the beginning of a text in their own ways (a space before the first word), so each text is read
-    behind a short other one, whose tokens are then left out. A text that would merge with it is read alone.
+    Tokenizers treat the beginning of a text in their own ways (a space before the first word), so
+    each text is read behind a short other one, whose tokens are then left out. A text that would
+    merge with it is read alone.
 
     Args:
-        special: whether a text that spells a special token gets it: yes for templates, no for what fills them.
+        special: whether a text that spells a special token gets it: yes for templates, no for what
+            fills them.
     """
     options = {"add_special_tokens": False, "split_special_tokens": not special, "verbose": False}
     ids: list[list[int]] = [[] for _ in texts]
@@ -162,12 +189,16 @@ def tokenize_continuation(
             continue
         before = list(tokenizer(anchor, **options)["input_ids"])
         for row, whole in zip(
-            rows, tokenizer([anchor + texts[row] for row in rows], **options)["input_ids"], strict=True
+            rows,
+            tokenizer([anchor + texts[row] for row in rows], **options)["input_ids"],
+            strict=True,
         ):
             if list(whole[: len(before)]) == before:
                 ids[row] = list(whole[len(before) :])
                 alone.remove(row)
     if alone:
-        for row, whole in zip(alone, tokenizer([texts[row] for row in alone], **options)["input_ids"], strict=True):
+        for row, whole in zip(
+            alone, tokenizer([texts[row] for row in alone], **options)["input_ids"], strict=True
+        ):
             ids[row] = list(whole)
     return ids

@@ -1,17 +1,24 @@
-"""Where in its input a listwise ranker reads: the relevant passage at each position, input orders, and reversals.
+"""Where in its input a listwise ranker reads: the relevant passage at each position, input orders,
+and reversals.
 
-The controlled position experiment (DebiasFirst, Figure 4): each list has one relevant passage. It is placed at
-position 1, 2, ... m of the input, the others keep their order, and the list is ranked each time. All that differs
-between two positions is where the passage stood, so a ranker without position bias gives the same measures at all.
+The controlled position experiment (DebiasFirst, Figure 4): each list has one relevant passage. It
+is placed at position 1, 2, ... m of the input, the others keep their order, and the list is ranked
+each time. All that differs between two positions is where the passage stood, so a ranker without
+position bias gives the same measures at all.
 
-Order robustness (DebiasFirst, CapCal): the list as it is, reversed and shuffled. A ranker without position bias gives
-one ranking whatever the order: Kendall's tau between its outputs is 1, and the measures do not change.
+Order robustness (DebiasFirst, CapCal): the list as it is, reversed and shuffled. A ranker without
+    position bias gives
+one ranking whatever the order: Kendall's tau between its outputs is 1, and the measures do not
+    change.
 
-Reversals (Tang et al., 3.2): for input positions i < j of a randomly shuffled list, the pair is reversed when the
-passage read at j comes out before the passage read at i. Shuffling severs input order from relevance, so without
-position bias every pair of positions is reversed in half of the rankings, however good or bad the ranker is. Fewer: the
-ranker keeps the input order there. Where the right order is known (the sorting tasks), pairs can also be counted as
-wrong: the output contradicts the right order. A perfect ranker makes no such mistake, a blind one half.
+Reversals (Tang et al., 3.2): for input positions i < j of a randomly shuffled list, the pair is
+reversed when the passage read at j comes out before the passage read at i. Shuffling severs input
+order from relevance, so without
+position bias every pair of positions is reversed in half of the rankings, however good or bad the
+ranker is. Fewer: the ranker keeps the input order there. Where the right order is known (the
+sorting tasks), pairs can also be counted as
+wrong: the output contradicts the right order. A perfect ranker makes no such mistake, a blind one
+    half.
 """
 
 from __future__ import annotations
@@ -60,7 +67,8 @@ class ControlledPositions:
     """What came out.
 
     Attributes:
-        ranks: output position, from 0, of the relevant passage of each list, by its input position. int64 [lists, m]
+        ranks: output position, from 0, of the relevant passage of each list, by its input position.
+            int64 [lists, m]
     """
 
     ranks: np.ndarray
@@ -68,8 +76,8 @@ class ControlledPositions:
     def values(self, measure: str) -> np.ndarray:
         """A measure of :data:`MEASURES` for each list and input position. float64 [lists, m]
 
-        With one relevant passage at rank r (from 1), nDCG@10 is 1 / log2(r + 1), 0 beyond rank 10, MRR 1 / r, and
-        accuracy@1 the share of lists that it comes out first of.
+        With one relevant passage at rank r (from 1), nDCG@10 is 1 / log2(r + 1), 0 beyond rank 10,
+        MRR 1 / r, and accuracy@1 the share of lists that it comes out first of.
 
         Raises:
             ValueError: another measure.
@@ -87,14 +95,19 @@ class ControlledPositions:
         """Means over the lists."""
         values = self.values(measure)
         number = len(values)
-        errors = values.std(axis=0, ddof=1) / np.sqrt(number) if number > 1 else np.full(values.shape[1], np.nan)
+        errors = (
+            values.std(axis=0, ddof=1) / np.sqrt(number)
+            if number > 1
+            else np.full(values.shape[1], np.nan)
+        )
         return PositionCurve(measure, tuple(values.mean(axis=0).tolist()), tuple(errors.tolist()))
 
 
 def controlled_positions(
     ranker: ListwiseRanker, lists: Sequence[PassageList], relevant: Sequence[int]
 ) -> ControlledPositions:
-    """Rank every list with its relevant passage at each position, one call of the ranker for each position.
+    """Rank every list with its relevant passage at each position, one call of the ranker for each
+    position.
 
     Args:
         ranker: any.
@@ -102,42 +115,55 @@ def controlled_positions(
         relevant: position of the one relevant passage in each list; see :func:`with_one_relevant`.
 
     Raises:
-        ValueError: no list, lists of several sizes, or a position that a list does not have; names the query.
+        ValueError: no list, lists of several sizes, or a position that a list does not have; names
+            the query.
     """
     _check(lists, relevant)
     size = len(lists[0])
     others = [np.delete(np.arange(size), place) for place in relevant]
     ranks = np.empty((len(lists), size), dtype=np.int64)
     for position in Progress(range(size), desc=ranker.name, unit="position"):
-        orders = [np.insert(rest, position, place) for rest, place in zip(others, relevant, strict=True)]
+        orders = [
+            np.insert(rest, position, place) for rest, place in zip(others, relevant, strict=True)
+        ]
         shown = [one.select(order) for one, order in zip(lists, orders, strict=True)]
         ranks[:, position] = [ranking.ranks()[position] for ranking in ranker.rank(shown)]
     return ControlledPositions(ranks)
 
 
 def with_one_relevant(
-    lists: Sequence[PassageList], relevance: Sequence[Sequence[int]], size: int = 20, minimum: int = 1
+    lists: Sequence[PassageList],
+    relevance: Sequence[Sequence[int]],
+    size: int = 20,
+    minimum: int = 1,
 ) -> OneRelevant:
     """Lists of ``size`` passages of which one is relevant, for :func:`controlled_positions`.
 
-    Of each list the first relevant passage stays, wherever it stands, and the first ``size - 1`` that are not relevant.
+    Of each list the first relevant passage stays, wherever it stands, and the first ``size - 1``
+    that are not relevant.
 
     Args:
         lists: of any sizes, in the order of the first stage.
         relevance: of each passage of each list, 0 where it is not judged.
         size: m.
-        minimum: relevance from which a passage counts as relevant. Those between 1 and it are taken out too: they are
-            neither relevant nor not.
+        minimum: relevance from which a passage counts as relevant. Those between 1 and it are taken
+            out too: they are neither relevant nor not.
 
     Raises:
-        ValueError: ``size`` below 2, ``minimum`` below 1, relevance that does not fit the lists, or no list is left.
+        ValueError: ``size`` below 2, ``minimum`` below 1, relevance that does not fit the lists, or
+            no list is left.
     """
     if size < 2 or minimum < 1:
-        raise ValueError(f"size={size} must be at least 2 passages, and minimum={minimum} a relevance of at least 1")
+        raise ValueError(
+            f"size={size} must be at least 2 passages, and minimum={minimum} a relevance of at "
+            "least 1"
+        )
     found, places, without, short, removed = [], [], [], [], 0
     for one, grades in zip(lists, relevance, strict=True):
         if len(grades) != len(one):
-            raise ValueError(f"query {_name(one)}: {len(one)} passages but {len(grades)} judgements")
+            raise ValueError(
+                f"query {_name(one)}: {len(one)} passages but {len(grades)} judgements"
+            )
         first = next((place for place, grade in enumerate(grades) if grade >= minimum), None)
         if first is None:
             without.append(one.query_id)
@@ -152,8 +178,9 @@ def with_one_relevant(
         places.append(kept.index(first))
     if not found:
         raise ValueError(
-            f"none of the {len(lists)} lists has a relevant passage and {size - 1} others: {len(without)} have no "
-            f"relevant one, {len(short)} too few others; give longer lists or a smaller size"
+            f"none of the {len(lists)} lists has a relevant passage and {size - 1} others: "
+            f"{len(without)} have no relevant one, {len(short)} too few others; give longer lists "
+            "or a smaller size"
         )
     return OneRelevant(tuple(found), tuple(places), removed, tuple(without), tuple(short))
 
@@ -165,11 +192,13 @@ def _check(lists: Sequence[PassageList], relevant: Sequence[int]) -> None:
     for one, place in zip(lists, relevant, strict=True):
         if len(one) != size:
             raise ValueError(
-                f"query {_name(one)} has {len(one)} passages, query {_name(lists[0])} has {size}: positions compare "
-                "only between lists of one size"
+                f"query {_name(one)} has {len(one)} passages, query {_name(lists[0])} has {size}: "
+                "positions compare only between lists of one size"
             )
         if not 0 <= place < size:
-            raise ValueError(f"query {_name(one)}: there is no position {place} in a list of {size} passages")
+            raise ValueError(
+                f"query {_name(one)}: there is no position {place} in a list of {size} passages"
+            )
 
 
 def _name(passages: PassageList) -> str:
@@ -183,7 +212,8 @@ class OrderRobustness:
     Attributes:
         orders: names of the input orders: ``original``, ``reversed``, ``shuffled 1``, ...
         rankings: for each input order one ranking for each list, in positions of the list as given.
-        taus: Kendall's tau between the outputs for each two input orders. float64 [lists, orders, orders]
+        taus: Kendall's tau between the outputs for each two input orders. float64 [lists, orders,
+            orders]
         effectiveness: measures for each input order; empty without judgements.
     """
 
@@ -207,7 +237,8 @@ def order_robustness(
     seed: int = 0,
     measures: Sequence[str] = ("nDCG@10",),
 ) -> OrderRobustness:
-    """Rank every list as it is, reversed, and in ``shuffled`` random orders, in one call of the ranker.
+    """Rank every list as it is, reversed, and in ``shuffled`` random orders, in one call of the
+    ranker.
 
     Args:
         ranker: any.
@@ -218,21 +249,33 @@ def order_robustness(
         measures: of effectiveness.
 
     Raises:
-        ValueError: no list, a list of one passage (it has one order only), or lists that no run can hold.
+        ValueError: no list, a list of one passage (it has one order only), or lists that no run can
+            hold.
     """
     if not lists:
         raise ValueError("there is no list to rank in several orders")
     if short := [one for one in lists if len(one) < 2]:
-        raise ValueError(f"query {short[0].query_id or short[0].query!r} has one passage, which has one order only")
+        raise ValueError(
+            f"query {short[0].query_id or short[0].query!r} has one passage, which has one order "
+            "only"
+        )
     if shuffled < 0:
         raise ValueError(f"shuffled={shuffled} must be a number of random orders, 0 or more")
     names = ("original", "reversed", *(f"shuffled {number + 1}" for number in range(shuffled)))
     orders = [_orders(one, shuffled, seed) for one in lists]
     jobs = [(number, place) for place in range(len(names)) for number in range(len(lists))]
     ranked = ranker.rank([lists[number].select(orders[number][place]) for number, place in jobs])
-    found = [_in_place(r, orders[number][place]) for r, (number, place) in zip(ranked, jobs, strict=True)]
-    rankings = tuple(tuple(found[place * len(lists) : (place + 1) * len(lists)]) for place in range(len(names)))
-    measured = () if qrels is None else tuple(effectiveness_of(lists, part, qrels, measures) for part in rankings)
+    found = [
+        _in_place(r, orders[number][place]) for r, (number, place) in zip(ranked, jobs, strict=True)
+    ]
+    rankings = tuple(
+        tuple(found[place * len(lists) : (place + 1) * len(lists)]) for place in range(len(names))
+    )
+    measured = (
+        ()
+        if qrels is None
+        else tuple(effectiveness_of(lists, part, qrels, measures) for part in rankings)
+    )
     return OrderRobustness(names, rankings, _taus(rankings), measured)
 
 
@@ -251,7 +294,9 @@ def _taus(rankings: Sequence[Sequence[Ranking]]) -> np.ndarray:
     taus = np.ones((len(ranks[0]), len(ranks), len(ranks)))
     for first, second in combinations(range(len(ranks)), 2):
         for number, (one, other) in enumerate(zip(ranks[first], ranks[second], strict=True)):
-            taus[number, first, second] = taus[number, second, first] = stats.kendalltau(one, other).statistic
+            taus[number, first, second] = taus[number, second, first] = stats.kendalltau(
+                one, other
+            ).statistic
     return taus
 
 
@@ -269,8 +314,12 @@ class PairCounts:
 
     @property
     def shares(self) -> np.ndarray:
-        """``counts / of``; NaN on and below the diagonal, and where nothing was counted. float64 [k, k]"""
-        return np.divide(self.counts, self.of, out=np.full(self.counts.shape, np.nan), where=self.of > 0)
+        """``counts / of``; NaN on and below the diagonal, and where nothing was counted. float64
+        [k, k]
+        """
+        return np.divide(
+            self.counts, self.of, out=np.full(self.counts.shape, np.nan), where=self.of > 0
+        )
 
     @property
     def mean(self) -> float:
@@ -279,7 +328,9 @@ class PairCounts:
 
     @property
     def range(self) -> float:
-        """Largest minus smallest of :attr:`shares`: what the positions of a pair make out; NaN without a pair."""
+        """Largest minus smallest of :attr:`shares`: what the positions of a pair make out; NaN
+        without a pair.
+        """
         shares = self.shares[~np.isnan(self.shares)]
         return float(shares.max() - shares.min()) if len(shares) else float("nan")
 
@@ -287,8 +338,8 @@ class PairCounts:
 def reversals(rankings: Sequence[Ranking], size: int) -> PairCounts:
     """Count reversed pairs.
 
-    Passages that a ranker left out count where :class:`~backpack_rank.position.lists.base.Ranking` puts them, behind
-    the others in input order, and are not reversed among themselves.
+    Passages that a ranker left out count where :class:`~backpack_rank.position.lists.base.Ranking`
+    puts them, behind the others in input order, and are not reversed among themselves.
 
     Args:
         rankings: of shuffled lists, positions in the order in which they were read.
@@ -305,13 +356,15 @@ def reversals(rankings: Sequence[Ranking], size: int) -> PairCounts:
     return PairCounts(np.where(upper, counts, 0), np.where(upper, len(ranks), 0))
 
 
-def wrong_pairs(rankings: Sequence[Ranking], targets: Sequence[np.ndarray], size: int) -> PairCounts:
+def wrong_pairs(
+    rankings: Sequence[Ranking], targets: Sequence[np.ndarray], size: int
+) -> PairCounts:
     """Count pairs that come out in the wrong order.
 
     Args:
         rankings: as in :func:`reversals`.
-        targets: for each ranking the right place of the passage at each input position, smaller is better; pairs with
-            equal ones have no right order and are not counted. [k] each
+        targets: for each ranking the right place of the passage at each input position, smaller is
+            better; pairs with equal ones have no right order and are not counted. [k] each
         size: k.
 
     Raises:
@@ -319,7 +372,9 @@ def wrong_pairs(rankings: Sequence[Ranking], targets: Sequence[np.ndarray], size
     """
     ranks = stacked_ranks(rankings, size)
     if len(targets) != len(ranks) or any(np.shape(target) != (size,) for target in targets):
-        raise ValueError(f"there must be a target of {size} places for each of the {len(ranks)} rankings")
+        raise ValueError(
+            f"there must be a target of {size} places for each of the {len(ranks)} rankings"
+        )
     counts = np.zeros((size, size), dtype=np.int64)
     of = np.zeros((size, size), dtype=np.int64)
     for row, target in zip(ranks, targets, strict=True):

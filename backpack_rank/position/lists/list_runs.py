@@ -1,4 +1,6 @@
-"""Between runs and lists of passages: lists from a first stage's run, and runs and measures from rankings of lists."""
+"""Between runs and lists of passages: lists from a first stage's run, and runs and measures from
+rankings of lists.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,18 @@ from backpack_rank.position.lists.base import Ranking
 from backpack_rank.position.lists.passages import PassageList
 
 
-def lists_of(run: Run, collection: Collection, depth: int | None = 100, judged: bool = False) -> list[PassageList]:
-    """A list for each query of the collection that the run has: its best documents, in the order of their scores.
+def lists_of(
+    run: Run, collection: Collection, depth: int | None = 100, judged: bool = False
+) -> list[PassageList]:
+    """A list for each query of the collection that the run has: its best documents, in the order of
+    their scores.
 
     Args:
         run: of a first stage.
         collection: gives the texts.
         depth: documents of each list at most; None: all.
-        judged: leave out queries without a relevant document, which no measure of effectiveness counts.
+        judged: leave out queries without a relevant document, which no measure of effectiveness
+            counts.
 
     Raises:
         ValueError: no query of the collection is in the run.
@@ -28,11 +34,15 @@ def lists_of(run: Run, collection: Collection, depth: int | None = 100, judged: 
     """
     found = []
     for query_id, query in collection.queries.items():
-        if not run.get(query_id) or (judged and not any(g > 0 for g in collection.qrels.get(query_id, {}).values())):
+        if not run.get(query_id) or (
+            judged and not any(g > 0 for g in collection.qrels.get(query_id, {}).values())
+        ):
             continue
         doc_ids = by_score(run[query_id])[:depth]
         texts = collection.documents.get_many(doc_ids)
-        found.append(PassageList(query, tuple(texts[doc_id] for doc_id in doc_ids), tuple(doc_ids), query_id))
+        found.append(
+            PassageList(query, tuple(texts[doc_id] for doc_id in doc_ids), tuple(doc_ids), query_id)
+        )
     if not found:
         which = "judged queries" if judged else "queries"
         raise ValueError(f"the run has documents for none of the {which} of {collection.name}")
@@ -40,22 +50,29 @@ def lists_of(run: Run, collection: Collection, depth: int | None = 100, judged: 
 
 
 def run_of(lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> Run:
-    """Rankings as a run; scores are m for the first passage of m, m - 1 for the second, ... 1 for the last.
+    """Rankings as a run; scores are m for the first passage of m, m - 1 for the second, ... 1 for
+    the last.
 
     Raises:
-        ValueError: a list without query id or ids, two lists of one query, or a document twice in a list.
+        ValueError: a list without query id or ids, two lists of one query, or a document twice in a
+            list.
     """
     run: Run = {}
     for one, ranking in zip(lists, rankings, strict=True):
         if not one.query_id or not one.ids:
-            raise ValueError(f"query {one.query_id or one.query!r}: a run needs ids of query and passages")
+            raise ValueError(
+                f"query {one.query_id or one.query!r}: a run needs ids of query and passages"
+            )
         if one.query_id in run:
             raise ValueError(f"query {one.query_id!r} has two lists, a run has one for each query")
         doc_id, times = Counter(one.ids).most_common(1)[0]
         if times > 1:
-            raise ValueError(f"query {one.query_id!r}: document {doc_id!r} stands {times} times in its list")
+            raise ValueError(
+                f"query {one.query_id!r}: document {doc_id!r} stands {times} times in its list"
+            )
         run[one.query_id] = {
-            one.ids[place]: float(len(one) - rank) for rank, place in enumerate(ranking.order.tolist())
+            one.ids[place]: float(len(one) - rank)
+            for rank, place in enumerate(ranking.order.tolist())
         }
     return run
 
@@ -66,7 +83,8 @@ def effectiveness_of(
     qrels: Mapping[str, Mapping[str, int]],
     measures: Sequence[str] = ("nDCG@10",),
 ) -> PerQuery:
-    """Measures of effectiveness of rankings; queries are those of the lists that have a relevant document.
+    """Measures of effectiveness of rankings; queries are those of the lists that have a relevant
+    document.
 
     Raises:
         ValueError: as :func:`run_of`, or no list's query has a relevant document.

@@ -65,9 +65,10 @@ class _Job:
 class OpenAiRanker(ListwiseRanker):
     """Asks a server for the order of every list.
 
-    Answers are kept on disk as they come, and a request whose answer is there is not sent: a job that was interrupted
-    continues, and nothing is paid for twice. Usage counts tokens and cost as the server reports them; what came from
-    disk counts in ``cached`` alone. A generated token counts as a pass.
+    Answers are kept on disk as they come, and a request whose answer is there is not sent: a job
+    that was interrupted continues, and nothing is paid for twice. Usage counts tokens and cost as
+    the server reports them; what came from disk counts in ``cached`` alone. A generated token
+    counts as a pass.
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class OpenAiRanker(ListwiseRanker):
             temperature: of the answer; None leaves it to the server, as models that think ask for.
             seed: for servers that take one; None sends none.
             max_tokens: of an answer, thoughts included; None leaves it to the server.
-            extra: more fields of the request, such as ``{"max_completion_tokens": 2000}``; they go before the others.
+            extra: more fields of the request, such as ``{"max_completion_tokens": 2000}``; they go
+                before the others.
             passage_words: longer passages are cut after so many words; None cuts none.
             prompt_price: per million tokens read.
             answer_price: per million tokens generated.
@@ -115,7 +117,11 @@ class OpenAiRanker(ListwiseRanker):
         """
         self.model = model
         self.prompt = prompt if isinstance(prompt, Prompt) else Prompt.of(prompt)
-        for name, value in (("concurrency", concurrency), ("max_tokens", max_tokens), ("passage_words", passage_words)):
+        for name, value in (
+            ("concurrency", concurrency),
+            ("max_tokens", max_tokens),
+            ("passage_words", passage_words),
+        ):
             at_least(name, value, 1, null="")
         for name, price in (("prompt_price", prompt_price), ("answer_price", answer_price)):
             at_least(name, price, 0)
@@ -124,10 +130,14 @@ class OpenAiRanker(ListwiseRanker):
         self._concurrency = concurrency
         self._places = BoundedSemaphore(concurrency)
         self._fields = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
-        self._fields = {name: value for name, value in self._fields.items() if value is not None} | _checked(extra)
+        self._fields = {
+            name: value for name, value in self._fields.items() if value is not None
+        } | _checked(extra)
         self._words = passage_words
         self._prices = (prompt_price, answer_price)
-        self._store = ResponseStore(Path(responses).expanduser() if responses else cache_dir() / "responses")
+        self._store = ResponseStore(
+            Path(responses).expanduser() if responses else cache_dir() / "responses"
+        )
         self._usage = Usage()
         self._counting = Lock()
         self._uncounted = False
@@ -141,7 +151,8 @@ class OpenAiRanker(ListwiseRanker):
         return self._usage
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """As every listwise ranker; what the answers leave out follows in input order, as ``named`` tells.
+        """As every listwise ranker; what the answers leave out follows in input order, as ``named``
+        tells.
 
         Raises:
             ServerError: the server failed for good. Answers that came are kept.
@@ -165,22 +176,34 @@ class OpenAiRanker(ListwiseRanker):
     def _body(self, shown: PassageList) -> dict[str, Any]:
         passages = [self._cut(passage) for passage in shown.passages]
         with self._counting:
-            self._usage.shortened += sum(cut is not whole for cut, whole in zip(passages, shown.passages, strict=True))
-        messages = self.prompt.messages(PassageList(shown.query, tuple(passages), shown.ids, shown.query_id))
+            self._usage.shortened += sum(
+                cut is not whole for cut, whole in zip(passages, shown.passages, strict=True)
+            )
+        messages = self.prompt.messages(
+            PassageList(shown.query, tuple(passages), shown.ids, shown.query_id)
+        )
         return {"model": self.model, "messages": messages, **self._fields}
 
     def _cut(self, passage: str) -> str:
         words = passage.split()
-        return passage if self._words is None or len(words) <= self._words else " ".join(words[: self._words])
+        return (
+            passage
+            if self._words is None or len(words) <= self._words
+            else " ".join(words[: self._words])
+        )
 
     def _fetch_all(self, job: _Job, bodies: Mapping[str, dict[str, Any]]) -> None:
-        """Send requests side by side; when one fails for good, those on their way are waited for and kept."""
+        """Send requests side by side; when one fails for good, those on their way are waited for
+        and kept.
+        """
         if not bodies:
             return
         stop = Event()
         failure: Exception | None = None
         with ThreadPoolExecutor(min(self._concurrency, len(bodies))) as pool:
-            futures = {pool.submit(self._fetch, key, body, stop): key for key, body in bodies.items()}
+            futures = {
+                pool.submit(self._fetch, key, body, stop): key for key, body in bodies.items()
+            }
             reported = time.monotonic()
             try:
                 for future in as_completed(futures):
@@ -190,7 +213,9 @@ class OpenAiRanker(ListwiseRanker):
                         stop.set()
                     if time.monotonic() - reported > _PROGRESS:
                         reported = time.monotonic()
-                        log.info("%s: %d of %d lists answered", self.model, job.answered, len(job.lists))
+                        log.info(
+                            "%s: %d of %d lists answered", self.model, job.answered, len(job.lists)
+                        )
             except BaseException:  # Ctrl-C: nothing more is sent
                 stop.set()
                 raise
@@ -199,7 +224,9 @@ class OpenAiRanker(ListwiseRanker):
         if failure is not None:
             raise failure
 
-    def _collect(self, job: _Job, key: str, future: Future[tuple[Answer, bool]]) -> Exception | None:
+    def _collect(
+        self, job: _Job, key: str, future: Future[tuple[Answer, bool]]
+    ) -> Exception | None:
         """Take what a request gave; returns an error that ends the job."""
         try:
             answer, sent = future.result()
@@ -250,13 +277,18 @@ class OpenAiRanker(ListwiseRanker):
             unknown = answer.prompt_tokens is None and any(self._prices)
             warn, self._uncounted = unknown and not self._uncounted, self._uncounted or unknown
         if warn:
-            log.warning("%s does not say how many tokens a request takes: the cost is not known", self._server.url)
+            log.warning(
+                "%s does not say how many tokens a request takes: the cost is not known",
+                self._server.url,
+            )
 
     def _rankings(self, job: _Job) -> list[Ranking]:
         parsed: list[Parsed | None] = [None] * len(job.lists)
         for key, indices in job.asked.items():
             for index in indices:  # lists with the same request have the same size
-                parsed[index] = parse_ranking(job.answers[key].text, len(job.lists[index]), self.prompt.identifiers)
+                parsed[index] = parse_ranking(
+                    job.answers[key].text, len(job.lists[index]), self.prompt.identifiers
+                )
         read = [one for one in parsed if one is not None]
         with self._counting:
             self._usage.lists += len(read)
@@ -271,29 +303,34 @@ class OpenAiRanker(ListwiseRanker):
         if repaired <= _NOTED * len(parsed):
             return
         log.warning(
-            "%s: %d of %d answers had to be repaired (%d passages missing, %d identifiers repeated, %d invented); "
-            "passages that are left out follow in input order",
+            "%s: %d of %d answers had to be repaired (%d passages missing, %d identifiers "
+            "repeated, %d invented); passages that are left out follow in input order",
             *(self.model, repaired, len(parsed), sum(one.missing for one in parsed)),
             *(sum(one.repeated for one in parsed), sum(one.invented for one in parsed)),
         )
-        cut = sum(len(job.asked[key]) for key, answer in job.answers.items() if answer.finish == "length")
+        cut = sum(
+            len(job.asked[key]) for key, answer in job.answers.items() if answer.finish == "length"
+        )
         if cut:
-            log.warning("%s: %d of %d answers ended at max_tokens; raise it", self.model, cut, len(parsed))
+            log.warning(
+                "%s: %d of %d answers ended at max_tokens; raise it", self.model, cut, len(parsed)
+            )
 
     def _failure(self, job: _Job, error: ServerError) -> str:
         return (
-            f"{self._server.url} (model {self.model}): {error}. {job.answered} of {len(job.lists)} lists are answered, "
-            f"{self._usage.lists} before them; the answers are kept in {self._store.folder}, and running again "
-            "continues from there"
+            f"{self._server.url} (model {self.model}): {error}. {job.answered} of {len(job.lists)} "
+            f"lists are answered, {self._usage.lists} before them; the answers are kept in "
+            f"{self._store.folder}, and running again continues from there"
         )
 
     def _refusal(self, job: _Job) -> str:
         index, error = job.refused[0]
         shown = job.lists[index]
         return (
-            f"{self._server.url} (model {self.model}) refuses {len(job.refused)} of {len(job.lists)} lists, first that "
-            f"of query {shown.query_id or shown.query[:80]!r}: {error}. Are its passages too long (passage_words) or "
-            f"too many (windows)? {job.answered} lists are answered and kept in {self._store.folder}"
+            f"{self._server.url} (model {self.model}) refuses {len(job.refused)} of "
+            f"{len(job.lists)} lists, first that of query {shown.query_id or shown.query[:80]!r}: "
+            f"{error}. Are its passages too long (passage_words) or too many (windows)? "
+            f"{job.answered} lists are answered and kept in {self._store.folder}"
         )
 
 

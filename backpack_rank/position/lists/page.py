@@ -1,4 +1,6 @@
-"""The report page of position bias in lists: tables and pictures in one file that asks for nothing from anywhere."""
+"""The report page of position bias in lists: tables and pictures in one file that asks for nothing
+from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ class ListPage:
 def write_list_page(path: str | Path, page: ListPage) -> Path:
     """Write the page, whole or not at all; returns its path."""
     pictures = {heading: _data_uri(file) for heading, file in page.pictures.items()}
-    text = environment().get_template("lists.html").render(page=page, pictures=pictures, style=page_style())
+    text = (
+        environment()
+        .get_template("lists.html")
+        .render(page=page, pictures=pictures, style=page_style())
+    )
     write_text(path, text)
     return Path(path)
 

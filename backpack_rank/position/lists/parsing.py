@@ -2,21 +2,25 @@
 
 The text is read by these rules, in this order:
 
-1. Thoughts are left out: ``<think>...</think>`` (also ``thinking``, ``thought``, ``reasoning``), all before a closing
-   tag that was never opened, and all behind an opening tag that is never closed. Of ``<answer>...</answer>`` only the
-   last one is read.
-2. An identifier is a whole number, or with ``alphabetic`` a single letter (of more than 26 passages also two capitals,
-   ``AA`` behind ``Z``), that stands alone: not within a word (``BM25``, ``3rd``) or a decimal number. It is bracketed
-   in ``[2]``, ``[Passage 2]`` and in lists (``[2, 1, 3]``).
-3. Identifiers with nothing but signs between them (``[2] > [1], [3]``, ``2 → 1``, also over lines and with ``**`` or
-   the word passage) are a chain when there is an arrow (``>``) among the signs. If there is a chain of at least two,
-   the longest is the answer, the last of equally long ones; those of bracketed identifiers go before bare ones.
+1. Thoughts are left out: ``<think>...</think>`` (also ``thinking``, ``thought``, ``reasoning``),
+   all before a closing tag that was never opened, and all behind an opening tag that is never
+   closed. Of ``<answer>...</answer>`` only the last one is read.
+2. An identifier is a whole number, or with ``alphabetic`` a single letter (of more than 26 passages
+   also two capitals, ``AA`` behind ``Z``), that stands alone: not within a word (``BM25``, ``3rd``)
+   or a decimal number. It is bracketed in ``[2]``, ``[Passage 2]`` and in lists (``[2, 1, 3]``).
+3. Identifiers with nothing but signs between them (``[2] > [1], [3]``, ``2 → 1``, also over lines
+   and with ``**`` or the word passage) are a chain when there is an arrow (``>``) among the signs.
+   If there is a chain of at least two, the longest is the answer, the last of equally long ones;
+   those of bracketed identifiers go before bare ones.
 4. Else every bracketed identifier is read, in the order of the text.
-5. Else every bare one. Numbers that count the lines of a list (``1. Passage 3``, then ``2. Passage 1``) are left out,
-   as are, with letters, those in lower case and ``A`` and ``I`` before a word in lower case.
-6. A dash or ``to`` between two identifiers that rise (``[2]-[4]``), and no dash beside them, names all between them.
+5. Else every bare one. Numbers that count the lines of a list (``1. Passage 3``, then
+   ``2. Passage 1``) are left out, as are, with letters, those in lower case and ``A`` and ``I``
+   before a word in lower case.
+6. A dash or ``to`` between two identifiers that rise (``[2]-[4]``), and no dash beside them, names
+   all between them.
 
-What is named twice counts once, at its first place. Passages that are not named follow in input order.
+What is named twice counts once, at its first place. Passages that are not named follow in input
+order.
 """
 
 from __future__ import annotations
@@ -40,10 +44,14 @@ _THOUGHT = re.compile(rf"<(/?)(?:{_TAGS})>", re.IGNORECASE)
 _ANSWER = re.compile(r"<answer>", re.IGNORECASE)
 _END_OF_ANSWER = re.compile(r"</answer>", re.IGNORECASE)
 # Brackets and arrows of other scripts, which models trained on them write.
-_SAME_SIGNS = str.maketrans("\u3010\u3011\uff3b\uff3d\u3014\u3015\uff1e\u227b\u2192\u27e9", "[][][]>>>>")
+_SAME_SIGNS = str.maketrans(
+    "\u3010\u3011\uff3b\uff3d\u3014\u3015\uff1e\u227b\u2192\u27e9", "[][][]>>>>"
+)
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_])(?<![0-9][.,])[0-9]+(?![A-Za-z0-9_]|\.[0-9])")
 _LETTER = re.compile(r"(?<![A-Za-z0-9_'\u2019])[A-Za-z](?![A-Za-z0-9_]|['\u2019][A-Za-z])")
-_TWO_LETTERS = re.compile(r"(?<![A-Za-z0-9_'\u2019])(?:[A-Z]{2}|[A-Za-z])(?![A-Za-z0-9_]|['\u2019][A-Za-z])")
+_TWO_LETTERS = re.compile(
+    r"(?<![A-Za-z0-9_'\u2019])(?:[A-Z]{2}|[A-Za-z])(?![A-Za-z0-9_]|['\u2019][A-Za-z])"
+)
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _DASH = re.compile(r"[-\u2013\u2014]|\bto\b", re.IGNORECASE)
 # No two alternatives begin alike, so that a long run of signs is read once.
@@ -52,7 +60,9 @@ _SIGNS = re.compile(
     r"|\b(?:and|then|passages?|documents?|docs?|texts?|candidates?|items?|options?|identifiers?|id|number|no)\b)*",
     re.IGNORECASE,
 )
-_LINE_COUNT = re.compile(r"[ \t>*_-]*(?:(?:rank|position|place)[ \t]+)?#?([0-9]{1,9})[*_]*[.):]", re.IGNORECASE)
+_LINE_COUNT = re.compile(
+    r"[ \t>*_-]*(?:(?:rank|position|place)[ \t]+)?#?([0-9]{1,9})[*_]*[.):]", re.IGNORECASE
+)
 _PROSE = re.compile(r"[ \t]+[a-z]")
 
 
@@ -99,13 +109,17 @@ def parse_ranking(text: str, m: int, identifiers: IdentifierKind = "numeric") ->
     form = _NUMBER if identifiers == "numeric" else _LETTER if m <= _LETTERS else _TWO_LETTERS
     named, repeated, invented = _counted(_values(_answer(text), m, form), m)
     seen = set(named)
-    order = np.array([*named, *(position for position in range(m) if position not in seen)], dtype=np.int64)
+    order = np.array(
+        [*named, *(position for position in range(m) if position not in seen)], dtype=np.int64
+    )
     return Parsed(order, m - len(named), repeated, invented)
 
 
 @dataclass(frozen=True)
 class _Named:
-    """An identifier in the text: its number from 1, its place, and what stands between it and the one before."""
+    """An identifier in the text: its number from 1, its place, and what stands between it and the
+    one before.
+    """
 
     value: int
     start: int
@@ -133,15 +147,25 @@ def _without_thoughts(text: str) -> str:
 
 
 def _values(text: str, m: int, form: re.Pattern[str]) -> Iterator[tuple[int, bool]]:
-    """Numbers of the identifiers as the answer orders them; True for those that only lie within a range."""
+    """Numbers of the identifiers as the answer orders them; True for those that only lie within a
+    range.
+    """
     found = list(_found(text, form))
     bracketed = [one for one in found if one.bracketed]
-    chosen = _chain(text, bracketed) or _chain(text, found) or bracketed or _plain(text, found, form)
-    dashes = [False, *(_is_dash(text[one.end : other.start]) for one, other in pairwise(chosen)), False]
+    chosen = (
+        _chain(text, bracketed) or _chain(text, found) or bracketed or _plain(text, found, form)
+    )
+    dashes = [
+        False,
+        *(_is_dash(text[one.end : other.start]) for one, other in pairwise(chosen)),
+        False,
+    ]
     for index, one in enumerate(chosen):
         if dashes[index] and not dashes[index - 1] and not dashes[index + 1]:
             # Clipped to m, so that [1]-[999999999] does not run for ever.
-            yield from ((value, True) for value in range(chosen[index - 1].value + 1, min(one.value, m + 1)))
+            yield from (
+                (value, True) for value in range(chosen[index - 1].value + 1, min(one.value, m + 1))
+            )
         yield one.value, False
 
 
@@ -160,7 +184,9 @@ def _counted(values: Iterable[tuple[int, bool]], m: int) -> tuple[list[int], int
 
 
 def _found(text: str, form: re.Pattern[str]) -> Iterator[_Named]:
-    brackets = [match.span() for match in _BRACKETS.finditer(text) if _holds_identifiers(match[0], form)]
+    brackets = [
+        match.span() for match in _BRACKETS.finditer(text) if _holds_identifiers(match[0], form)
+    ]
     passed = 0
     for match in form.finditer(text):
         while passed < len(brackets) and brackets[passed][1] <= match.start():
@@ -175,14 +201,22 @@ def _holds_identifiers(brackets: str, form: re.Pattern[str]) -> bool:
 
 
 def _number(identifier: str) -> int:
-    """From 1; numbers that no list can have become 0 unread, because Python refuses to read very long ones."""
+    """From 1; numbers that no list can have become 0 unread, because Python refuses to read very
+    long ones.
+    """
     if identifier.isalpha():
-        return reduce(lambda value, letter: value * _LETTERS + ord(letter) - ord("A") + 1, identifier.upper(), 0)
+        return reduce(
+            lambda value, letter: value * _LETTERS + ord(letter) - ord("A") + 1,
+            identifier.upper(),
+            0,
+        )
     return int(identifier) if len(identifier.lstrip("0")) < 10 and len(identifier) < 100 else 0
 
 
 def _chain(text: str, found: list[_Named]) -> list[_Named]:
-    """The longest part with an arrow and nothing but signs between the identifiers; empty if there is none."""
+    """The longest part with an arrow and nothing but signs between the identifiers; empty if there
+    is none.
+    """
     best: list[_Named] = []
     part: list[_Named] = []
     arrow = False
@@ -203,7 +237,11 @@ def _joins(gap: str) -> bool:
 
 def _is_dash(gap: str) -> bool:
     """Whether there is one dash, or the word to, and else only signs that say nothing."""
-    return ">" not in gap and len(parts := _DASH.split(gap)) == 2 and all(_SIGNS.fullmatch(part) for part in parts)
+    return (
+        ">" not in gap
+        and len(parts := _DASH.split(gap)) == 2
+        and all(_SIGNS.fullmatch(part) for part in parts)
+    )
 
 
 def _plain(text: str, found: list[_Named], form: re.Pattern[str]) -> list[_Named]:
@@ -211,11 +249,17 @@ def _plain(text: str, found: list[_Named], form: re.Pattern[str]) -> list[_Named
         counts = _line_counts(text, found)
         return [one for one in found if one.start not in counts]
     capitals = [one for one in found if text[one.start].isupper()]
-    return [one for one in capitals if text[one.start : one.end] not in ("A", "I") or not _PROSE.match(text, one.end)]
+    return [
+        one
+        for one in capitals
+        if text[one.start : one.end] not in ("A", "I") or not _PROSE.match(text, one.end)
+    ]
 
 
 def _line_counts(text: str, found: list[_Named]) -> set[int]:
-    """Where the numbers stand that count the lines of a list: 1, 2, 3 ..., identifiers behind at least two of them."""
+    """Where the numbers stand that count the lines of a list: 1, 2, 3 ..., identifiers behind at
+    least two of them.
+    """
     places = [one.start for one in found]
     starts: list[int] = []
     numbers: list[int] = []

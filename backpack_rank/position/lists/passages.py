@@ -1,4 +1,6 @@
-"""Lists of passages with the order that they should be ranked in: what listwise rankers are trained on."""
+"""Lists of passages with the order that they should be ranked in: what listwise rankers are trained
+on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class PassageList:
     Attributes:
         query: its text.
         passages: texts, in the order in which they are shown.
-        ids: of the passages, for error messages; the ranker is not shown them. Empty where there are none.
+        ids: of the passages, for error messages; the ranker is not shown them. Empty where there
+            are none.
         query_id: of the query, likewise.
     """
 
@@ -37,7 +40,8 @@ class PassageList:
             raise ValueError(f"query {self.query_id or self.query!r}: there is no passage to rank")
         if self.ids and len(self.ids) != len(self.passages):
             raise ValueError(
-                f"query {self.query_id or self.query!r}: {len(self.passages)} passages but {len(self.ids)} ids"
+                f"query {self.query_id or self.query!r}: {len(self.passages)} passages but "
+                f"{len(self.ids)} ids"
             )
 
     def __len__(self) -> int:
@@ -60,10 +64,10 @@ class ListwiseExample:
     Attributes:
         passages: the query and the passages, in input order.
         ranks: target rank of the passage at each input position, from 0; a permutation. int64 [m]
-        relevance_levels: 0 for the best passages, then 1 and so on; passages of a level are tied, and their ``ranks``
-            are only the order in which a target has to name them. int64 [m]
-        grades: relevance of each passage as it was judged; of a sorting task, the number of passages that belong behind
-            it. int64 [m]
+        relevance_levels: 0 for the best passages, then 1 and so on; passages of a level are tied,
+            and their ``ranks`` are only the order in which a target has to name them. int64 [m]
+        grades: relevance of each passage as it was judged; of a sorting task, the number of
+            passages that belong behind it. int64 [m]
     """
 
     passages: PassageList
@@ -74,15 +78,27 @@ class ListwiseExample:
     def __post_init__(self) -> None:
         size = len(self.passages)
         if not np.array_equal(np.sort(self.ranks), np.arange(size)):
-            raise ValueError(f"list {self.passages.query_id!r}: target ranks {self.ranks} are no permutation of {size}")
+            raise ValueError(
+                f"list {self.passages.query_id!r}: target ranks {self.ranks} are no permutation of "
+                f"{size}"
+            )
         if len(self.relevance_levels) != size or len(self.grades) != size:
-            raise ValueError(f"list {self.passages.query_id!r}: {size} passages need {size} levels and {size} grades")
+            raise ValueError(
+                f"list {self.passages.query_id!r}: {size} passages need {size} levels and {size} "
+                "grades"
+            )
         if (np.diff(self.relevance_levels[self.order]) < 0).any():
-            raise ValueError(f"list {self.passages.query_id!r}: a better level stands behind a worse one")
+            raise ValueError(
+                f"list {self.passages.query_id!r}: a better level stands behind a worse one"
+            )
 
     @classmethod
     def by_keys(
-        cls, passages: PassageList, keys: Sequence[Sequence[float]], ties: Sequence[float], grades: np.ndarray
+        cls,
+        passages: PassageList,
+        keys: Sequence[Sequence[float]],
+        ties: Sequence[float],
+        grades: np.ndarray,
     ) -> ListwiseExample:
         """A list sorted by keys, smallest first.
 
@@ -168,10 +184,10 @@ def collection_lists(
 ) -> CollectionLists:
     """The best candidates of every query, in first-stage order, with their target order.
 
-    Passages are wanted by relevance grade, highest first; equal grades by a teacher's score where there is one (a
-    passage without a score behind those with one), else they are tied. Tied passages are named in first-stage order.
-    Relevant passages that are no candidate are not added, so relevance lies over input positions as the first stage
-    has laid it (DebiasFirst, section 3).
+    Passages are wanted by relevance grade, highest first; equal grades by a teacher's score where
+    there is one (a passage without a score behind those with one), else they are tied. Tied
+    passages are named in first-stage order. Relevant passages that are no candidate are not added,
+    so relevance lies over input positions as the first stage has laid it (DebiasFirst, section 3).
 
     Args:
         collection: documents, queries and judgements.
@@ -186,26 +202,37 @@ def collection_lists(
     found: list[ListwiseExample] = []
     alike = few = 0
     for query_id in sorted(collection.queries):
-        doc_ids = [doc_id for doc_id in ranking(candidates.get(query_id, {})) if doc_id in collection.documents][:size]
+        doc_ids = [
+            doc_id
+            for doc_id in ranking(candidates.get(query_id, {}))
+            if doc_id in collection.documents
+        ][:size]
         if len(doc_ids) < 2:
             few += 1
             continue
         judged = collection.qrels.get(query_id, {})
         grades = np.array([max(judged.get(doc_id, 0), 0) for doc_id in doc_ids])
         scores = (teacher or {}).get(query_id, {})
-        keys = [(-grade, -scores.get(doc_id, -np.inf)) for grade, doc_id in zip(grades, doc_ids, strict=True)]
+        keys = [
+            (-grade, -scores.get(doc_id, -np.inf))
+            for grade, doc_id in zip(grades, doc_ids, strict=True)
+        ]
         if len(set(keys)) < 2:
             alike += 1
             continue
         texts = collection.documents.get_many(doc_ids)
         passages = PassageList(
-            collection.queries[query_id], tuple(texts[doc_id] for doc_id in doc_ids), tuple(doc_ids), query_id
+            collection.queries[query_id],
+            tuple(texts[doc_id] for doc_id in doc_ids),
+            tuple(doc_ids),
+            query_id,
         )
         found.append(ListwiseExample.by_keys(passages, keys, range(len(doc_ids)), grades))
     if not found:
         raise ValueError(
-            f"{collection.name}: none of its {len(collection.queries)} queries has a list: {few} have fewer than two "
-            f"candidates, and among the first {size} candidates of {alike} all passages are equally relevant"
+            f"{collection.name}: none of its {len(collection.queries)} queries has a list: {few} "
+            f"have fewer than two candidates, and among the first {size} candidates of {alike} all "
+            "passages are equally relevant"
         )
     return CollectionLists(tuple(found), alike, few)
 

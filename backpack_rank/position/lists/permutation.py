@@ -1,8 +1,11 @@
-r"""Permutation self-consistency (Tang et al., section 2.2): one ranking from rankings of the shuffled list.
+r"""Permutation self-consistency (Tang et al., section 2.2): one ranking from rankings of the
+shuffled list.
 
-A list is shuffled m times, uniformly (eq. 4), each order is ranked, and the ranking closest to the m answers is
-returned: the one with the smallest sum of Kendall tau distances to them (eq. 5), or what another aggregator makes of
-them. What the ranker owes to the order in which it read the passages differs from answer to answer and cancels out.
+A list is shuffled m times, uniformly (eq. 4), each order is ranked, and the ranking closest to the
+m answers is
+returned: the one with the smallest sum of Kendall tau distances to them (eq. 5), or what another
+aggregator makes of them. What the ranker owes to the order in which it read the passages differs
+from answer to answer and cancels out.
 """
 
 from __future__ import annotations
@@ -28,27 +31,33 @@ from backpack_rank.position.lists.passages import PassageList
 class PermutationSelfConsistency(RankerWrapper):
     """Aggregates a ranker's answers to shuffles of the list.
 
-    The shuffles of a list depend on the seed, its query and its passages alone. Passages that an answer leaves out are
-    absent from it, as the aggregator takes it; passages that every answer leaves out stand last, as left out. Ties that
-    the aggregator leaves open go to the earlier input position. Scores are the aggregator's.
+    The shuffles of a list depend on the seed, its query and its passages alone. Passages that an
+    answer leaves out are absent from it, as the aggregator takes it; passages that every answer
+    leaves out stand last, as left out. Ties that the aggregator leaves open go to the earlier input
+    position. Scores are the aggregator's.
 
-    By default there is one call of the ranker with all shuffles of all lists. With ``patience`` they are drawn in
-    rounds, and a list whose aggregate has stayed the same for so many rounds gets no more of them.
+    By default there is one call of the ranker with all shuffles of all lists. With ``patience``
+    they are drawn in rounds, and a list whose aggregate has stayed the same for so many rounds gets
+    no more of them.
 
     Attributes:
-        ranker: ranks one order of a list; it may be a :class:`~backpack_rank.position.lists.windows.SlidingWindows`
-            (whole lists are shuffled), or this ranker may be inside of one (each window is shuffled, as in the paper).
-        permutations: m, orders of a list that are ranked, at most; 20 in the paper. A list of one passage is ranked
-            once.
+        ranker: ranks one order of a list; it may be a
+            :class:`~backpack_rank.position.lists.windows.SlidingWindows` (whole lists are
+            shuffled), or this ranker may be inside of one (each window is shuffled, as in the
+            paper).
+        permutations: m, orders of a list that are ranked, at most; 20 in the paper. A list of one
+            passage is ranked once.
         aggregator: makes one ranking of the answers.
         seed: of the shuffles.
         include_original: the first order is the list as it is, in place of a shuffle.
-        patience: rounds without change after which a list is done; None: all permutations in one round.
+        patience: rounds without change after which a list is done; None: all permutations in one
+            round.
         round_size: permutations of a round.
         stable: places at the front of the aggregate that must stay the same; None: all.
         aggregated: lists (or windows) that were aggregated so far.
         ranked: orders that were ranked for them.
-        not_optimal: those of ``aggregated`` for which an exact aggregator did not prove its result to be optimal.
+        not_optimal: those of ``aggregated`` for which an exact aggregator did not prove its result
+            to be optimal.
     """
 
     permutations: Count = 20
@@ -65,12 +74,16 @@ class PermutationSelfConsistency(RankerWrapper):
     def __post_init__(self) -> None:
         if self.patience is not None and self.round_size >= self.permutations:
             raise ValueError(
-                f"round_size={self.round_size}: with patience there must be several rounds, so it must be below "
-                f"permutations={self.permutations}"
+                f"round_size={self.round_size}: with patience there must be several rounds, so it "
+                f"must be below permutations={self.permutations}"
             )
         if self.patience is None and self.stable is not None:
             raise ValueError(f"stable={self.stable} says when to stop early: set patience too")
-        early = f", stops after {self.patience}x{self.round_size} unchanged" if self.patience is not None else ""
+        early = (
+            f", stops after {self.patience}x{self.round_size} unchanged"
+            if self.patience is not None
+            else ""
+        )
         self.label = f"PSC {self.permutations} {self.aggregator.name}{early}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
@@ -84,7 +97,10 @@ class PermutationSelfConsistency(RankerWrapper):
             self._next_round(lists, going, drawn, answers)
             for number in going:
                 aggregate = aggregate_of(self.aggregator, answers[number], len(lists[number]))
-                same = number in found and found[number].order[: self.stable] == aggregate.order[: self.stable]
+                same = (
+                    number in found
+                    and found[number].order[: self.stable] == aggregate.order[: self.stable]
+                )
                 unchanged[number] = unchanged[number] + 1 if same else 0
                 found[number] = aggregate
             if self.patience is None:
@@ -92,11 +108,14 @@ class PermutationSelfConsistency(RankerWrapper):
             going = [
                 number
                 for number in going
-                if unchanged[number] < self.patience and len(answers[number]) < self._most(lists[number])
+                if unchanged[number] < self.patience
+                and len(answers[number]) < self._most(lists[number])
             ]
         self.aggregated += len(lists)
         self.ranked += sum(map(len, answers))
-        self.not_optimal += self.aggregator.exact * sum(not aggregate.optimal for aggregate in found.values())
+        self.not_optimal += self.aggregator.exact * sum(
+            not aggregate.optimal for aggregate in found.values()
+        )
         return [ranking_of(found[number], answers[number]) for number in range(len(lists))]
 
     def _orders(self, passages: PassageList) -> Iterator[np.ndarray]:
@@ -114,7 +133,9 @@ class PermutationSelfConsistency(RankerWrapper):
         drawn: Sequence[Iterator[np.ndarray]],
         answers: Sequence[list[np.ndarray]],
     ) -> None:
-        """Rank further orders of the lists that go on, in one call, and add the answers in positions of the lists."""
+        """Rank further orders of the lists that go on, in one call, and add the answers in
+        positions of the lists.
+        """
         size = self.permutations if self.patience is None else self.round_size
         jobs = [(number, order) for number in going for order in islice(drawn[number], size)]
         ranked = self.ranker.rank([lists[number].select(order) for number, order in jobs])
@@ -122,9 +143,15 @@ class PermutationSelfConsistency(RankerWrapper):
             answers[number].append(order[ranking.ranked])
 
 
-def aggregate_of(aggregator: Aggregator, answers: Sequence[np.ndarray], size: int) -> Aggregate[int]:
-    """The common order of a list of ``size`` passages, from the positions [named] that each answer names."""
-    return aggregator.aggregate(Rankings.of_orders([answer.tolist() for answer in answers], range(size)))
+def aggregate_of(
+    aggregator: Aggregator, answers: Sequence[np.ndarray], size: int
+) -> Aggregate[int]:
+    """The common order of a list of ``size`` passages, from the positions [named] that each answer
+    names.
+    """
+    return aggregator.aggregate(
+        Rankings.of_orders([answer.tolist() for answer in answers], range(size))
+    )
 
 
 def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Ranking:
@@ -145,10 +172,10 @@ class ShuffledRankings:
     """Rankings of shuffled lists.
 
     Attributes:
-        rankings: those of the first list's shuffles, then those of the second's. Positions are those of the shuffled
-            lists.
-        permutations: for each ranking the positions of the list as given, in the order in which they were shown.
-            int64 [m] each
+        rankings: those of the first list's shuffles, then those of the second's. Positions are
+            those of the shuffled lists.
+        permutations: for each ranking the positions of the list as given, in the order in which
+            they were shown. int64 [m] each
         lists: for each ranking the number of its list.
     """
 
@@ -164,14 +191,17 @@ class ShuffledRankings:
 def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
     """Uniformly random orders of a list's positions, without end. int64 [m] each
 
-    They depend on the seed and the list alone (:func:`~backpack_rank.position.lists.base.list_rng`).
+    They depend on the seed and the list alone
+    (:func:`~backpack_rank.position.lists.base.list_rng`).
     """
     generator = list_rng(passages, seed)
     while True:
         yield generator.permutation(len(passages))
 
 
-def rank_shuffled(ranker: ListwiseRanker, lists: Sequence[PassageList], times: int, seed: int = 0) -> ShuffledRankings:
+def rank_shuffled(
+    ranker: ListwiseRanker, lists: Sequence[PassageList], times: int, seed: int = 0
+) -> ShuffledRankings:
     """Rank every list in ``times`` shuffled orders, in one call of the ranker.
 
     Raises:

@@ -1,4 +1,6 @@
-"""A measure by input position of the relevant passage, by system: picture, JSON, CSV (DebiasFirst, Figure 4)."""
+"""A measure by input position of the relevant passage, by system: picture, JSON, CSV (DebiasFirst,
+Figure 4).
+"""
 
 from __future__ import annotations
 
@@ -112,16 +114,21 @@ class PositionReport:
         return len(self.systems[0].curves[0].values)
 
 
-def write_position_curves(folder: str | Path, report: PositionReport, stem: str = STEM) -> list[Path]:
+def write_position_curves(
+    folder: str | Path, report: PositionReport, stem: str = STEM
+) -> list[Path]:
     """Write ``<stem>.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
 
-    JSON: ``{"format": "backpack_rank controlled positions 1", "collection", "lists", "notes", "systems": [{"label",
-    "ranked", "passes", "seconds", "curves": [{"measure", "mean", "range", "variance", "values", "errors"}]}]}``. CSV:
-    one line for each system, measure and position, columns :data:`COLUMNS`, positions from 1.
+    JSON:
+    ``{"format": "backpack_rank controlled positions 1", "collection", "lists", "notes", "systems": [{"label", "ranked", "passes", "seconds", "curves": [{"measure", "mean", "range", "variance", "values", "errors"}]}]}``.
+    CSV: one line for each system, measure and position, columns :data:`COLUMNS`, positions from 1.
     """
     own = ("label", "ranked", "passes", "seconds")
     systems = [
-        {**{name: getattr(system, name) for name in own}, "curves": [_curve_payload(curve) for curve in system.curves]}
+        {
+            **{name: getattr(system, name) for name in own},
+            "curves": [_curve_payload(curve) for curve in system.curves],
+        }
         for system in report.systems
     ]
     about = {"collection": report.collection, "lists": report.lists, "notes": list(report.notes)}
@@ -146,7 +153,10 @@ def position_chart(report: PositionReport) -> Spec:
         for system in report.systems:
             curve = system.curve(measure)
             name = f"{system.label}: mean {curve.mean:.3f}, range {curve.range:.3f}"
-            low, high = ([y + sign * e for y, e in zip(curve.values, curve.errors, strict=True)] for sign in (-1, 1))
+            low, high = (
+                [y + sign * e for y, e in zip(curve.values, curve.errors, strict=True)]
+                for sign in (-1, 1)
+            )
             series.append(Line(name, places, curve.values, low, high))
         ticks = places if report.positions <= 25 else None
         charts.append(lines(series, title, measure, band=True, ticks=ticks, legend="right"))

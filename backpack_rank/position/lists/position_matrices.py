@@ -1,4 +1,6 @@
-"""Matrices over positions in a list (transitions, reversals, propensities) as JSON, CSV and a heat map."""
+"""Matrices over positions in a list (transitions, reversals, propensities) as JSON, CSV and a heat
+map.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,10 @@ def write_heat_map(
 ) -> list[Path]:
     """Write ``<stem>.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
 
-    JSON: ``{"format": "backpack_rank position matrix 1", "title", "rows", "columns", "value", "centre", "notes",
-    "panels": {name: [[...]]}}``. CSV: one line per cell, columns :data:`COLUMNS`, positions from 1. A NaN (a cell that
-    has no meaning) is null, left out of the CSV file, and grey.
+    JSON:
+    ``{"format": "backpack_rank position matrix 1", "title", "rows", "columns", "value", "centre", "notes", "panels": {name: [[...]]}}``.
+    CSV: one line per cell, columns :data:`COLUMNS`, positions from 1. A NaN (a cell that has no
+    meaning) is null, left out of the CSV file, and grey.
 
     Args:
         folder: made where it is missing.
@@ -43,8 +46,8 @@ def write_heat_map(
         title: of the picture.
         rows, columns: what rows and columns are; they are counted from 1.
         value: what a cell is.
-        centre: value that is drawn white, such as what no position bias would give; colours go to both sides of it.
-            None: white is 0.
+        centre: value that is drawn white, such as what no position bias would give; colours go to
+            both sides of it. None: white is 0.
         notes: sentences for the JSON file.
 
     Raises:
@@ -53,8 +56,17 @@ def write_heat_map(
     panels = dict(matrix) if isinstance(matrix, Mapping) else {"": matrix}
     panels = {name: np.asarray(cells, dtype=np.float64) for name, cells in panels.items()}
     check_panels(panels)
-    payload: dict[str, Any] = {"format": FORMAT, "title": title, "rows": rows, "columns": columns, "value": value}
-    lists = {name: [[finite(cell) for cell in line] for line in cells.tolist()] for name, cells in panels.items()}
+    payload: dict[str, Any] = {
+        "format": FORMAT,
+        "title": title,
+        "rows": rows,
+        "columns": columns,
+        "value": value,
+    }
+    lists = {
+        name: [[finite(cell) for cell in line] for line in cells.tolist()]
+        for name, cells in panels.items()
+    }
     payload |= {"centre": centre, "notes": list(notes), "panels": lists}
     lines = [
         (name, row + 1, column + 1, float(cells[row, column]))

@@ -1,9 +1,11 @@
-"""Propensities of DebiasFirst: how much a frozen ranker favours each way from an input to an output position.
+"""Propensities of DebiasFirst: how much a frozen ranker favours each way from an input to an output
+position.
 
-Over shuffled lists every passage stands at every input position equally often, so a ranker that does not look at
-positions sends each input position to each output position equally often: for lists of k passages every cell of
-:func:`transition_counts` is a k-th of the number of rankings, up to chance. What is above that shows where the ranker
-follows the input order (section 4.1 and eq. 5).
+Over shuffled lists every passage stands at every input position equally often, so a ranker that
+does not look at
+positions sends each input position to each output position equally often: for lists of k passages
+every cell of :func:`transition_counts` is a k-th of the number of rankings, up to chance. What is
+above that shows where the ranker follows the input order (section 4.1 and eq. 5).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Transitions:
     """Transitions of a ranker on shuffled lists of k passages.
 
     Attributes:
-        counts: rankings that put the passage at this input position to that output position. int64 [k, k]
+        counts: rankings that put the passage at this input position to that output position. int64
+            [k, k]
     """
 
     counts: np.ndarray
@@ -59,22 +62,30 @@ class Transitions:
 
     @property
     def shares(self) -> np.ndarray:
-        """Share of all transitions (eq. 5); all cells sum to 1, 1 / k^2 in each is no position bias. float64 [k, k]"""
+        """Share of all transitions (eq. 5); all cells sum to 1, 1 / k^2 in each is no position
+        bias. float64 [k, k]
+        """
         return self.counts / self.counts.sum()
 
     @property
     def given_input(self) -> np.ndarray:
-        """Share of the transitions from each input position; rows sum to 1, 1 / k is no bias. float64 [k, k]"""
+        """Share of the transitions from each input position; rows sum to 1, 1 / k is no bias.
+        float64 [k, k]
+        """
         return self.counts / self.counts.sum(axis=1, keepdims=True)
 
     @cached_property
     def total_variation(self) -> float:
-        """Distance of :attr:`shares` from uniform: 0 is no position bias, 1 - 1/k a fixed order of positions."""
+        """Distance of :attr:`shares` from uniform: 0 is no position bias, 1 - 1/k a fixed order of
+        positions.
+        """
         return float(np.abs(self.shares - 1 / self.size**2).sum() / 2)
 
     @cached_property
     def chance(self) -> float:
-        """What :attr:`total_variation` is expected to be for uniformly random rankings, as many as were counted."""
+        """What :attr:`total_variation` is expected to be for uniformly random rankings, as many as
+        were counted.
+        """
         # Each cell is binomial with mean n / k. Its mean deviation in closed form is De Moivre's.
         number, size = self.rankings, self.size
         if size == 1:
@@ -87,18 +98,21 @@ class Transitions:
 def transition_counts(rankings: Sequence[Ranking], size: int) -> np.ndarray:
     """How often the passage at each input position comes to stand at each output position.
 
-    Passages that a ranker left out count where :class:`~backpack_rank.position.lists.base.Ranking` puts them: behind
-    the others, in input order.
+    Passages that a ranker left out count where :class:`~backpack_rank.position.lists.base.Ranking`
+    puts them: behind the others, in input order.
 
     Args:
-        rankings: of lists in the order in which the ranker read them; shuffled ones where bias is to be seen.
+        rankings: of lists in the order in which the ranker read them; shuffled ones where bias is
+            to be seen.
         size: k, the number of passages of every list.
 
     Returns:
-        int64 [k, k], input position by output position; every row and every column sums to the number of rankings.
+        int64 [k, k], input position by output position; every row and every column sums to the
+        number of rankings.
 
     Raises:
-        ValueError: no ranking, or one of another size, which would count positions that other lists do not have.
+        ValueError: no ranking, or one of another size, which would count positions that other lists
+            do not have.
     """
     ranks = stacked_ranks(rankings, size)
     cells = np.arange(size) * size + ranks
@@ -117,22 +131,25 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
     for number, ranking in enumerate(rankings, start=1):
         if len(ranking.order) != size:
             raise ValueError(
-                f"ranking {number} of {len(rankings)} is of {len(ranking.order)} passages, not of {size}: leave out "
-                "shorter lists and cut longer ones"
+                f"ranking {number} of {len(rankings)} is of {len(ranking.order)} passages, not of "
+                f"{size}: leave out shorter lists and cut longer ones"
             )
     return np.stack([ranking.ranks() for ranking in rankings])
 
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """w[a, b], the share of all transitions that go from input position a to output position b (eq. 5).
+    """w[a, b], the share of all transitions that go from input position a to output position b (eq.
+    5).
 
     Attributes:
-        counts: transitions over shuffled lists of k passages, input position by output position. int64 [k, k]
+        counts: transitions over shuffled lists of k passages, input position by output position.
+            int64 [k, k]
         lists: Q, lists that were shuffled.
         shuffles: n, of each list.
-        floor: least propensity, as a share of the even one, 1 / k^2. Cells below it, also those of transitions that
-            never happened, are raised to it: before scaling, no passage weighs more than 1 / floor.
+        floor: least propensity, as a share of the even one, 1 / k^2. Cells below it, also those of
+            transitions that never happened, are raised to it: before scaling, no passage weighs
+            more than 1 / floor.
         left_out: lists that were not of k passages.
         ranker: name of the frozen ranker.
         seed: of the shuffles.
@@ -149,12 +166,19 @@ class Propensities:
     def __post_init__(self) -> None:
         counts = np.asarray(self.counts)
         if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
-            raise ValueError(f"propensities are a square matrix of at least 2 positions, got {list(counts.shape)}")
-        rankings = self.lists * self.shuffles
-        if (counts < 0).any() or (counts.sum(0) != rankings).any() or (counts.sum(1) != rankings).any():
             raise ValueError(
-                f"every row and every column of the transitions must sum to lists x shuffles = {rankings}: each "
-                "ranking takes every input position to one output position"
+                "propensities are a square matrix of at least 2 positions, got "
+                f"{list(counts.shape)}"
+            )
+        rankings = self.lists * self.shuffles
+        if (
+            (counts < 0).any()
+            or (counts.sum(0) != rankings).any()
+            or (counts.sum(1) != rankings).any()
+        ):
+            raise ValueError(
+                "every row and every column of the transitions must sum to lists x shuffles = "
+                f"{rankings}: each ranking takes every input position to one output position"
             )
         fraction("propensities: floor", self.floor, ends="(]")
 
@@ -180,11 +204,13 @@ class Propensities:
     def scale_for(self, ranks: Sequence[np.ndarray], levels: Sequence[np.ndarray]) -> float:
         """The ``scale`` of :meth:`inverse` with which pairs of these lists weigh 1 on average.
 
-        The average over the pairs of the loss, each weighing 1 / (pi(i) + pi(j)) as in eq. 2: so eq. 4 has the size of
-        eq. 2 where all pairs are equally far from being ranked right, and lambda keeps its meaning.
+        The average over the pairs of the loss, each weighing 1 / (pi(i) + pi(j)) as in eq. 2: so
+        eq. 4 has the size of eq. 2 where all pairs are equally far from being ranked right, and
+        lambda keeps its meaning.
 
         Args:
-            ranks: target rank of each input position of each list, from 0; likewise ``levels``, which tell ties.
+            ranks: target rank of each input position of each list, from 0; likewise ``levels``,
+                which tell ties.
 
         Raises:
             ValueError: a list is longer than the matrix, or no list has a pair.
@@ -193,20 +219,26 @@ class Propensities:
         inverse = self.inverse()
         for own, level in zip(ranks, levels, strict=True):
             self.check_size(len(own))
-            pairs = np.where(level[:, None] < level[None, :], 1.0 / (own[:, None] + own[None, :] + 2), 0.0)
+            pairs = np.where(
+                level[:, None] < level[None, :], 1.0 / (own[:, None] + own[None, :] + 2), 0.0
+            )
             values = inverse[np.arange(len(own)), own]
             plain += pairs.sum()
             weighted += values @ pairs @ values
         if not weighted:
-            raise ValueError("no list has two passages of different levels, so there is nothing to weigh")
+            raise ValueError(
+                "no list has two passages of different levels, so there is nothing to weigh"
+            )
         return math.sqrt(plain / weighted)
 
     def check_size(self, size: int) -> None:
-        """Raise ``ValueError`` for lists that are longer than those that the matrix was estimated on."""
+        """Raise ``ValueError`` for lists that are longer than those that the matrix was estimated
+        on.
+        """
         if size > self.size:
             raise ValueError(
-                f"the propensities are of lists of {self.size} passages, and a training list has {size}: estimate "
-                f"them on lists of {size}, or set task.size={self.size}"
+                f"the propensities are of lists of {self.size} passages, and a training list has "
+                f"{size}: estimate them on lists of {size}, or set task.size={self.size}"
             )
 
     def save(self, path: str | Path) -> None:
@@ -241,7 +273,8 @@ def load_propensities(path: str | Path) -> Propensities:
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(
-            f"task.propensities: there is no file {path}; `{called('evaluate')} experiment=propensities` writes one"
+            f"task.propensities: there is no file {path}; `{called('evaluate')} "
+            "experiment=propensities` writes one"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -252,7 +285,10 @@ def load_propensities(path: str | Path) -> Propensities:
     try:
         return Propensities(
             np.array(content["counts"], dtype=np.int64),
-            **{name: content[name] for name in ("lists", "shuffles", "floor", "left_out", "ranker", "seed")},
+            **{
+                name: content[name]
+                for name in ("lists", "shuffles", "floor", "left_out", "ranker", "seed")
+            },
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
@@ -266,7 +302,8 @@ def estimate_propensities(
     seed: int = 0,
     floor: float = FLOOR,
 ) -> Propensities:
-    """Shuffle every list n times, rank with a frozen ranker, and count where each input position goes (eq. 5).
+    """Shuffle every list n times, rank with a frozen ranker, and count where each input position
+    goes (eq. 5).
 
     Args:
         lists: of ``size`` passages; others are left out and counted, since they lack positions.
@@ -278,9 +315,13 @@ def estimate_propensities(
     """
     chosen = [one for one in lists if len(one) == size]
     if not chosen:
-        raise ValueError(f"none of the {len(lists)} lists has {size} passages to estimate propensities on")
+        raise ValueError(
+            f"none of the {len(lists)} lists has {size} passages to estimate propensities on"
+        )
     counts = np.zeros((size, size), dtype=np.int64)
     for start in range(0, len(chosen), _LISTS_AT_ONCE):
         part = chosen[start : start + _LISTS_AT_ONCE]
         counts += transition_counts(rank_shuffled(ranker, part, shuffles, seed).rankings, size)
-    return Propensities(counts, len(chosen), shuffles, floor, len(lists) - len(chosen), ranker.name, seed)
+    return Propensities(
+        counts, len(chosen), shuffles, floor, len(lists) - len(chosen), ranker.name, seed
+    )

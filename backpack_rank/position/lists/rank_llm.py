@@ -1,8 +1,11 @@
-"""Files of rank_llm: requests (a query and its candidates with their texts) and results, as JSON lines or JSON.
+"""Files of rank_llm: requests (a query and its candidates with their texts) and results, as JSON
+lines or JSON.
 
-One object per query: ``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc":
-{...}}, ...]}``. Requests and results have the same form; in results the candidates stand in the ranker's order.
-Names that end in ``.json`` hold one list of such objects, all others one object per line; ``.gz`` is compressed.
+One object per query:
+``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc": {...}}, ...]}``.
+Requests and results have the same form; in results the candidates stand in the ranker's order.
+Names that end in ``.json`` hold one list of such objects, all others one object per line; ``.gz``
+is compressed.
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ class Request:
     candidates: tuple[Candidate, ...]
 
     def run(self) -> dict[str, float]:
-        """Scores that sort into the order of the file: the file's own where they do, else m, m - 1, ..., 1."""
+        """Scores that sort into the order of the file: the file's own where they do, else m, m - 1,
+        ..., 1.
+        """
         given = {one.doc_id: one.score for one in self.candidates}
         scores = {doc_id: score for doc_id, score in given.items() if score is not None}
         if len(scores) == len(given) and ranking(scores) == list(given):
@@ -75,9 +80,9 @@ def read_requests(path: str | Path) -> list[Request]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: no JSON, a key that is missing or of the wrong kind, an empty query, a query that stands twice, a
-            document that stands twice for a query, or no request at all. File, line (in ``.json``: which object) and
-            ids are named.
+        ValueError: no JSON, a key that is missing or of the wrong kind, an empty query, a query
+            that stands twice, a document that stands twice for a query, or no request at all. File,
+            line (in ``.json``: which object) and ids are named.
     """
     requests: list[Request] = []
     seen: set[str] = set()
@@ -94,7 +99,8 @@ def read_requests(path: str | Path) -> list[Request]:
 
 
 def write_requests(path: str | Path, requests: Iterable[Request]) -> None:
-    """Write requests or results as rank_llm does, whole file or no file; its form by the name, as in reading.
+    """Write requests or results as rank_llm does, whole file or no file; its form by the name, as
+    in reading.
 
     Documents keep all keys they were read with; those that had none get ``{"text": ...}``.
     """
@@ -122,16 +128,21 @@ def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]
         candidates = {candidate.doc_id: candidate for candidate in request.candidates}
         if unknown := [doc_id for doc_id in scores if doc_id not in candidates]:
             raise ValueError(
-                f"the run has document {unknown[0]!r}, which is no candidate of query {request.query_id!r}"
+                f"the run has document {unknown[0]!r}, which is no candidate of query "
+                f"{request.query_id!r}"
             )
-        chosen = tuple(replace(candidates[doc_id], score=float(scores[doc_id])) for doc_id in ranking(scores))
+        chosen = tuple(
+            replace(candidates[doc_id], score=float(scores[doc_id])) for doc_id in ranking(scores)
+        )
         if chosen:
             results.append(replace(request, candidates=chosen))
     return results
 
 
 def requests_run(requests: Iterable[Request]) -> Run:
-    """A run in the order of the file; see :meth:`Request.run`. ``data.trec.write_run`` writes it as TREC."""
+    """A run in the order of the file; see :meth:`Request.run`. ``data.trec.write_run`` writes it as
+    TREC.
+    """
     return {request.query_id: request.run() for request in requests}
 
 
@@ -160,8 +171,9 @@ def load_requests(
         for candidate in request.candidates:
             if texts.setdefault(candidate.doc_id, candidate.text) != candidate.text:
                 raise ValueError(
-                    f"{path}: document {candidate.doc_id!r} of query {request.query_id!r} has another text than in an "
-                    "earlier request; documents of one file must have one text each"
+                    f"{path}: document {candidate.doc_id!r} of query {request.query_id!r} has "
+                    "another text than in an earlier request; documents of one file must have one "
+                    "text each"
                 )
     queries = {request.query_id: request.query for request in requests}
     judged: Qrels = {} if qrels is None else read_qrels(Path(qrels).expanduser())
@@ -179,7 +191,8 @@ def _records(path: Path) -> Iterator[tuple[str, object]]:
             raise ValueError(f"{path}: expected a JSON list of requests: {error}") from error
         if not isinstance(records, list):
             raise ValueError(
-                f"{path}: expected a JSON list of requests, got {shortened(records)}; one per line is .jsonl"
+                f"{path}: expected a JSON list of requests, got {shortened(records)}; one per line "
+                "is .jsonl"
             )
         yield from ((f"request {number}", record) for number, record in enumerate(records, start=1))
         return
@@ -188,7 +201,9 @@ def _records(path: Path) -> Iterator[tuple[str, object]]:
 
 def _request(record: object) -> Request:
     if not isinstance(record, dict) or not isinstance(record.get("query"), dict):
-        raise ValueError(f'expected {{"query": {{"text", "qid"}}, "candidates": [...]}}, got {shortened(record)}')
+        raise ValueError(
+            f'expected {{"query": {{"text", "qid"}}, "candidates": [...]}}, got {shortened(record)}'
+        )
     query_id = _id(record["query"].get("qid"), 'the "qid" of the query')
     text = record["query"].get("text")
     if not isinstance(text, str) or not text.strip():
@@ -215,15 +230,21 @@ def _candidate(record: object) -> Candidate:
     key = next((key for key in TEXT_KEYS if key in doc), None) if isinstance(doc, dict) else None
     if not isinstance(doc, dict) or key is None or not isinstance(doc[key], str):
         keys = ", ".join(TEXT_KEYS)
-        raise ValueError(f'document {doc_id!r} needs a "doc" with its text under one of {keys}; got {shortened(doc)}')
+        raise ValueError(
+            f'document {doc_id!r} needs a "doc" with its text under one of {keys}; got {shortened(doc)}'
+        )
     title = doc.get("title") or ""
     if not isinstance(title, str):
-        raise ValueError(f'document {doc_id!r}: the "title" must be a string, got {shortened(title)}')
+        raise ValueError(
+            f'document {doc_id!r}: the "title" must be a string, got {shortened(title)}'
+        )
     check_text(title + doc[key], f"document {doc_id!r}")
     score = record.get("score")
     if score is not None:
         finite(f'document {doc_id!r}: the "score"', score)
-    return Candidate(doc_id, document_text(title, doc[key]), None if score is None else float(score), doc)
+    return Candidate(
+        doc_id, document_text(title, doc[key]), None if score is None else float(score), doc
+    )
 
 
 def _id(value: object, what: str) -> str:

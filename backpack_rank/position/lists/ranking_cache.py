@@ -28,7 +28,8 @@ class RankingCache:
 
         Args:
             path: of the file; it need not exist.
-            settings: everything but the list that a ranking depends on; rankings under others are not taken.
+            settings: everything but the list that a ranking depends on; rankings under others are
+                not taken.
         """
         self.path = path
         self._settings = json.dumps(settings, sort_keys=True, default=str)
@@ -79,7 +80,11 @@ class RankingCache:
                 continue
             whole.append(line.rstrip("\n") + "\n")  # a kill may have kept the end of the last line
         if len(whole) < len(lines):
-            log.warning("%s: %d damaged lines are left out and ranked again", self.path, len(lines) - len(whole))
+            log.warning(
+                "%s: %d damaged lines are left out and ranked again",
+                self.path,
+                len(lines) - len(whole),
+            )
         if whole != lines:
             write_text(self.path, "".join(whole))
 

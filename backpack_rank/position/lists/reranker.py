@@ -28,7 +28,8 @@ ORDERS = ("first_stage", "reversed", "shuffled")
 
 
 class ListwiseReranker(TextReranker):
-    """Orders the first candidates of each query; those behind stay in their order, behind all others.
+    """Orders the first candidates of each query; those behind stay in their order, behind all
+    others.
 
     Attributes:
         ranker: the listwise ranker, with windows, permutations and calibration around it.
@@ -53,8 +54,10 @@ class ListwiseReranker(TextReranker):
             order: in which candidates are shown, one of :data:`ORDERS`.
             seed: of ``shuffled``.
             lists_per_call: lists that are ranked together; their rankings are then saved.
-            cache: file of rankings to which every new one is appended; a job that was interrupted goes on from there.
-            settings: everything that a ranking depends on but its list; rankings under others are not taken.
+            cache: file of rankings to which every new one is appended; a job that was interrupted
+                goes on from there.
+            settings: everything that a ranking depends on but its list; rankings under others are
+                not taken.
 
         Raises:
             ValueError: a wrong depth or order.
@@ -78,7 +81,9 @@ class ListwiseReranker(TextReranker):
         for one, order, ranked in zip(lists, orders, rankings, strict=True):
             ids = [one.ids[position] for position in ranked.order]
             rest = ranking(run[one.query_id])[len(order) :]
-            reranked[one.query_id] = {doc_id: -float(place) for place, doc_id in enumerate([*ids, *rest], start=1)}
+            reranked[one.query_id] = {
+                doc_id: -float(place) for place, doc_id in enumerate([*ids, *rest], start=1)
+            }
         self.seconds += time.perf_counter() - started
         return reranked
 
@@ -91,7 +96,8 @@ class ListwiseReranker(TextReranker):
         *,
         alpha: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``; a score is minus the rank.
+        """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``; a score is minus the
+        rank.
 
         Args:
             query: its text.
@@ -104,7 +110,10 @@ class ListwiseReranker(TextReranker):
             ValueError: the query is empty, or another alpha.
         """
         if alpha not in (None, 1):
-            raise ValueError(f"alpha={alpha} turns the senses of a Backpack; {self.name}, a listwise ranker, has none")
+            raise ValueError(
+                f"alpha={alpha} turns the senses of a Backpack; {self.name}, a listwise ranker, "
+                "has none"
+            )
         if not query.strip():
             raise ValueError("the query is empty: a ranker needs at least one word of query text")
         texts = checked_documents(documents)
@@ -134,11 +143,15 @@ def check_shown(depth: int | None, order: str) -> None:
     if order not in ORDERS:
         raise ValueError(f"listwise.input.order={order}: use one of {', '.join(ORDERS)}")
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
-        raise ValueError(f"listwise.depth={depth} must be a number of candidates, or null for all of them")
+        raise ValueError(
+            f"listwise.depth={depth} must be a number of candidates, or null for all of them"
+        )
 
 
 def remarks(ranker: ListwiseRanker) -> list[str]:
-    """Sentences about what wrappers have counted so far: comparisons and ties, aggregates that may not be optimal."""
+    """Sentences about what wrappers have counted so far: comparisons and ties, aggregates that may
+    not be optimal.
+    """
     sentences = []
     inner: ListwiseRanker | None = ranker
     while inner is not None:
@@ -149,8 +162,8 @@ def remarks(ranker: ListwiseRanker) -> list[str]:
             )
         if isinstance(inner, PermutationSelfConsistency) and inner.not_optimal:
             sentences.append(
-                f"{inner.not_optimal} of {inner.aggregated} aggregates are not proven to be optimal; raise "
-                "permutation.aggregator.time_limit"
+                f"{inner.not_optimal} of {inner.aggregated} aggregates are not proven to be "
+                "optimal; raise permutation.aggregator.time_limit"
             )
         inner = getattr(inner, "ranker", None)
     return sentences
@@ -176,6 +189,8 @@ def usage_in_words(usage: Usage) -> str:
     return ", ".join(words) or "nothing was ranked anew"
 
 
-def load_list_reranker(folder: Path, device: str = "auto", dtype: str = "float32") -> ListwiseReranker:
+def load_list_reranker(
+    folder: Path, device: str = "auto", dtype: str = "float32"
+) -> ListwiseReranker:
     """The ranker in a folder, over windows of as many passages as it was trained on."""
     return ListwiseReranker(SlidingWindows(load_listwise(folder, device=device, dtype=dtype)))

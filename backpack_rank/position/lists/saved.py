@@ -1,4 +1,6 @@
-"""Folders of listwise rankers: a model and a tokenizer of transformers, and how they rank (``listwise.json``)."""
+"""Folders of listwise rankers: a model and a tokenizer of transformers, and how they rank
+(``listwise.json``).
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,21 @@ from backpack_rank.files import atomic_path, hub_or_folder
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.number_formats import FLOATS, resolved_format
 from backpack_rank.models.utils import pick_device
-from backpack_rank.position.lists.causal_lm import MODES, Calibration, CausalLmRanker, ListwiseMode, position_limit
+from backpack_rank.position.lists.causal_lm import (
+    MODES,
+    Calibration,
+    CausalLmRanker,
+    ListwiseMode,
+    position_limit,
+)
 from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
 
 LISTWISE_FILE = "listwise.json"
 """In the folder of a listwise ranker, beside the weights."""
 FORMAT, VERSION = "backpack_rank listwise ranker", 1
 MAX_LENGTH = 4096
-"""Tokens of a prompt and its answer where neither the caller nor the model sets a limit below it."""
+"""Tokens of a prompt and its answer where neither the caller nor the model sets a limit below it.
+"""
 
 
 def save_listwise(
@@ -37,7 +46,8 @@ def save_listwise(
     passages: int | None,
     max_length: int | None = None,
 ) -> None:
-    """Write a folder that :func:`load_listwise` and transformers' Auto classes read, complete or not at all.
+    """Write a folder that :func:`load_listwise` and transformers' Auto classes read, complete or
+    not at all.
 
     Args:
         prompt: that it was trained with.
@@ -79,34 +89,41 @@ def load_listwise(
     temperature: NonNegative = 0.0,
     seed: Seed = 0,
 ) -> CausalLmRanker:
-    """A ranker from a folder of :func:`save_listwise`, or from any folder or hub id of a causal LM and a prompt.
+    """A ranker from a folder of :func:`save_listwise`, or from any folder or hub id of a causal LM
+    and a prompt.
 
     Args:
         prompt: None takes that of the folder.
         mode: None takes that of the folder, or ``first_token``.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the device computes in it.
-        max_length: of a prompt with its answer, in tokens; None: that of the folder, or the model's positions, at most
-            4096.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the device
+            computes in it.
+        max_length: of a prompt with its answer, in tokens; None: that of the folder, or the model's
+            positions, at most 4096.
         tokens_per_batch: of prompts that are read at once; None chooses by device.
-        label: in tables; None: ``listwise LM`` for a folder of :func:`save_listwise`, else the model's name.
-        temperature: above 0, rankings are drawn (:class:`~backpack_rank.position.lists.causal_lm.CausalLmRanker`).
+        label: in tables; None: ``listwise LM`` for a folder of :func:`save_listwise`, else the
+            model's name.
+        temperature: above 0, rankings are drawn
+            (:class:`~backpack_rank.position.lists.causal_lm.CausalLmRanker`).
         seed: of the draws.
 
     Raises:
-        ValueError: there is no prompt, an unknown mode or dtype, a temperature below 0, a model that is no causal LM, a
-            ``max_length`` above its positions, a broken ``listwise.json``.
+        ValueError: there is no prompt, an unknown mode or dtype, a temperature below 0, a model
+            that is no causal LM, a ``max_length`` above its positions, a broken ``listwise.json``.
         FileNotFoundError: a folder without a model or without a tokenizer.
         OSError: there is no such hub id.
     """
     if name is None:
         raise ValueError("listwise.ranker.name=null names no model: give a folder or a hub id")
     one_of("dtype", dtype, (*FLOATS, "auto"))
-    dtype = resolved_format(dtype, pick_device(device, "listwise ranker: device"), "listwise ranker: dtype")
+    dtype = resolved_format(
+        dtype, pick_device(device, "listwise ranker: device"), "listwise ranker: dtype"
+    )
     name = hub_or_folder(name)
     settings = _settings(Path(name))
     if prompt is None and "prompt" not in settings:
         raise ValueError(
-            f"{name} has no {LISTWISE_FILE}, so a prompt is needed: choose a file of conf/prompt (prompt=rank_zephyr)"
+            f"{name} has no {LISTWISE_FILE}, so a prompt is needed: choose a file of conf/prompt "
+            "(prompt=rank_zephyr)"
         )
     given = settings["prompt"] if prompt is None else prompt
     known = _known(mode or settings.get("mode") or MODES[0])
@@ -116,8 +133,14 @@ def load_listwise(
         tokenizer = load_tokenizer(name)  # quickly refused, unlike what follows
         model = _model(name, dtype)
         check_model(name, model, tokenizer)
-    limit = max_length or settings.get("max_length") or min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
-    pair_tokenizer = PromptTokenizer(tokenizer, given if isinstance(given, Prompt) else Prompt.of(given), limit)
+    limit = (
+        max_length
+        or settings.get("max_length")
+        or min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
+    )
+    pair_tokenizer = PromptTokenizer(
+        tokenizer, given if isinstance(given, Prompt) else Prompt.of(given), limit
+    )
     label = label or ("listwise LM" if settings else None)
     return CausalLmRanker(
         *(model, pair_tokenizer, known, calibration, device, tokens_per_batch),
@@ -146,8 +169,8 @@ def _settings(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{file} does not describe a listwise ranker: format is not {FORMAT!r}")
     if settings.get("version") != VERSION:
         raise ValueError(
-            f"{file} is of version {settings.get('version')}, and this package reads version {VERSION}: "
-            "use the package that wrote it, or save the ranker again"
+            f"{file} is of version {settings.get('version')}, and this package reads version "
+            f"{VERSION}: use the package that wrote it, or save the ranker again"
         )
     if missing := [key for key in ("prompt", "mode") if key not in settings]:
         raise ValueError(f"{file} lacks {', '.join(missing)}; save the ranker again")
@@ -157,17 +180,21 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _check_model_file(folder: Path) -> None:
     """A folder must hold a model; a name that is no folder is taken for a hub id."""
     if folder.is_dir() and not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder / 'config.json'} is missing: {folder} is not the folder of a model")
+        raise FileNotFoundError(
+            f"{folder / 'config.json'} is missing: {folder} is not the folder of a model"
+        )
 
 
 def _model(name: str, dtype: str) -> PreTrainedModel:
     config = from_pretrained(AutoConfig, name)
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise ValueError(
-            f"{name} is a model of type {config.model_type!r}, which is no causal language model: a listwise ranker "
-            "writes identifiers; use a decoder (GPT-2, Llama, Qwen ...)"
+            f"{name} is a model of type {config.model_type!r}, which is no causal language model: "
+            "a listwise ranker writes identifiers; use a decoder (GPT-2, Llama, Qwen ...)"
         )
-    return from_pretrained(AutoModelForCausalLM, name, config=config, dtype=getattr(torch, dtype)).eval()
+    return from_pretrained(
+        AutoModelForCausalLM, name, config=config, dtype=getattr(torch, dtype)
+    ).eval()
 
 
 def is_listwise(folder: str | Path) -> bool:

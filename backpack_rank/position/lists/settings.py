@@ -91,7 +91,9 @@ class ListwiseSettings:
             FileNotFoundError: ``listwise=trained``, and there is none.
         """
         options = self.ranker
-        if "name" not in options or (options["name"] is not None and not Path(options["name"]).expanduser().is_dir()):
+        if "name" not in options or (
+            options["name"] is not None and not Path(options["name"]).expanduser().is_dir()
+        ):
             return None
         given = options["name"] if options["name"] is not None else self.checkpoint
         if given is not None:
@@ -101,8 +103,12 @@ class ListwiseSettings:
                     return candidate
             if options["name"] is not None and options.get("prompt") is not None:
                 return None  # a model's own folder
-            raise FileNotFoundError(f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)")
-        found = [path for path in Path(self.output, "train").glob(f"**/{RANKER}") if is_listwise(path)]
+            raise FileNotFoundError(
+                f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)"
+            )
+        found = [
+            path for path in Path(self.output, "train").glob(f"**/{RANKER}") if is_listwise(path)
+        ]
         if not found:
             raise FileNotFoundError(
                 f"no trained listwise ranker below {Path(self.output, 'train')}: run `{called('train')} task=listwise` "
@@ -143,7 +149,9 @@ class RankerFactory:
         """
         remedies = {remedy: settings.options[remedy] for remedy in REMEDIES}
         if remedies["calibration"] is not None and "name" not in settings.ranker:
-            raise ValueError("calibration=... needs the probabilities of a model here; a server gives only texts")
+            raise ValueError(
+                "calibration=... needs the probabilities of a model here; a server gives only texts"
+            )
         options = copy.deepcopy(dict(settings.ranker))
         if (checkpoint := settings.trained()) is not None:
             options["name"] = str(checkpoint)

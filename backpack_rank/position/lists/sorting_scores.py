@@ -1,4 +1,6 @@
-"""Scores of sorting tasks (Tang et al., section 3.1): Kendall's tau to the right order, share exactly right."""
+"""Scores of sorting tasks (Tang et al., section 3.1): Kendall's tau to the right order, share
+exactly right.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +36,43 @@ class SortingScores:
         return float(self.exact.mean())
 
 
-def sorting_scores(rankings: Sequence[Ranking], targets: Sequence[Sequence[float] | np.ndarray]) -> SortingScores:
+def sorting_scores(
+    rankings: Sequence[Ranking], targets: Sequence[Sequence[float] | np.ndarray]
+) -> SortingScores:
     """Compare rankings with the right order.
 
-    Items that an answer left out count where :class:`~backpack_rank.position.lists.base.Ranking` puts them: behind
-    the others, in input order. Equal targets have no right order: tau is then tau-b, in which such pairs count for
-    neither side, and a list is exactly right when every other pair is.
+    Items that an answer left out count where :class:`~backpack_rank.position.lists.base.Ranking`
+    puts them: behind
+    the others, in input order. Equal targets have no right order: tau is then tau-b, in which such
+    pairs count for neither side, and a list is exactly right when every other pair is.
 
     Args:
         rankings: one for each list.
-        targets: right place of the item at each input position, smaller comes first; any numbers, such as the items'
-            values. [m] each, m at least 2
+        targets: right place of the item at each input position, smaller comes first; any numbers,
+            such as the items' values. [m] each, m at least 2
 
     Raises:
         ValueError: no list, targets of another number or size, or of which all are equal.
     """
     if not rankings or len(rankings) != len(targets):
-        raise ValueError(f"there are {len(rankings)} rankings and {len(targets)} right orders, each ranking needs one")
+        raise ValueError(
+            f"there are {len(rankings)} rankings and {len(targets)} right orders, each ranking "
+            "needs one"
+        )
     taus = np.empty(len(rankings))
     exact = np.empty(len(rankings), dtype=bool)
     for number, (ranking, target) in enumerate(zip(rankings, targets, strict=True)):
         places = np.asarray(target, dtype=np.float64)
         if places.shape != ranking.order.shape:
-            raise ValueError(f"list {number + 1}: {len(ranking.order)} items were ranked, {places.size} have a place")
+            raise ValueError(
+                f"list {number + 1}: {len(ranking.order)} items were ranked, {places.size} have a "
+                "place"
+            )
         if np.all(places == places[0]):
-            raise ValueError(f"list {number + 1}: its {len(places)} items have one place, so there is nothing to sort")
+            raise ValueError(
+                f"list {number + 1}: its {len(places)} items have one place, so there is nothing "
+                "to sort"
+            )
         taus[number] = stats.kendalltau(ranking.ranks(), places).statistic
         exact[number] = bool(np.all(np.diff(places[ranking.order]) >= 0))
     return SortingScores(taus, exact)

@@ -1,9 +1,10 @@
 """Sorting tasks of Tang et al. (section 3.1, appendix B.2): items whose right order needs no judge.
 
-MathSort: ten expressions ``digit op digit`` by value, all values of a list different. WordSort: ten words in
-alphabetical order, five that follow one another in the dictionary and five others. GSM8KSort: the sentences of a word
-problem in the order in which they tell it. The first two are generated here; all three can be read from the files
-that were published with the paper.
+MathSort: ten expressions ``digit op digit`` by value, all values of a list different. WordSort: ten
+    words in
+alphabetical order, five that follow one another in the dictionary and five others. GSM8KSort: the
+sentences of a word problem in the order in which they tell it. The first two are generated here;
+all three can be read from the files that were published with the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from backpack_rank.checks import fraction, whole
-from backpack_rank.data.trec import fail, json_value, numbered_lines, read_jsonl, read_rows, text_under
+from backpack_rank.data.trec import (
+    fail,
+    json_value,
+    numbered_lines,
+    read_jsonl,
+    read_rows,
+    text_under,
+)
 from backpack_rank.data.words import word_tokens
 from backpack_rank.position.lists.passages import ListwiseExample, PassageList, check_size
 
@@ -55,8 +63,9 @@ class MathSort:
         number: lists of an epoch.
         size: expressions of a list.
         seed: of all draws.
-        imbalance: 0 shows the items in random order; 1 in target order, so that the best always stands first; between
-            them, as a first stage of that quality would (see :func:`shown_order`).
+        imbalance: 0 shows the items in random order; 1 in target order, so that the best always
+            stands first; between them, as a first stage of that quality would (see
+            :func:`shown_order`).
     """
 
     number: int
@@ -77,14 +86,19 @@ class MathSort:
         made = []
         for number in range(self.number):
             values: dict[str, float] = {}
-            # Taken from a random order of all expressions, as if each was drawn anew until its value is a new one.
+            # Taken from a random order of all expressions, as if each was drawn anew until its
+            # value is a new one.
             for place in rng.permutation(len(_EXPRESSIONS)).tolist():
                 expression, value = _EXPRESSIONS[place]
                 if value not in values.values():
                     values[expression] = value
                 if len(values) == self.size:
                     break
-            made.append(_shown(MATHSORT, f"{epoch}.{number}", list(values), list(values.values()), self, rng))
+            made.append(
+                _shown(
+                    MATHSORT, f"{epoch}.{number}", list(values), list(values.values()), self, rng
+                )
+            )
         return made
 
 
@@ -94,7 +108,8 @@ class WordSort:
 
     Attributes:
         words: the dictionary, in alphabetical order; see :func:`dictionary`.
-        number: lists of an epoch; likewise ``size``, ``seed`` and ``imbalance`` of :class:`MathSort`.
+        number: lists of an epoch; likewise ``size``, ``seed`` and ``imbalance`` of
+            :class:`MathSort`.
         neighbours: share of a list's words that follow one another in the dictionary.
     """
 
@@ -111,8 +126,8 @@ class WordSort:
         fraction("task.neighbours", self.neighbours)
         if len(self.words) < 2 * self.size or list(self.words) != sorted(set(self.words)):
             raise ValueError(
-                f"WordSort needs a sorted dictionary of at least {2 * self.size} different words, got "
-                f"{len(self.words)}: train on data with more text"
+                f"WordSort needs a sorted dictionary of at least {2 * self.size} different words, "
+                f"got {len(self.words)}: train on data with more text"
             )
 
     def __len__(self) -> int:
@@ -130,15 +145,26 @@ class WordSort:
                 chosen.add(int(rng.integers(len(self.words))))
             places = sorted(chosen)
             made.append(
-                _shown(WORDSORT, f"{epoch}.{number}", [self.words[place] for place in places], places, self, rng)
+                _shown(
+                    WORDSORT,
+                    f"{epoch}.{number}",
+                    [self.words[place] for place in places],
+                    places,
+                    self,
+                    rng,
+                )
             )
         return made
 
 
 def dictionary(texts: Iterable[str]) -> tuple[str, ...]:
-    """The words of some texts of three letters or more, a to z only, each once, in alphabetical order."""
+    """The words of some texts of three letters or more, a to z only, each once, in alphabetical
+    order.
+    """
     words = {word for text in texts for word in word_tokens(text)}
-    return tuple(sorted(word for word in words if len(word) > 2 and word.isascii() and word.isalpha()))
+    return tuple(
+        sorted(word for word in words if len(word) > 2 and word.isascii() and word.isalpha())
+    )
 
 
 def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -> np.ndarray:
@@ -146,14 +172,18 @@ def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -
 
     Items are sorted by ``imbalance * rank / m + (1 - imbalance) * u`` with u uniform in [0, 1).
     """
-    return np.argsort(imbalance * ranks / len(ranks) + (1 - imbalance) * rng.random(len(ranks)), kind="stable")
+    return np.argsort(
+        imbalance * ranks / len(ranks) + (1 - imbalance) * rng.random(len(ranks)), kind="stable"
+    )
 
 
 def read_mathsort(path: str | Path) -> list[ListwiseExample]:
-    """The published lists of expressions, in the order of the file; equal values, in 38 of its 100 lists, are ties.
+    """The published lists of expressions, in the order of the file; equal values, in 38 of its 100
+    lists, are ties.
 
     Raises:
-        ValueError: a line is malformed or its answer is not the expression's value; file and line are named.
+        ValueError: a line is malformed or its answer is not the expression's value; file and line
+            are named.
     """
     groups: dict[str, list[tuple[str, float]]] = {}
     columns: dict[str, int] = {}
@@ -162,19 +192,33 @@ def read_mathsort(path: str | Path) -> list[ListwiseExample]:
         if not columns:
             columns = {name: place for place, name in enumerate(fields)}
             if not set(MATH_COLUMNS) <= set(columns):
-                fail(path, number, f"expected a header with {', '.join(MATH_COLUMNS)}, got {line.strip()[:80]!r}")
+                fail(
+                    path,
+                    number,
+                    f"expected a header with {', '.join(MATH_COLUMNS)}, got {line.strip()[:80]!r}",
+                )
             continue
         if len(fields) != len(columns):
-            fail(path, number, f"expected {len(columns)} columns, got {len(fields)}: {line.strip()[:80]!r}")
+            fail(
+                path,
+                number,
+                f"expected {len(columns)} columns, got {len(fields)}: {line.strip()[:80]!r}",
+            )
         expression, answer, group = (fields[columns[name]] for name in MATH_COLUMNS)
         value = _value(expression)
         if value is None:
-            fail(path, number, f"{expression!r} is no expression of two digits from 1 to 9 and one of + - * /")
+            fail(
+                path,
+                number,
+                f"{expression!r} is no expression of two digits from 1 to 9 and one of + - * /",
+            )
         if not _is_number(answer) or abs(float(answer) - value) > 1e-6:
             fail(path, number, f"the answer of {expression!r} is {value:g}, not {answer!r}")
         groups.setdefault(group, []).append((expression, value))
     made = [
-        _of_values(MATHSORT, group, [text for text, _ in items], [round(value, 9) for _, value in items])
+        _of_values(
+            MATHSORT, group, [text for text, _ in items], [round(value, 9) for _, value in items]
+        )
         for group, items in groups.items()
         if len(items) > 1
     ]
@@ -192,25 +236,39 @@ def read_wordsort(path: str | Path) -> list[ListwiseExample]:
         if words is None:
             continue
         ordered = sorted(words)
-        made.append(_of_values(WORDSORT, str(len(made)), words, [bisect.bisect_left(ordered, word) for word in words]))
+        made.append(
+            _of_values(
+                WORDSORT,
+                str(len(made)),
+                words,
+                [bisect.bisect_left(ordered, word) for word in words],
+            )
+        )
     return _not_empty(path, made)
 
 
-def read_gsm8ksort(path: str | Path, seed: int = 0, least: int = 2, most: int = 20) -> list[ListwiseExample]:
-    """The sentences of the published word problems, each problem's in an order drawn by ``seed`` and line.
+def read_gsm8ksort(
+    path: str | Path, seed: int = 0, least: int = 2, most: int = 20
+) -> list[ListwiseExample]:
+    """The sentences of the published word problems, each problem's in an order drawn by ``seed``
+    and line.
 
     Args:
-        least: sentences of a problem at least, likewise ``most``; others are left out. Two already can be in the wrong
-            order; the paper's published code takes 5 to 10, which are 11 of its 100 problems.
+        least: sentences of a problem at least, likewise ``most``; others are left out. Two already
+            can be in the wrong order; the paper's published code takes 5 to 10, which are 11 of its
+            100 problems.
 
     Raises:
-        ValueError: a line is no JSON object with a ``question``, or no problem has that many sentences.
+        ValueError: a line is no JSON object with a ``question``, or no problem has that many
+            sentences.
     """
     made = []
     for number, question in read_jsonl(path, lambda record: text_under(record, "question")):
         if not question.strip():
             fail(path, number, "the text under 'question' is empty")
-        sentences = [sentence.strip() for sentence in _SENTENCE.split(question.strip()) if sentence.strip()]
+        sentences = [
+            sentence.strip() for sentence in _SENTENCE.split(question.strip()) if sentence.strip()
+        ]
         if least <= len(sentences) <= most:
             order = np.random.default_rng([seed, number]).permutation(len(sentences))
             shuffled = [sentences[place] for place in order]
@@ -234,12 +292,16 @@ def _shown(
     return made.permute(shown_order(made.ranks, settings.imbalance, rng))
 
 
-def _of_values(task: str, number: str, texts: Sequence[str], values: Sequence[float]) -> ListwiseExample:
+def _of_values(
+    task: str, number: str, texts: Sequence[str], values: Sequence[float]
+) -> ListwiseExample:
     """Items to be ranked by value, smallest first."""
     ids = tuple(str(place) for place in range(len(texts)))
     passages = PassageList(QUERIES[task], tuple(texts), ids, f"{task}-{number}")
     behind = np.array([sum(other > value for other in values) for value in values])
-    return ListwiseExample.by_keys(passages, [(value,) for value in values], range(len(texts)), behind)
+    return ListwiseExample.by_keys(
+        passages, [(value,) for value in values], range(len(texts)), behind
+    )
 
 
 def _value(expression: str) -> float | None:
@@ -252,7 +314,11 @@ def _words(line: str) -> list[str] | None:
     if line.strip() == "word_samples":
         return None
     words = json_value(line, "JSON")
-    if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) for word in words):
+    if (
+        not isinstance(words, list)
+        or len(words) < 2
+        or not all(isinstance(word, str) for word in words)
+    ):
         raise ValueError(f"expected a JSON list of two words or more, got {line.strip()[:80]!r}")
     if len(set(words)) < len(words):
         raise ValueError(f"a word stands twice in {line.strip()[:80]!r}")
@@ -267,7 +333,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _not_empty(path: str | Path, made: list[ListwiseExample], what: str = "") -> list[ListwiseExample]:
+def _not_empty(
+    path: str | Path, made: list[ListwiseExample], what: str = ""
+) -> list[ListwiseExample]:
     if not made:
         raise ValueError(f"{path} holds no list{what}")
     return made

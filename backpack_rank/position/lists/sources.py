@@ -1,4 +1,6 @@
-"""Which lists a listwise ranker is trained on and asked to rank: a collection's candidates, or a sorting task."""
+"""Which lists a listwise ranker is trained on and asked to rank: a collection's candidates, or a
+sorting task.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,22 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run
 from backpack_rank.pipelines.run_folder import plain_values
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints, texts_of
-from backpack_rank.position.lists.passages import FixedLists, ListSource, ListwiseExample, check_size, collection_lists
+from backpack_rank.position.lists.passages import (
+    FixedLists,
+    ListSource,
+    ListwiseExample,
+    check_size,
+    collection_lists,
+)
 from backpack_rank.position.lists.prompt import Prompt
-from backpack_rank.position.lists.sorting_tasks import MATHSORT, WORDSORT, MathSort, WordSort, dictionary, shown_order
+from backpack_rank.position.lists.sorting_tasks import (
+    MATHSORT,
+    WORDSORT,
+    MathSort,
+    WordSort,
+    dictionary,
+    shown_order,
+)
 
 log = logging.getLogger(__name__)
 COLLECTION = "collection"
@@ -39,9 +54,10 @@ class ListwiseDataConfig:
         size: passages of a list at most.
         number: lists of an epoch of a sorting task; of a collection at most so many, None for all.
         held_out: lists that are measured on.
-        imbalance: how near to their target order passages are shown to train on, from 0 (random order) to 1 (target
-            order; :func:`~backpack_rank.position.lists.sorting_tasks.shown_order`); None: a collection's passages in
-            first-stage order, the items of a sorting task in random order.
+        imbalance: how near to their target order passages are shown to train on, from 0 (random
+            order) to 1 (target order;
+            :func:`~backpack_rank.position.lists.sorting_tasks.shown_order`); None: a collection's
+            passages in first-stage order, the items of a sorting task in random order.
         teacher: TREC run whose scores order a collection's passages of the same grade.
         seed: of sorting tasks.
     """
@@ -62,7 +78,10 @@ class ListwiseDataConfig:
         if self.imbalance is not None and not 0 <= self.imbalance <= 1:
             raise ValueError(f"task.imbalance={self.imbalance} must lie in [0, 1], or be null")
         if self.kind != COLLECTION and self.teacher is not None:
-            raise ValueError(f"task.teacher={self.teacher} orders a collection's passages; {self.kind} has an order")
+            raise ValueError(
+                f"task.teacher={self.teacher} orders a collection's passages; {self.kind} has an "
+                "order"
+            )
 
     def source(self, dataset: Dataset | None, split: str = "train") -> ListSource:
         """The lists of a split; of a sorting task those to train on.
@@ -75,7 +94,9 @@ class ListwiseDataConfig:
         return self._sorting(dataset, self.number or _SORTED, self.seed, self.imbalance or 0.0)
 
     def held_out_lists(self, dataset: Dataset | None) -> list[ListwiseExample]:
-        """Lists to measure on: of the dev split in first-stage order, or of the task in random order."""
+        """Lists to measure on: of the dev split in first-stage order, or of the task in random
+        order.
+        """
         if self.kind == COLLECTION:
             return self._collection(dataset, "dev", self.held_out, None).lists(0)
         return self._sorting(dataset, self.held_out, self.seed + _HELD_OUT_SEED, 0.0).lists(0)
@@ -95,7 +116,8 @@ class ListwiseDataConfig:
         teacher = None if self.teacher is None else read_run(self.teacher)
         found = collection_lists(collection, candidates, self.size, teacher)
         log.info(
-            "%s: %d lists; %d queries without two candidates, %d without candidates of different relevance",
+            "%s: %d lists; %d queries without two candidates, %d without candidates of different "
+            "relevance",
             collection.name,
             len(found.lists),
             found.without_candidates,
@@ -107,7 +129,9 @@ class ListwiseDataConfig:
             lists = tuple(item.permute(shown_order(item.ranks, imbalance, rng)) for item in lists)
         return FixedLists(collection.name, lists)
 
-    def _sorting(self, dataset: Dataset | None, number: int, seed: int, imbalance: float) -> ListSource:
+    def _sorting(
+        self, dataset: Dataset | None, number: int, seed: int, imbalance: float
+    ) -> ListSource:
         if self.kind == MATHSORT:
             return MathSort(number, self.size, seed, imbalance)
         words = dictionary(texts_of(_needed(dataset).split("train")))
@@ -124,13 +148,18 @@ def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -
     kind, size = kind or task.get("lists"), size or task.get("size")
     if kind is None or size is None:
         raise ValueError(
-            "it is not known what lists the ranker was trained on: add task.lists=collection and task.size=20"
+            "it is not known what lists the ranker was trained on: add task.lists=collection and "
+            "task.size=20"
         )
     return kind, size
 
 
-def dataset_of_lists(settings: EvaluationSettings, checkpoint: Path | None, kind: str) -> Dataset | None:
-    """The data asked for, or that of a trained ranker; a sorting task without words of a collection needs none."""
+def dataset_of_lists(
+    settings: EvaluationSettings, checkpoint: Path | None, kind: str
+) -> Dataset | None:
+    """The data asked for, or that of a trained ranker; a sorting task without words of a collection
+    needs none.
+    """
     if checkpoint is not None:
         return settings.dataset(checkpoint)
     if settings.chosen_dataset is None and kind == MATHSORT:

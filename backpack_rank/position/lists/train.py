@@ -12,7 +12,16 @@ from typing import Annotated, Any, cast
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from backpack_rank.constructors import Count, LearningRate, Name, NonNegative, OneOf, PathText, Range, Share
+from backpack_rank.constructors import (
+    Count,
+    LearningRate,
+    Name,
+    NonNegative,
+    OneOf,
+    PathText,
+    Range,
+    Share,
+)
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import LAST, RANKER, atomic_path, write_text
 from backpack_rank.models.rankers import Ranker
@@ -27,13 +36,29 @@ from backpack_rank.position.lists.propensity import load_propensities
 from backpack_rank.position.lists.saved import MAX_LENGTH, save_listwise
 from backpack_rank.position.lists.sources import COLLECTION, KINDS, ListwiseDataConfig
 from backpack_rank.position.lists.training import NDCG, TAU, ListwiseModule, ListwiseObjective
-from backpack_rank.position.lists.training_data import ListwiseData, ListwiseDataset, single_identifiers
+from backpack_rank.position.lists.training_data import (
+    ListwiseData,
+    ListwiseDataset,
+    single_identifiers,
+)
 from backpack_rank.training.adapters import Adapter, NoAdapter, merged
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.trainer import fit
 
 log = logging.getLogger(__name__)
-OPTIONS = ("task", "data", "model", "adapter", "trainer", "logger", "loader", "seed", "output", "resume", "hydra")
+OPTIONS = (
+    "task",
+    "data",
+    "model",
+    "adapter",
+    "trainer",
+    "logger",
+    "loader",
+    "seed",
+    "output",
+    "resume",
+    "hydra",
+)
 SUMMARY = "training.json"
 FORMAT = "backpack_rank listwise training 1"
 _SCALED_ON = 2_000
@@ -122,7 +147,9 @@ class ListwiseTraining:
         fitted = fit(
             settings.trainer,
             folder,
-            ListwiseModule(model, pair_tokenizer, self._optimisation(), objective, held_out, settings.seed),
+            ListwiseModule(
+                model, pair_tokenizer, self._optimisation(), objective, held_out, settings.seed
+            ),
             data,
             monitor=NDCG if self.lists == COLLECTION else TAU,
             epochs=self.epochs,
@@ -132,22 +159,32 @@ class ListwiseTraining:
         if fitted.trainer.is_global_zero:
             measured = {name: fitted.metrics[name] for name in (TAU, NDCG)}
             steps = fitted.trainer.global_step
-            self._save(folder, model, pair_tokenizer, source, held_out, fitted.best, measured, steps)
+            self._save(
+                folder, model, pair_tokenizer, source, held_out, fitted.best, measured, steps
+            )
         return fitted.best
 
     def _lists(self, seed: int) -> ListwiseDataConfig:
-        return ListwiseDataConfig(self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed)
+        return ListwiseDataConfig(
+            self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed
+        )
 
-    def _encoder(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, model: PreTrainedModel) -> PromptTokenizer:
+    def _encoder(
+        self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, model: PreTrainedModel
+    ) -> PromptTokenizer:
         limit = position_limit(model)
         wanted = self.max_length or min(limit or MAX_LENGTH, MAX_LENGTH)
         if limit is not None and wanted > limit:
-            raise ValueError(f"task.max_length={wanted} exceeds the model's {limit} positions; shorten it")
+            raise ValueError(
+                f"task.max_length={wanted} exceeds the model's {limit} positions; shorten it"
+            )
         pair_tokenizer = PromptTokenizer(tokenizer, prompt, wanted)
         single_identifiers(pair_tokenizer, self.size)
         return pair_tokenizer
 
-    def _objective(self, source: ListSource, augmentation: Augmentation, shown: ListwiseDataset) -> ListwiseObjective:
+    def _objective(
+        self, source: ListSource, augmentation: Augmentation, shown: ListwiseDataset
+    ) -> ListwiseObjective:
         """The objective; inverse propensities are scaled on the lists of the first epoch as they are shown."""
         shortest = min(map(len, source.lists(0)))
         if self.augmentation == "rotate" and shortest < augmentation.copies:
@@ -159,8 +196,12 @@ class ListwiseTraining:
         if self.propensities is not None:
             own = load_propensities(self.propensities)
             own.check_size(self.size)
-            lists: list[ListwiseExample] = [shown.shown(0, number) for number in range(min(len(shown), _SCALED_ON))]
-            scale = own.scale_for([item.ranks for item in lists], [item.relevance_levels for item in lists])
+            lists: list[ListwiseExample] = [
+                shown.shown(0, number) for number in range(min(len(shown), _SCALED_ON))
+            ]
+            scale = own.scale_for(
+                [item.ranks for item in lists], [item.relevance_levels for item in lists]
+            )
             inverse = own.inverse(scale)
             log.info(
                 "inverse propensities from %.3f to %.3f; %d of %d cells below the floor of %g of the even share",
@@ -175,10 +216,14 @@ class ListwiseTraining:
     def _prepare(self, adapter: Adapter, model: PreTrainedModel) -> None:
         """Adapters and checkpointing of activations, in place."""
         adapter.apply(cast(Ranker, model))
-        if not isinstance(adapter, NoAdapter):  # a new head of its own is what a ranker would train in full
+        if not isinstance(
+            adapter, NoAdapter
+        ):  # a new head of its own is what a ranker would train in full
             model.get_output_embeddings().requires_grad_(False)
         if self.gradient_checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs={"use_reentrant": False}
+            )
 
     def _optimisation(self) -> OptimizerConfig:
         return OptimizerConfig(self.learning_rate, self.weight_decay, self.warmup_ratio)
@@ -226,7 +271,11 @@ class ListwiseTraining:
 
 
 def _tokenizer(
-    settings: TrainingSettings, folder: Path, wanted: ListwiseDataConfig, source: ListSource, prompt: Prompt
+    settings: TrainingSettings,
+    folder: Path,
+    wanted: ListwiseDataConfig,
+    source: ListSource,
+    prompt: Prompt,
 ) -> PreTrainedTokenizerBase:
     """The tokenizer, kept in the run's folder until the run is complete: a resumed run trains none again."""
     kept = folder / "tokenizer"

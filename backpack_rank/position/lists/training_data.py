@@ -1,4 +1,6 @@
-"""Training lists as token ids: prompt and target answer, in the orders that an augmentation shows them in."""
+"""Training lists as token ids: prompt and target answer, in the orders that an augmentation shows
+them in.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from backpack_rank.position.lists.passages import ListSource, ListwiseExample
 from backpack_rank.position.lists.prompt import PromptTokenizer
 
 _ORDERS, _SHUFFLE = 3, 4
-"""Numbers that keep the draws of this module apart from each other and from those of the sorting tasks."""
+"""Numbers that keep the draws of this module apart from each other and from those of the sorting
+tasks.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class ListwiseBatch:
     Attributes:
         ids: prompt and answer without its last token. [B, n]
         lengths: tokens of each of them. [B]
-        prompts: tokens of the prompts alone; the first token of an answer is predicted at ``prompts - 1``. [B]
+        prompts: tokens of the prompts alone; the first token of an answer is predicted at
+            ``prompts - 1``. [B]
         targets: answers. [B, t]
         known: True where there is a token of an answer. [B, t]
         identifiers: the token of each input position's identifier, 0 where there is none. [B, m]
@@ -71,20 +76,23 @@ def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
     """The one token of each of the first ``size`` identifiers.
 
     Raises:
-        ValueError: an identifier has several tokens, so that its first one does not tell it from others.
+        ValueError: an identifier has several tokens, so that its first one does not tell it from
+            others.
     """
     tokens = pair_tokenizer.identifiers(size)
     for number, own in enumerate(tokens, start=1):
         if len(own) != 1:
             raise ValueError(
-                f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(own)} tokens here, and the "
-                "ranking loss reads one logit for each passage: take alphabetic identifiers "
-                "(model.prompt.identifiers=alphabetic) or shorter lists (task.size)"
+                f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(own)} tokens "
+                "here, and the ranking loss reads one logit for each passage: take alphabetic "
+                "identifiers (model.prompt.identifiers=alphabetic) or shorter lists (task.size)"
             )
     return [own[0] for own in tokens]
 
 
-def encode_lists(pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]) -> list[EncodedList]:
+def encode_lists(
+    pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]
+) -> list[EncodedList]:
     """Prompt, target answer and identifiers of lists as they are shown."""
     prompts = pair_tokenizer.encode_all([item.passages for item in items])
     identifiers = np.array(single_identifiers(pair_tokenizer, max(map(len, items))), dtype=np.int64)
@@ -123,9 +131,18 @@ class ListwiseDataset(Dataset):
     """Lists by (epoch, number); ``number`` counts every order of every list of the epoch."""
 
     def __init__(
-        self, source: ListSource, pair_tokenizer: PromptTokenizer, augmentation: Augmentation, seed: int = 0
+        self,
+        source: ListSource,
+        pair_tokenizer: PromptTokenizer,
+        augmentation: Augmentation,
+        seed: int = 0,
     ) -> None:
-        self.source, self.pair_tokenizer, self.augmentation, self.seed = source, pair_tokenizer, augmentation, seed
+        self.source, self.pair_tokenizer, self.augmentation, self.seed = (
+            source,
+            pair_tokenizer,
+            augmentation,
+            seed,
+        )
         self._epoch: tuple[int, list[ListwiseExample]] | None = None
 
     def __len__(self) -> int:
@@ -156,8 +173,13 @@ class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
         self.seed = seed
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        order = np.random.default_rng([self.seed, self.epoch, _SHUFFLE]).permutation(self.per_epoch).tolist()
-        # Processes must take the same number of steps: the first lists come again where the order falls short.
+        order = (
+            np.random.default_rng([self.seed, self.epoch, _SHUFFLE])
+            .permutation(self.per_epoch)
+            .tolist()
+        )
+        # Processes must take the same number of steps: the first lists come again where the order
+        # falls short.
         shared = islice(cycle(order), len(self) * self.world_size)
         return ((self.epoch, number) for number in islice(shared, self.rank, None, self.world_size))
 

@@ -1,8 +1,9 @@
-r"""Sliding windows over a long list, from its back to its front (RankGPT; Tang et al., section 2.2).
+r"""Sliding windows over a long list, from its back to its front (RankGPT; Tang et al., section
+2.2).
 
-With windows of ``size`` passages that move by ``stride``, the last ``size`` passages are ranked first. The best of
-them stand at the front of that window, which the next window, ``stride`` nearer to the front, takes in. So
-``size - stride`` passages can come from the very back to the front.
+With windows of ``size`` passages that move by ``stride``, the last ``size`` passages are ranked
+first. The best of them stand at the front of that window, which the next window, ``stride`` nearer
+to the front, takes in. So ``size - stride`` passages can come from the very back to the front.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from backpack_rank.position.lists.passages import PassageList
 class SlidingWindows(RankerWrapper):
     """Ranks long lists by a ranker of short ones.
 
-    Rankings have no scores, since those of different windows do not compare. Passages of a window that the ranker left
-    out stand at its end, as it has them; of the whole ranking those count as left out that stand behind all others and
-    that the last window to show them left out.
+    Rankings have no scores, since those of different windows do not compare. Passages of a window
+    that the ranker left out stand at its end, as it has them; of the whole ranking those count as
+    left out that stand behind all others and that the last window to show them left out.
 
     Attributes:
         ranker: ranks one window.
         size: passages of a window; None: one window for the whole list.
-        stride: passages by which the window moves; no more than ``size``, or some would be in no window.
+        stride: passages by which the window moves; no more than ``size``, or some would be in no
+            window.
     """
 
     ranker: ListwiseRanker
@@ -40,19 +42,24 @@ class SlidingWindows(RankerWrapper):
         whole("windows: stride", self.stride, 1)
         if self.size is not None and self.stride > self.size:
             raise ValueError(
-                f"stride={self.stride} is more than size={self.size}: passages between two windows would not be ranked"
+                f"stride={self.stride} is more than size={self.size}: passages between two windows "
+                "would not be ranked"
             )
         self.label = f"windows {self.size}/{self.stride}" if self.size else "one window"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list. All lists move on together: one call of the ranker for each step."""
+        """One ranking for each list. All lists move on together: one call of the ranker for each
+        step.
+        """
         orders = [np.arange(len(one)) for one in lists]
         left_out = [np.zeros(len(one), dtype=bool) for one in lists]
         edges = [window_edges(len(one), self.size, self.stride) for one in lists]
         for step in range(max(map(len, edges), default=0)):
             moving = [number for number in range(len(lists)) if step < len(edges[number])]
             shown = [orders[number][slice(*edges[number][step])].copy() for number in moving]
-            ranked = self.ranker.rank([lists[n].select(taken) for n, taken in zip(moving, shown, strict=True)])
+            ranked = self.ranker.rank(
+                [lists[n].select(taken) for n, taken in zip(moving, shown, strict=True)]
+            )
             for number, taken, ranking in zip(moving, shown, ranked, strict=True):
                 orders[number][slice(*edges[number][step])] = taken[ranking.order]
                 left_out[number][taken] = True
@@ -61,11 +68,12 @@ class SlidingWindows(RankerWrapper):
 
 
 def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, int]]:
-    """First position and end of each window, in the order in which they are ranked; the last one starts at 0.
+    """First position and end of each window, in the order in which they are ranked; the last one
+    starts at 0.
 
-    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: a list of exactly
-    ``size - stride`` passages, which that leaves as it is, is one window. The front window is smaller than ``size``
-    where the list is no whole number of strides longer than a window.
+    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: a list of
+    exactly ``size - stride`` passages, which that leaves as it is, is one window. The front window
+    is smaller than ``size`` where the list is no whole number of strides longer than a window.
     """
     edges: list[tuple[int, int]] = []
     end = length

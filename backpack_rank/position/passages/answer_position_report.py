@@ -1,4 +1,6 @@
-"""Where answers stand in their passages (Figure 1 of Hofstätter et al. 2021): picture, terminal table, JSON and CSV."""
+"""Where answers stand in their passages (Figure 1 of Hofstätter et al. 2021): picture, terminal
+table, JSON and CSV.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class PositionHistogram:
         matches: answers found, at all their places.
         cut: matches that the rotation cut in two; they count nowhere.
         mean: mean relative start position, 0 the first word; None without a match.
-        uniform_distance: Kolmogorov-Smirnov distance from the uniform distribution; None without a match.
+        uniform_distance: Kolmogorov-Smirnov distance from the uniform distribution; None without a
+            match.
         histogram: matches in equal parts of the passage.
     """
 
@@ -54,7 +57,8 @@ class CollectionPositions:
         unmatched: those of them whose text does not stand in the document.
         unanswered: questions without any answer.
         uncertain: rows whose given place is only the likeliest of several.
-        match: ``offsets`` or ``all``, see :func:`~backpack_rank.position.passages.answer_positions.answer_positions`.
+        match: ``offsets`` or ``all``, see
+            :func:`~backpack_rank.position.passages.answer_positions.answer_positions`.
         histograms: of the passages as they are, then rotated.
     """
 
@@ -67,15 +71,26 @@ class CollectionPositions:
     histograms: tuple[PositionHistogram, ...]
 
 
-def write_answer_positions(folder: str | Path, collections: Sequence[CollectionPositions]) -> list[Path]:
-    """Write ``answer_positions.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
+def write_answer_positions(
+    folder: str | Path, collections: Sequence[CollectionPositions]
+) -> list[Path]:
+    """Write ``answer_positions.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their
+    paths.
 
-    JSON: ``{"format": "backpack_rank answer positions 1", "collections": [...]}`` with the attributes of
-    :class:`CollectionPositions`. CSV: one line per bin, columns :data:`CSV_COLUMNS`, ``from`` and ``to`` relative.
+    JSON: ``{"format": "backpack_rank answer positions 1", "collections": [...]}`` with the
+    attributes of :class:`CollectionPositions`. CSV: one line per bin, columns :data:`CSV_COLUMNS`,
+    ``from`` and ``to`` relative.
     """
     payload = {"format": FORMAT, "collections": [asdict(collection) for collection in collections]}
     lines = [
-        (collection.name, part.passages, number / len(part.histogram), (number + 1) / len(part.histogram), count, share)
+        (
+            collection.name,
+            part.passages,
+            number / len(part.histogram),
+            (number + 1) / len(part.histogram),
+            count,
+            share,
+        )
         for collection in collections
         for part in collection.histograms
         for number, (count, share) in enumerate(zip(part.histogram, part.shares, strict=True))
@@ -83,7 +98,9 @@ def write_answer_positions(folder: str | Path, collections: Sequence[CollectionP
     return save_figure(folder, NAME, payload, (CSV_COLUMNS, lines), positions_chart(collections))
 
 
-def print_answer_positions(collections: Sequence[CollectionPositions], console: Console | None = None) -> None:
+def print_answer_positions(
+    collections: Sequence[CollectionPositions], console: Console | None = None
+) -> None:
     """Print one line per collection and kind of passage, and what the columns mean."""
     sections = []
     for collection in collections:
@@ -93,24 +110,35 @@ def print_answer_positions(collections: Sequence[CollectionPositions], console: 
             labels = ("" if place else collection.name, _short(part))
             rows.append(Row(labels, list(map(Cell, (*counts, *_shown(part))))))
         sections.append(Section("", rows))
-    groups = (Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),)
+    groups = (
+        Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),
+    )
     title = "Where answers start in their passages (Figure 1 of Hofstätter et al. 2021)"
-    print_table(Table(NAME, title, ("collection", "passages"), groups, sections, notes(collections)), console)
+    print_table(
+        Table(NAME, title, ("collection", "passages"), groups, sections, notes(collections)),
+        console,
+    )
 
 
 def notes(collections: Sequence[CollectionPositions]) -> list[str]:
     """Sentences below the table."""
     lines = [
-        "mean: of start word / words of the passage. KS: Kolmogorov-Smirnov distance from the uniform distribution, 0 "
-        "is uniform. unmatched: answers that do not stand in their document. cut: matches that the rotation cut in "
-        "two. Neither counts anywhere."
+        "mean: of start word / words of the passage. KS: Kolmogorov-Smirnov distance from the "
+        "uniform distribution, 0 is uniform. unmatched: answers that do not stand in their "
+        "document. cut: matches that the rotation cut in two. Neither counts anywhere."
     ]
-    turned = {part.passages for one in collections for part in one.histograms if part.passages != _short(part)}
+    turned = {
+        part.passages
+        for one in collections
+        for part in one.histograms
+        if part.passages != _short(part)
+    }
     lines += [f"Passages: {', '.join(sorted(turned))}."] if turned else []
     if any(collection.match == "all" for collection in collections):
         lines.append("Answers were searched, and every match counts.")
     lines += [
-        f"{collection.name}: {collection.uncertain:,} places are the likeliest of several occurrences."
+        f"{collection.name}: {collection.uncertain:,} places are the likeliest of several "
+        "occurrences."
         for collection in collections
         if collection.uncertain and collection.match == "offsets"
     ]
@@ -118,15 +146,20 @@ def notes(collections: Sequence[CollectionPositions]) -> list[str]:
 
 
 def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
-    """One panel per collection: share of answers that start in each part of the passage, and the uniform share.
+    """One panel per collection: share of answers that start in each part of the passage, and the
+    uniform share.
 
     Raises:
         ValueError: no collection.
     """
     if not collections:
         raise ValueError("there is no collection to draw")
-    panels = {one.name: [(_short(part), part.shares) for part in one.histograms] for one in collections}
-    return histograms(panels, "start of the answer, relative to the passage", "share of answers", "uniform")
+    panels = {
+        one.name: [(_short(part), part.shares) for part in one.histograms] for one in collections
+    }
+    return histograms(
+        panels, "start of the answer, relative to the passage", "share of answers", "uniform"
+    )
 
 
 def _short(part: PositionHistogram) -> str:
@@ -139,10 +172,18 @@ def _shown(part: PositionHistogram) -> list[str]:
         return [NONE] * 4
     tenth = len(part.histogram) / 10
     ends = [_share(part, 0, tenth), _share(part, len(part.histogram) - tenth, len(part.histogram))]
-    return [number(part.mean, 3), number(part.uniform_distance, 3), *(f"{share:.1%}" for share in ends)]
+    return [
+        number(part.mean, 3),
+        number(part.uniform_distance, 3),
+        *(f"{share:.1%}" for share in ends),
+    ]
 
 
 def _share(part: PositionHistogram, low: float, high: float) -> float:
-    """Share of the matches between two places, counted in bins; a bin that lies partly between them counts partly."""
-    inside = [max(0.0, min(number + 1, high) - max(number, low)) for number in range(len(part.histogram))]
+    """Share of the matches between two places, counted in bins; a bin that lies partly between them
+    counts partly.
+    """
+    inside = [
+        max(0.0, min(number + 1, high) - max(number, low)) for number in range(len(part.histogram))
+    ]
     return sum(share * part_of for share, part_of in zip(part.shares, inside, strict=True))

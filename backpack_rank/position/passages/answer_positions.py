@@ -1,4 +1,6 @@
-"""Where in their passages answers stand, as they are and rotated (Hofstätter et al. 2021, section 4.1, Figure 1)."""
+"""Where in their passages answers stand, as they are and rotated (Hofstätter et al. 2021, section
+4.1, Figure 1).
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,12 @@ class AnswerPositions:
 
     @property
     def uniform_distance(self) -> float:
-        """Kolmogorov-Smirnov distance of the relative positions from the uniform distribution on [0, 1].
+        """Kolmogorov-Smirnov distance of the relative positions from the uniform distribution on
+        [0, 1].
 
-        Half a word is added to each start: the words 0 .. n-1 of a passage, all taken once, have a mean position of
-        (n - 1) / 2n and not of 1/2. A distance of about 1 / 2n remains because words are no continuum. Nan without a
-        match.
+        Half a word is added to each start: the words 0 .. n-1 of a passage, all taken once, have a
+        mean position of (n - 1) / 2n and not of 1/2. A distance of about 1 / 2n remains because
+        words are no continuum. Nan without a match.
         """
         if not len(self.starts):
             return float("nan")
@@ -68,20 +71,25 @@ class _Counts:
 
 
 def answer_positions(
-    answers: Answers, rotations: Sequence[Rotation | None] = (None,), match: str = "offsets", certain_only: bool = False
+    answers: Answers,
+    rotations: Sequence[Rotation | None] = (None,),
+    match: str = "offsets",
+    certain_only: bool = False,
 ) -> list[AnswerPositions]:
     """Find every answer in its document and say where it starts, under each rotation.
 
     Args:
         answers: of a collection; its documents as they are, not rotated.
         rotations: None is the original. Documents are read once for all of them.
-        match: ``offsets`` takes the places that the source gives, and searches answers without one; ``all`` searches
-            every answer and counts all its matches, as the paper did. A search looks for the answer's words in a row,
-            whole words without regard to case and punctuation.
+        match: ``offsets`` takes the places that the source gives, and searches answers without one;
+            ``all`` searches every answer and counts all its matches, as the paper did. A search
+            looks for the answer's words in a row, whole words without regard to case and
+            punctuation.
         certain_only: leave out answers whose given place is only the likeliest of several.
 
     Returns:
-        One result for each rotation. A word is a run of characters without white space, as in the rotation.
+        One result for each rotation. A word is a run of characters without white space, as in the
+        rotation.
 
     Raises:
         ValueError: another ``match``, or no answer to look at.
@@ -94,14 +102,26 @@ def answer_positions(
         if certain_only and not row.certain:
             continue
         looked_at += 1
-        spans = [row.span] if match == "offsets" and row.span is not None else occurrences(row.text, text)
+        spans = (
+            [row.span]
+            if match == "offsets" and row.span is not None
+            else occurrences(row.text, text)
+        )
         unmatched += not spans
         for counts, rotation in zip(found, rotations, strict=True):
             _count(counts, row, text, spans, rotation)
     if not looked_at:
-        raise ValueError(f"{answers.name} has no answer whose place is certain: leave out task.certain_only")
+        raise ValueError(
+            f"{answers.name} has no answer whose place is certain: leave out task.certain_only"
+        )
     return [
-        AnswerPositions(np.array(one.starts, np.int64), np.array(one.words, np.int64), looked_at, unmatched, one.cut)
+        AnswerPositions(
+            np.array(one.starts, np.int64),
+            np.array(one.words, np.int64),
+            looked_at,
+            unmatched,
+            one.cut,
+        )
         for one in found
     ]
 
@@ -109,8 +129,8 @@ def answer_positions(
 def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[str, float]:
     """Relative start, in [0, 1), of the first answer of every query that has one with a place.
 
-    Later answers of a query are mostly other wordings of the first. Queries whose answer the rotation cut in two are
-    left out, as are those of which only the answer's text is known.
+    Later answers of a query are mostly other wordings of the first. Queries whose answer the
+    rotation cut in two are left out, as are those of which only the answer's text is known.
     """
     found: dict[str, float] = {}
     seen: set[str] = set()
@@ -138,12 +158,18 @@ def occurrences(answer: str, text: str) -> list[tuple[int, int]]:
 
 
 def start_word(starts: Sequence[int], place: int) -> int:
-    """Number from 0 of the word that a character belongs to; ``starts`` are the words' first characters."""
+    """Number from 0 of the word that a character belongs to; ``starts`` are the words' first
+    characters.
+    """
     return max(bisect_right(starts, place) - 1, 0)
 
 
 def _count(
-    counts: _Counts, row: Answer, text: str, spans: Sequence[tuple[int, int]], rotation: Rotation | None
+    counts: _Counts,
+    row: Answer,
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    rotation: Rotation | None,
 ) -> None:
     turned = None if rotation is None else rotation.rotate(row.doc_id, text)
     starts = word_starts(text if turned is None else turned.text) if spans else []

@@ -1,9 +1,12 @@
-"""Vectors that rankers give to the tokens of documents, for the study of how far they know their position.
+"""Vectors that rankers give to the tokens of documents, for the study of how far they know their
+position.
 
-Hofstätter et al. 2021 (section 5) take the passage terms of TK, which reads a passage without its query, and leave out
-BERT_CAT and BERT_DOT because they score by one vector alone. Here every ranker is asked, and documents are read alone
-as in the paper: rankers that read query and document together get a row with no query token, so that all documents
-begin at the same position. A query can be given; then every document stands behind the same one.
+Hofstätter et al. 2021 (section 5) take the passage terms of TK, which reads a passage without its
+query, and leave out BERT_CAT and BERT_DOT because they score by one vector alone. Here every ranker
+is asked, and documents are read alone
+as in the paper: rankers that read query and document together get a row with no query token, so
+that all documents begin at the same position. A query can be given; then every document stands
+behind the same one.
 """
 
 from __future__ import annotations
@@ -55,10 +58,11 @@ class DocumentRow:
 def representations(ranker: Any) -> dict[str, Representation]:
     """The kinds of token vectors that a ranker has, by the names of :data:`KINDS`.
 
-    Encoders and decoders have the last hidden states of their backbone (of a dual encoder: query and document read
-    apart). A Backpack has those of the backbone that makes its contextual weights, the weights a[l, j] themselves
-    that its pooled token gives each token j (k numbers per token), and the sense vectors C(x_j) (k d numbers). A
-    ranker with a method ``token_representations(batch) -> [T, e]`` has what it gives: TK's e^, others' word vectors.
+    Encoders and decoders have the last hidden states of their backbone (of a dual encoder: query
+    and document read apart). A Backpack has those of the backbone that makes its contextual
+    weights, the weights a[l, j] themselves that its pooled token gives each token j (k numbers per
+    token), and the sense vectors C(x_j) (k d numbers). A ranker with a method
+    ``token_representations(batch) -> [T, e]`` has what it gives: TK's e^, others' word vectors.
 
     Raises:
         ValueError: the ranker has no vectors of tokens.
@@ -90,8 +94,8 @@ def representations(ranker: Any) -> dict[str, Representation]:
     if hasattr(ranker, "token_representations"):
         return {CONTEXTUAL: lambda batch, chosen: ranker.token_representations(batch)[chosen]}
     raise ValueError(
-        f"{type(ranker).__name__} gives tokens no vectors that could be compared; take an encoder, a decoder, a "
-        "Backpack or a word-embedding ranker"
+        f"{type(ranker).__name__} gives tokens no vectors that could be compared; take an encoder, "
+        "a decoder, a Backpack or a word-embedding ranker"
     )
 
 
@@ -107,8 +111,12 @@ def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, 
 
 
 def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -> Tensor:
-    """Weights a[l, j] that the pooled token of each text gives its tokens j, from their hidden states [T, d]. [T, k]"""
-    weights = backpack.sense_weight_net.pooled(hidden, batch, backpack.pooled_positions(batch))  # [B, k, n]
+    """Weights a[l, j] that the pooled token of each text gives its tokens j, from their hidden
+    states [T, d]. [T, k]
+    """
+    weights = backpack.sense_weight_net.pooled(
+        hidden, batch, backpack.pooled_positions(batch)
+    )  # [B, k, n]
     return weights.transpose(1, 2)[batch.padding_mask()]
 
 
@@ -118,7 +126,9 @@ def sense_vectors(backpack: BackpackModel, batch: PackedBatch, chosen: Tensor) -
 
 
 def apart(ranker: DualEncoderForRanking, batch: PackedBatch) -> Tensor:
-    """Hidden states where query and document of each row are read by themselves, as the ranker does. [T, d]"""
+    """Hidden states where query and document of each row are read by themselves, as the ranker
+    does. [T, d]
+    """
     assert ranker.config.separator_id is not None
     behind = behind_separator(batch, ranker.config.separator_id)
     documents = ranker.hidden_states(batch.select(behind))
@@ -152,7 +162,9 @@ def document_rows(
         start = int(different[0]) if len(different) else len(empty)
         start = start if length else len(empty)
         if not np.array_equal(ids[start : start + length], document[:length]):
-            raise ValueError(f"{type(pair_tokenizer).__name__} puts documents into rows in more than one piece")
+            raise ValueError(
+                f"{type(pair_tokenizer).__name__} puts documents into rows in more than one piece"
+            )
         rows.append(DocumentRow(ids, start, length))
     return rows
 

@@ -1,18 +1,20 @@
-r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do (Hofstätter et al. 2021).
+r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do
+(Hofstätter et al. 2021).
 
 For a term t at positions a1 and a2 of two different documents with vectors r
 
-    ATS(D) = 1 / |T_D| sum_t 1 / |C_{t,D}| sum_{(r1, r2) in C_{t,D}} cos(r1, r2),   C_{t,D}: pairs with |a1 - a2| = D
-    MATS   = 1 / max sum_{D = 1 .. max} ATS(0) - ATS(D)
+    ATS(D) = 1 / |T_D| sum_t 1 / |C_{t,D}| sum_{(r1, r2) in C_{t,D}} cos(r1, r2),   C_{t,D}: pairs
+    with |a1 - a2| = D MATS   = 1 / max sum_{D = 1 .. max} ATS(0) - ATS(D)
 
-(eqs. 8 and 9; T_D are the terms that have such a pair. The paper divides by max - 1, which is no mean of max
-differences.) ATS(0) > ATS(D) says that vectors carry the position.
+(eqs. 8 and 9; T_D are the terms that have such a pair. The paper divides by max - 1, which is no
+mean of max differences.) ATS(0) > ATS(D) says that vectors carry the position.
 
-A collection has far too many pairs, so occurrences are sampled while it is streamed: of every term and position up to
-R occurrences are kept, each with the same probability (algorithm R), and all pairs of what is kept are compared. Where
-c occurrences of a term stood at a position and k are kept, a pair of two positions stands for c1 c2 / (k1 k2) pairs and
-one of the same position for c (c - 1) / (k (k - 1)), so the means are those of all pairs but for chance. What is held
-in memory is at most terms x positions x R vectors.
+A collection has far too many pairs, so occurrences are sampled while it is streamed: of every term
+and position up to R occurrences are kept, each with the same probability (algorithm R), and all
+pairs of what is kept are compared. Where c occurrences of a term stood at a position and k are
+kept, a pair of two positions stands for c1 c2 / (k1 k2) pairs and one of the same position for c (c
+- 1) / (k (k - 1)), so the means are those of all pairs but for chance. What is held in memory is at
+most terms x positions x R vectors.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ class TermSample:
 
     def __init__(self, terms: np.ndarray, positions: int, per_position: int, seed: int) -> None:
         if per_position < 2:
-            raise ValueError(f"per_position={per_position} must be at least 2: ATS(0) compares two of one position")
+            raise ValueError(
+                f"per_position={per_position} must be at least 2: ATS(0) compares two of one "
+                "position"
+            )
         self.terms = terms
         self.positions = positions
         self.per_position = per_position
@@ -60,7 +65,9 @@ class TermSample:
         """Vectors kept."""
         return self._count
 
-    def add(self, documents: np.ndarray, terms: np.ndarray, positions: np.ndarray, vectors: np.ndarray) -> None:
+    def add(
+        self, documents: np.ndarray, terms: np.ndarray, positions: np.ndarray, vectors: np.ndarray
+    ) -> None:
         """Take notice of occurrences. All occurrences of a document come in one call.
 
         Args:
@@ -77,19 +84,29 @@ class TermSample:
         vectors = np.asarray(vectors, dtype=np.float32)
         lengths = np.linalg.norm(vectors, axis=1)
         if not np.isfinite(lengths).all():
-            raise ValueError("a token's vector is not finite; the ranker's weights may have diverged in training")
-        # The random numbers are drawn for all, so that what is kept does not depend on the kind of vector.
+            raise ValueError(
+                "a token's vector is not finite; the ranker's weights may have diverged in training"
+            )
+        # The random numbers are drawn for all, so that what is kept does not depend on the kind of
+        # vector.
         draws = self._random.random(len(terms))
         real = lengths > 0
         self.without_vector += int((~real).sum())
-        documents, terms, positions, draws = documents[real], terms[real], positions[real], draws[real]
+        documents, terms, positions, draws = (
+            documents[real],
+            terms[real],
+            positions[real],
+            draws[real],
+        )
         self._count_inside(documents, terms, positions)
         chosen, cells = self._keep(terms * self.positions + positions, draws)
         units = vectors[real][chosen] / lengths[real][chosen, None]
         self._store(cells, documents[chosen], units)
 
     def kept(self, term: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What is kept of a term, by position: positions [n], documents [n] and unit vectors [n, d]."""
+        """What is kept of a term, by position: positions [n], documents [n] and unit vectors [n,
+        d].
+        """
         width = self.positions * self.per_position
         rows = self._row[term * width : (term + 1) * width]
         places = np.flatnonzero(rows >= 0)
@@ -97,7 +114,9 @@ class TermSample:
         return places // self.per_position, self._documents[rows], self._vectors[rows]
 
     def pairs_in_documents(self, max_distance: int) -> np.ndarray:
-        """Pairs of equal terms in different documents that were seen, by distance. [max_distance + 1]"""
+        """Pairs of equal terms in different documents that were seen, by distance. [max_distance +
+        1]
+        """
         seen = self.seen.reshape(len(self.terms), self.positions)
         found = np.zeros(max_distance + 1, dtype=np.int64)
         found[0] = (seen * (seen - 1) // 2).sum()
@@ -107,12 +126,16 @@ class TermSample:
         return found
 
     def _keep(self, keys: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which occurrences are kept, and in which cell: algorithm R for all terms and positions at once."""
+        """Which occurrences are kept, and in which cell: algorithm R for all terms and positions at
+        once.
+        """
         order = np.argsort(keys, kind="stable")
         keys, draws = keys[order], draws[order]
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         earlier = np.arange(len(keys)) - np.repeat(first, np.diff(first, append=len(keys)))
-        number = self.seen[keys] + earlier + 1  # counted from 1: the how-manieth of its term and position this is
+        number = (
+            self.seen[keys] + earlier + 1
+        )  # counted from 1: the how-manieth of its term and position this is
         np.add.at(self.seen, keys, 1)
         slots = np.where(number <= self.per_position, number - 1, (draws * number).astype(np.int64))
         inside = np.flatnonzero(slots < self.per_position)
@@ -137,7 +160,9 @@ class TermSample:
             self._vectors, self._documents = larger, np.resize(self._documents, size)
         self._vectors[rows], self._documents[rows] = units, documents
 
-    def _count_inside(self, documents: np.ndarray, terms: np.ndarray, positions: np.ndarray) -> None:
+    def _count_inside(
+        self, documents: np.ndarray, terms: np.ndarray, positions: np.ndarray
+    ) -> None:
         order = np.lexsort((positions, terms, documents))
         documents, terms, positions = documents[order], terms[order], positions[order]
         for step in range(1, len(order)):
@@ -158,11 +183,14 @@ class _Sums:
     pairs: np.ndarray
 
 
-def term_similarity(sample: TermSample, max_distance: int, representation: str = "") -> SimilarityCurve:
+def term_similarity(
+    sample: TermSample, max_distance: int, representation: str = ""
+) -> SimilarityCurve:
     """ATS for every distance up to ``max_distance`` and MATS, from a sample of occurrences.
 
     Raises:
-        ValueError: ``max_distance`` is below 1; no term has a pair of equal positions or one of different positions.
+        ValueError: ``max_distance`` is below 1; no term has a pair of equal positions or one of
+            different positions.
     """
     if max_distance < 1:
         raise ValueError(f"max_distance={max_distance} must be at least 1")
@@ -171,7 +199,9 @@ def term_similarity(sample: TermSample, max_distance: int, representation: str =
     terms = has.sum(axis=0)
     if not terms[0] or not terms[1:].any():
         where = "the same position" if not terms[0] else f"positions up to {max_distance} apart"
-        raise ValueError(f"no term stands at {where} in two documents; read more documents or more terms")
+        raise ValueError(
+            f"no term stands at {where} in two documents; read more documents or more terms"
+        )
     with np.errstate(invalid="ignore", divide="ignore"):
         means = sums.cosines / sums.weights
         ats = np.nansum(means, axis=0) / terms
@@ -185,7 +215,14 @@ def term_similarity(sample: TermSample, max_distance: int, representation: str =
         mats_std=float(differences.std()),
         mats_within_terms=_within_terms(means, has),
         distances=tuple(
-            AtDistance(d, float(ats[d]), float(std[d]), int(terms[d]), int(sums.pairs[:, d].sum()), int(possible[d]))
+            AtDistance(
+                d,
+                float(ats[d]),
+                float(std[d]),
+                int(terms[d]),
+                int(sums.pairs[:, d].sum()),
+                int(possible[d]),
+            )
             for d in range(max_distance + 1)
         ),
         occurrences=len(sample),
@@ -195,14 +232,18 @@ def term_similarity(sample: TermSample, max_distance: int, representation: str =
 
 
 def choose_terms(eligible: np.ndarray, number: int | None, seed: int) -> np.ndarray:
-    """Some of the term ids, ascending, each with the same probability; all where ``number`` is None or larger."""
+    """Some of the term ids, ascending, each with the same probability; all where ``number`` is None
+    or larger.
+    """
     if number is None or number >= len(eligible):
         return np.sort(eligible)
     return np.sort(np.random.default_rng(seed).choice(eligible, size=number, replace=False))
 
 
 def _within_terms(means: np.ndarray, has: np.ndarray) -> float:
-    """Mean over distances of the mean over terms with pairs at 0 and at D of the term's own difference."""
+    """Mean over distances of the mean over terms with pairs at 0 and at D of the term's own
+    difference.
+    """
     found = []
     for distance in range(1, means.shape[1]):
         both = has[:, 0] & has[:, distance]
@@ -229,14 +270,22 @@ def _sums(sample: TermSample, max_distance: int) -> _Sums:
             reach = slice(start, end)
             distances = positions[reach][None] - positions[block][:, None]
             pair = np.triu(np.ones(distances.shape, dtype=bool), 1)  # each pair once
-            pair &= (distances <= max_distance) & (documents[reach][None] != documents[block][:, None])
-            scale = np.where(distances == 0, here[block][:, None], elsewhere[block][:, None] * elsewhere[reach][None])
+            pair &= (distances <= max_distance) & (
+                documents[reach][None] != documents[block][:, None]
+            )
+            scale = np.where(
+                distances == 0,
+                here[block][:, None],
+                elsewhere[block][:, None] * elsewhere[reach][None],
+            )
             cosines = (vectors[block] @ vectors[reach].T)[pair].astype(np.float64)
             _add(sums, term, distances[pair], scale[pair], cosines)
     return sums
 
 
-def _add(sums: _Sums, term: int, distances: np.ndarray, weights: np.ndarray, cosines: np.ndarray) -> None:
+def _add(
+    sums: _Sums, term: int, distances: np.ndarray, weights: np.ndarray, cosines: np.ndarray
+) -> None:
     """Count pairs of a term, each with its distance, weight and cosine. [n]"""
     size = sums.weights.shape[1]
     sums.weights[term] += np.bincount(distances, weights, minlength=size)

@@ -1,4 +1,6 @@
-"""How alike a term's vectors are at different distances of its positions: terminal, JSON, CSV, picture."""
+"""How alike a term's vectors are at different distances of its positions: terminal, JSON, CSV,
+picture.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,9 @@ class SimilarityCurve:
         representation: name of the kind.
         mats: mean over distances from 1 of ATS(0) - ATS(D) (eq. 9); 0 is no position bias.
         mats_std: standard deviation of these differences over the distances.
-        mats_within_terms: the same mean with each difference taken within the terms that have pairs at both distances,
-            since few and frequent terms have pairs far apart; NaN where no term has.
+        mats_within_terms: the same mean with each difference taken within the terms that have pairs
+            at both distances, since few and frequent terms have pairs far apart; NaN where no term
+            has.
         distances: from 0 on.
         occurrences: vectors kept, of ``occurrences_in_documents`` tokens of the chosen terms.
         without_vector: further tokens whose vector is 0, which the ranker does not read; left out.
@@ -95,15 +98,24 @@ class TermSimilarityReport:
 
 
 def print_term_similarity(report: TermSimilarityReport, console: Console | None = None) -> None:
-    """Print one column per kind of representation (ATS at some distances, MATS), and how the figures came about."""
+    """Print one column per kind of representation (ATS at some distances, MATS), and how the
+    figures came about.
+    """
     curves = report.curves
     last = max(curve.distances[-1].distance for curve in curves)
-    shown = {f"ATS({at})": [curve.distances[at].ats for curve in curves] for at in _SHOWN if at <= last}
+    shown = {
+        f"ATS({at})": [curve.distances[at].ats for curve in curves] for at in _SHOWN if at <= last
+    }
     shown["MATS"] = [curve.mats for curve in curves]
     shown["its std over distances"] = [curve.mats_std for curve in curves]
     shown["MATS within terms"] = [curve.mats_within_terms for curve in curves]
-    rows = [Row((label,), [Cell(number(figure, 3)) for figure in figures]) for label, figures in shown.items()]
-    rows.append(Row(("pairs",), [Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves]))
+    rows = [
+        Row((label,), [Cell(number(figure, 3)) for figure in figures])
+        for label, figures in shown.items()
+    ]
+    rows.append(
+        Row(("pairs",), [Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves])
+    )
     groups = (Group("", tuple(curve.representation for curve in curves)),)
     sentences = ("MATS: 0 is no position bias", *notes(report))
     title = f"Term similarity on {report.collection}"
@@ -111,18 +123,28 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
-    """Write ``term_similarity.json`` and ``.csv`` with all digits and the picture as ``.png`` and ``.svg``.
+    """Write ``term_similarity.json`` and ``.csv`` with all digits and the picture as ``.png`` and
+    ``.svg``.
 
-    The JSON file has the attributes of :class:`TermSimilarityReport` under ``"format": "backpack_rank term similarity
-    1"``; numbers that are not finite are null. The CSV file has a row per representation and distance.
+    The JSON file has the attributes of :class:`TermSimilarityReport` under
+    ``"format": "backpack_rank term similarity 1"``; numbers that are not finite are null. The CSV
+    file has a row per representation and distance.
     """
-    payload = asdict(report, dict_factory=lambda items: {name: _or_null(value) for name, value in items})
-    lines = [(curve.representation, *astuple(at)) for curve in report.curves for at in curve.distances]
-    save_figure(folder, STEM, {"format": FORMAT, **payload}, (COLUMNS, lines), similarity_chart(report))
+    payload = asdict(
+        report, dict_factory=lambda items: {name: _or_null(value) for name, value in items}
+    )
+    lines = [
+        (curve.representation, *astuple(at)) for curve in report.curves for at in curve.distances
+    ]
+    save_figure(
+        folder, STEM, {"format": FORMAT, **payload}, (COLUMNS, lines), similarity_chart(report)
+    )
 
 
 def similarity_chart(report: TermSimilarityReport) -> Spec:
-    """ATS over the distance with its standard deviation as a shade (Figure 2 of Hofstätter et al. 2021)."""
+    """ATS over the distance with its standard deviation as a shade (Figure 2 of Hofstätter et al.
+    2021).
+    """
     series = [
         Line(
             f"{curve.representation}, MATS {number(curve.mats, 3)}",
@@ -141,26 +163,34 @@ def notes(report: TermSimilarityReport) -> list[str]:
     """Sentences below the table."""
     behind = f"behind the query {report.query!r}" if report.query else "without a query"
     lines = [
-        f"{report.documents} documents, read {behind}; {report.terms} of {report.eligible_terms} terms that stand in "
-        f"two documents or more; seed {report.seed}"
+        f"{report.documents} documents, read {behind}; {report.terms} of {report.eligible_terms} "
+        f"terms that stand in two documents or more; seed {report.seed}"
     ]
     samples: dict[str, list[str]] = {}
     for curve in report.curves:
         samples.setdefault(_sample(curve, report.per_position), []).append(curve.representation)
     for sample, kinds in samples.items():
         lines.append(sample if len(samples) == 1 else f"{', '.join(kinds)}: {sample}")
-    lines += [f"{curve.representation}: {report.meaning[curve.representation]}" for curve in report.curves]
+    lines += [
+        f"{curve.representation}: {report.meaning[curve.representation]}" for curve in report.curves
+    ]
     if missing := _without_pairs(report.curves):
-        lines.append(f"No pair at {missing} of the distances, which MATS leaves out; read more documents to have some")
+        lines.append(
+            f"No pair at {missing} of the distances, which MATS leaves out; read more documents to "
+            "have some"
+        )
     return lines
 
 
 def _sample(curve: SimilarityCurve, per_position: int) -> str:
-    pairs, there = (sum(getattr(at, name) for at in curve.distances) for name in ("pairs", "pairs_in_documents"))
+    pairs, there = (
+        sum(getattr(at, name) for at in curve.distances) for name in ("pairs", "pairs_in_documents")
+    )
     gone = f"; {curve.without_vector:,} more have no vector" if curve.without_vector else ""
     return (
-        f"{pairs:,} of {there:,} pairs compared, from {curve.occurrences:,} of {curve.occurrences_in_documents:,} "
-        f"occurrences (at most {per_position} of a term at each position){gone}"
+        f"{pairs:,} of {there:,} pairs compared, from {curve.occurrences:,} of "
+        f"{curve.occurrences_in_documents:,} occurrences (at most {per_position} of a term at each "
+        f"position){gone}"
     )
 
 

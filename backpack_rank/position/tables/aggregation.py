@@ -147,6 +147,7 @@ class PermutationFigures(ListTask):
         for name, node in self.aggregators.items():
             aggregators.append(build(node, f"task.aggregators.{name}"))
         settings.save(folder)
+        # In the order of temperatures and tasks, as the tables show them.
         scores: list[AggregationScores] = []
         notes: list[str] = []
         rankers = RankerFactory()

@@ -124,8 +124,11 @@ def sorting_table(
     ways_are_columns = all(" " in column for column in table.columns)
     printed_rows = _printed_by_task_and_way(table, ways_are_columns)
     # What the paper prints gives the order of tasks and ways, so it is looked at first.
-    keys = [key for _, figures in printed_rows for key in figures]
-    keys += [key for model in measured for key in model.figures]
+    keys: list[tuple[str, str]] = []
+    for _, texts in printed_rows:
+        keys += texts
+    for model in measured:
+        keys += model.figures
     tasks = list(dict.fromkeys(task for task, _ in keys))
     ways = list(dict.fromkeys(way for _, way in keys))
 
@@ -147,7 +150,9 @@ def sorting_table(
                 records.append(("paper", name_of_model, task, way, float(text) / table.scale, None))
             rows.append(PaperRow((label,), "Published", published=cells, records=records))
     if ways_are_columns:
-        columns = [Column((task, way), way, group=task) for task in tasks for way in ways]
+        columns = []
+        for task in tasks:
+            columns += [Column((task, way), way, group=task) for way in ways]
     else:
         columns = [Column((task, ""), task) for task in tasks]
     return beside_published(

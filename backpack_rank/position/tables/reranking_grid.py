@@ -121,6 +121,7 @@ class RerankingGrid(ListTask):
                 measured[label, heading] = _effectiveness(candidates, test, heading, label)
                 first_stages.append(label)
             chosen = listwise_with(settings, _without_data(options))
+            # Built for each cell, so that it counts what the cell costs; its model stays loaded.
             ranker = rankers.build(chosen)
             run = chosen.reranker(ranker, folder).rerank(candidates, test)
             measured[row, heading] = _effectiveness(run, test, heading, row)

@@ -266,12 +266,14 @@ def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str
     """A sentence for every cell of the paper that has no ranker here, with the command that trains
     one.
     """
+    # The first of our names of a model is the one to train it by.
     models = {name: ours for ours, name in reversed(list(KNOWN_AS.items()))}
     lines = []
     for model in dict.fromkeys([*MODELS, *(model for model, _ in measured)]):
         for training, rotation in zip(TRAININGS, ("none", "train"), strict=True):
             if (model, training) not in measured:
-                command = f"{called('train')} model={models.get(model, model)} data={source} data.rotation={rotation}"
+                options = f"model={models.get(model, model)} data={source} data.rotation={rotation}"
+                command = f"{called('train')} {options}"
                 lines.append(
                     f"Not measured, as there is no such ranker: {model}, {training} ({command})."
                 )
@@ -349,7 +351,7 @@ def _is_better(values: PerQuery, others: PerQuery, measure: str) -> bool:
 
 def _only_first(runs: Sequence[Checkpoint]) -> str:
     """The data that all longer chains begin with."""
-    found = sorted({run.stages[0].data for run in runs if len(run.stages) == 2})
-    if len(found) > 1:
-        raise ValueError(f"chains begin with {', '.join(found)}: say which by task.first=...")
-    return found[0] if found else "msmarco"
+    names = sorted({run.stages[0].data for run in runs if len(run.stages) == 2})
+    if len(names) > 1:
+        raise ValueError(f"chains begin with {', '.join(names)}: say which by task.first=...")
+    return names[0] if names else "msmarco"

@@ -22,7 +22,7 @@ def provenance(
     date: datetime.datetime | None = None,
     command: Sequence[str] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Collect what a reader needs to get the same numbers again.
+    """Use this for what a reader needs to get the same numbers again, as (name, value).
 
     Args:
         about: data sets, word list, tokenizer and sign of the measures.
@@ -32,7 +32,7 @@ def provenance(
     """
     date = date or datetime.datetime.now(datetime.timezone.utc)
     names = dict.fromkeys([about.effectiveness_set, about.bias_set, *data])
-    found = [
+    facts = [
         ("date", date.strftime("%Y-%m-%d %H:%M %Z").strip()),
         ("command", shlex.join(sys.argv if command is None else command)),
         ("data", "; ".join(name for name in names if name)),
@@ -40,18 +40,20 @@ def provenance(
         ("word list", about.lexicon),
         ("tokenizer of bias measures", about.tokenizer),
         ("sign", about.sign_in_words or about.sign),
-        *((package, installed_version(package)) for package in _PACKAGES),
-        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("git commit", git_commit(Path(__file__).parent)),
     ]
-    return tuple((name, value) for name, value in found if value)
+    for package in _PACKAGES:
+        facts.append((package, installed_version(package)))
+    machine = f"{platform.system()} {platform.machine()}"
+    facts.append(("Python", f"{platform.python_version()} on {machine}"))
+    facts.append(("git commit", git_commit(Path(__file__).parent)))
+    return tuple((name, value) for name, value in facts if value)
 
 
 def git_commit(folder: Path) -> str:
-    """The commit that the files of a folder belong to, with ``(changed)`` where files differ from it.
+    """The commit that files of a folder belong to, with ``(changed)`` where they differ from it.
 
-    Empty when the folder is not under git's control (an installed package inside somebody's repository is not), or
-    when there is no git.
+    Empty when the folder is not under git's control (an installed package inside somebody's
+    repository is not), or when there is no git.
     """
     if not _git(folder, "ls-files", "--", "."):
         return ""
