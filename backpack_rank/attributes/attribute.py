@@ -74,7 +74,8 @@ class Attribute:
             raise ValueError(f"attribute.sign={sign}: give two groups, such as male_minus_female")
         if len(sides) != 2 or isinstance(sides, str):
             raise ValueError(
-                f"attribute.sides={sides}: give the two columns of the pairs, such as [female, male]"
+                f"attribute.sides={sides}: give the two columns of the pairs, such as [female, "
+                "male]"
             )
         self.name = name
         self.sides = (str(sides[0]), str(sides[1]))

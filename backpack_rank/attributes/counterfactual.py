@@ -79,7 +79,8 @@ class LexiconSwap:
         for word, partner in self.one_way.items():
             if word in self._partner:
                 raise ValueError(
-                    f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way words"
+                    f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way "
+                    "words"
                 )
             self._partner[word] = partner
         self._names = frozenset() if names is None else names.words

@@ -125,7 +125,8 @@ def _resolve(source: str | Path, folder: Path | None, base_address: str) -> Path
         path = Path(source).expanduser()
         if not path.is_file():
             raise FileNotFoundError(
-                f"query set {str(source)!r} is neither a file nor one of the published sets: {', '.join(PUBLISHED)}"
+                f"query set {str(source)!r} is neither a file nor one of the published sets: "
+                f"{', '.join(PUBLISHED)}"
             )
         return path
     path = (folder or cache_dir() / "queries") / published.file_name
@@ -142,8 +143,8 @@ def _download(published: PublishedSet, address: str, path: Path) -> None:
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise ConnectionError(
             f"{address} ({published.content}) could not be downloaded: {error!r}. Fetch the file "
-            f"on a machine with network and put it at {path}, or give the path of your copy in place of "
-            "the name"
+            f"on a machine with network and put it at {path}, or give the path of your copy in "
+            "place of the name"
         ) from error
     _check(published, data, address)
     with atomic_path(path) as temporary:
@@ -154,9 +155,9 @@ def _check(published: PublishedSet, data: bytes, where: str) -> None:
     found = digest(data, algorithm="sha256")
     if found != published.sha256:
         raise ValueError(
-            f"{where}: the content is not the published one ({published.content}): sha256 {found}, expected "
-            f"{published.sha256}. Remove the file if it lies in a cache folder and try again; to use "
-            "another edition, give the path of your copy in place of the name"
+            f"{where}: the content is not the published one ({published.content}): sha256 {found}, "
+            f"expected {published.sha256}. Remove the file if it lies in a cache folder and try "
+            "again; to use another edition, give the path of your copy in place of the name"
         )
 
 

@@ -147,7 +147,8 @@ def load_wordings(
     if not items:
         source = own or root / "corpus.jsonl"
         raise ValueError(
-            f"{source}: no document is there in two wordings; expected metadata.content_gender M, F, N"
+            f"{source}: no document is there in two wordings; expected metadata.content_gender M, "
+            "F, N"
         )
     topics, stereotypes = _about_queries(existing_file(root / "queries.jsonl"), items)
     return WordingVariants(name or root.resolve().name, items, topics, stereotypes, left_out)
@@ -221,8 +222,8 @@ def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[
                 continue
             if row.group in documents:
                 raise ValueError(
-                    f"{row.where}: documents {documents[row.group]!r} and {row.doc_id!r} are both the {row.group} "
-                    f"wording of item {name!r} of query {query_id!r}"
+                    f"{row.where}: documents {documents[row.group]!r} and {row.doc_id!r} are both "
+                    f"the {row.group} wording of item {name!r} of query {query_id!r}"
                 )
             if row.relevance != together[0].relevance:
                 raise ValueError(
@@ -230,8 +231,8 @@ def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[
                 )
             if row.doc_id in documents.values():
                 raise ValueError(
-                    f"{row.where}: document {row.doc_id!r} is two wordings of item {name!r} of query {row.query_id!r}, "
-                    "and a document compared with itself shows nothing"
+                    f"{row.where}: document {row.doc_id!r} is two wordings of item {name!r} of "
+                    f"query {row.query_id!r}, and a document compared with itself shows nothing"
                 )
             documents[row.group] = row.doc_id
         if len(documents) < 2:

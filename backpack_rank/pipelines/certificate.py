@@ -1,14 +1,15 @@
-"""``certificate=true``: to which candidates a policy promises one score whatever their listed words, and if it holds.
+"""``certificate=true``: to which candidates a policy promises one score whatever their listed
+words, and if it holds.
 
 At alpha = 0 it is promised by
 
 - ``policy=renditions`` for texts of one canonical form,
-- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ in words of their
-  classes alone,
+- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ
+  in words of their classes alone,
 - ``policy=paired_tokens`` for texts that differ in moved tokens alone.
 
-Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no renditions, pairs of
-texts that people wrote are counted and scored too.
+Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no
+renditions, pairs of texts that people wrote are counted and scored too.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Part:
     Attributes:
         kind: :data:`NO_WORDS`, :data:`COVERED`, or one of :data:`REASONS`.
         candidates: how many pairs of query and document.
-        largest: largest absolute difference of the scores of the two wordings; None where nothing is swapped.
+        largest: largest absolute difference of the scores of the two wordings; None where nothing
+            is swapped.
     """
 
     kind: str
@@ -111,7 +113,9 @@ class Certificate:
 
     @property
     def kept(self) -> bool | None:
-        """Whether all that is covered has one score; None where scores are not fp32 of this machine, or nothing is."""
+        """Whether all that is covered has one score; None where scores are not fp32 of this
+        machine, or nothing is.
+        """
         if not self._promised or not self.number_format.startswith("float32"):
             return None
         return max(self._promised) < LARGEST
@@ -135,8 +139,8 @@ class Certificate:
         )
         verdict = {True: "certified", False: "NOT KEPT", None: measured}[self.kept]
         found = [
-            f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} of {with_words} "
-            f"candidates with class words are covered. {SAYS}"
+            f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} "
+            f"of {with_words} candidates with class words are covered. {SAYS}"
         ]
         found += [
             f"  {part.kind}: {part.candidates} candidates"
@@ -160,7 +164,8 @@ class Certificate:
                 else f"; mean difference of the others {pairs.mean_others:.3f}"
             )
             found.append(
-                f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered{alike}{others}"
+                f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are "
+                f"covered{alike}{others}"
             )
         return found
 
@@ -210,8 +215,8 @@ def certify(
         candidates: first stage.
         folder: of the results.
         variants: a collection with documents in several wordings.
-        files: JSON Lines with two wordings of a sentence, as ``masculine`` and ``feminine``, ``male`` and ``female``,
-            or ``first`` and ``second``.
+        files: JSON Lines with two wordings of a sentence, as ``masculine`` and ``feminine``,
+            ``male`` and ``female``, or ``first`` and ``second``.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -272,7 +277,9 @@ def _kind(
     text: str,
     swapped: Swapped,
 ) -> str:
-    """What is promised of a candidate, or the first reason why nothing is; the order of the reasons matters."""
+    """What is promised of a candidate, or the first reason why nothing is; the order of the reasons
+    matters.
+    """
     if swapped.text == text:
         return NO_WORDS
     if isinstance(policy, MeanOfRenditions) and not policy.covers(query):
@@ -288,7 +295,8 @@ def _promise(reranker: PointwiseReranker) -> Promise:
     policy, alpha = reranker.hook.policy, reranker.hook.alpha
     if policy is None or alpha != 0:
         raise ValueError(
-            f"certificate=true is about alpha=0, where a policy acts in full, and not alpha={alpha:g}"
+            "certificate=true is about alpha=0, where a policy acts in full, and not "
+            f"alpha={alpha:g}"
         )
     if isinstance(policy, MeanOfRenditions):
         forms = policy.renditions
@@ -303,14 +311,16 @@ def _promise(reranker: PointwiseReranker) -> Promise:
     ).scope_for(ranker):
         return partial(_same_tokens, reranker)
     raise ValueError(
-        f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
-        "policy=renditions, policy=paired_tokens without policy.scope, or policy=lowest_senses and a Backpack trained "
-        "with attribute senses"
+        f"policy {policy.name} promises nothing about single texts of this ranker: "
+        "certificate=true needs policy=renditions, policy=paired_tokens without policy.scope, or "
+        "policy=lowest_senses and a Backpack trained with attribute senses"
     )
 
 
 def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
-    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its words as one."""
+    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its
+    words as one.
+    """
     ranker, view = reranker.scorer.ranker, reranker.hook.views[0]
     if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
         return False
@@ -359,12 +369,15 @@ def _outside(attribute: Attribute) -> frozenset[str]:
 def _differences(
     reranker: PointwiseReranker, promise: Promise, triples: Sequence[tuple[str, str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Absolute difference of the scores of two documents of a query [N], and whether they are promised to be one [N].
+    """Absolute difference of the scores of two documents of a query [N], and whether they are
+    promised to be one [N].
 
-    Renditions of both are scored in one call, equal texts once. Paired tokens promise equal scores in batches of equal
-    composition: texts with as many tokens as their partner are packed like these when each side is a call of its own.
-    A score depends on its batch in the last bits, and attribute senses read words of unlike numbers of tokens as one;
-    so texts that differ although one score is promised are scored once more, each by itself.
+    Renditions of both are scored in one call, equal texts once. Paired tokens promise equal scores
+    in batches of equal
+    composition: texts with as many tokens as their partner are packed like these when each side is
+    a call of its own. A score depends on its batch in the last bits, and attribute senses read
+    words of unlike numbers of tokens as one; so texts that differ although one score is promised
+    are scored once more, each by itself.
     """
     alike = np.array([promise(*triple) for triple in triples], dtype=bool)
     differences = np.empty(len(triples))
@@ -421,7 +434,9 @@ def _wordings(wordings: WordingVariants, collection: Collection) -> Iterator[tup
 
 
 def _sentences(path: Path, swap: Callable) -> Iterator[tuple[str, str, str]]:
-    """Two wordings of each sentence; the query is made of the words that both have and that no swap replaces."""
+    """Two wordings of each sentence; the query is made of the words that both have and that no swap
+    replaces.
+    """
     left_out = 0
     for _, (one, other) in read_jsonl(path, _two_wordings):
         shared = set(word_tokens(one)) & set(word_tokens(other))

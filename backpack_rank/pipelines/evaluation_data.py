@@ -72,7 +72,9 @@ class EvaluationData:
         return self.bias_set_of(len(self.bias.queries))
 
     def bias_set_of(self, measured: int) -> str:
-        """The same where only so many of its queries have a ranking: ``dl19/test: 1 of 30 gender-neutral queries``."""
+        """The same where only so many of its queries have a ranking:
+        ``dl19/test: 1 of 30 gender-neutral queries``.
+        """
         number = len(self.bias.queries)
         some = f"{measured} of " if measured < number else ""
         return f"{self.bias.name}: {some}{number} {self.neutral}neutral {'query' if number == 1 else 'queries'}"
@@ -98,8 +100,10 @@ def load_evaluation_data(
         lexicon: queries with one of its words are not neutral.
         split: ``test`` or ``dev``.
         swap: also swap the words of the attribute in the bias set's candidates.
-        variants: documents in a wording for each group; None takes those of the dataset, if it has some.
-        halve_variants: only half of the variants' queries, chosen by a hash: one half belongs to ``dev``.
+        variants: documents in a wording for each group; None takes those of the dataset, if it has
+            some.
+        halve_variants: only half of the variants' queries, chosen by a hash: one half belongs to
+            ``dev``.
         needs_candidates: whether anything is to be ranked; else there are no candidates.
         cut: gives what of a text is read, so that no more of it is swapped.
 
@@ -127,7 +131,9 @@ def load_evaluation_data(
 
 
 def _name_of_words(attribute: Attribute, lexicon: str) -> str:
-    """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has its groups."""
+    """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has
+    its groups.
+    """
     words = _words_of(lexicon)
     return (
         attribute.name

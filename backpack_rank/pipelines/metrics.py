@@ -1,4 +1,6 @@
-"""From rerankers to measures: everything is ranked once, and every kind of measure has queries of its own."""
+"""From rerankers to measures: everything is ranked once, and every kind of measure has queries of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from backpack_rank.reranking.rerankers import Reranker
 
 log = logging.getLogger(__name__)
 _EPS = 1e-5
-"""Gaps up to this share of the spread are rounding: scores of equal inputs differ by it between batches."""
+"""Gaps up to this share of the spread are rounding: scores of equal inputs differ by it between
+batches.
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ class MetricSuite:
         magnitudes = self.fairness.magnitudes(wanted, data.bias.documents)
         if not magnitudes.values["tc"].any():
             log.warning(
-                "none of the %d ranked documents has a word of %s: measures of bias have nothing to see here",
+                "none of the %d ranked documents has a word of %s: measures of bias have nothing "
+                "to see here",
                 len(wanted),
                 self.fairness.lexicon,
             )
@@ -147,8 +152,8 @@ class MetricSuite:
             wanted = measure.params.get("rel", 1)
             if wanted > highest:
                 log.warning(
-                    "measures: %s counts documents of relevance %d or more, and the highest label of %s is %d: it is 0 "
-                    "for every ranking",
+                    "measures: %s counts documents of relevance %d or more, and the highest label "
+                    "of %s is %d: it is 0 for every ranking",
                     name,
                     wanted,
                     collection.name,
@@ -210,7 +215,9 @@ def metrics_of(
 def _without_background(
     systems: Sequence[SystemRuns], background: Run | None, data: EvaluationData
 ) -> tuple[str, ...]:
-    """A note on queries that a system ranks and NFaiRR leaves out, because the first stage has no document of them."""
+    """A note on queries that a system ranks and NFaiRR leaves out, because the first stage has no
+    document of them.
+    """
     if background is None:
         return ()
     ranked = [
@@ -238,8 +245,8 @@ def check_known(run: Run, data: EvaluationData, name: str) -> None:
     ]
     if not known:
         raise ValueError(
-            f"{name}: none of its {len(run)} queries is in {data.test.name}, for example {list(run)[:3]}; "
-            "is data= the collection that this run ranks?"
+            f"{name}: none of its {len(run)} queries is in {data.test.name}, for example "
+            f"{list(run)[:3]}; is data= the collection that this run ranks?"
         )
     if len(known) < len(run):
         log.warning(
