@@ -246,11 +246,11 @@ def certify(
         measured = kind != NO_WORDS and len(of_kind) > 0
         parts.append(Part(kind, len(of_kind), float(of_kind.max()) if measured else None))
     human = []
-    if variants is not None:
-        wordings, texts = variants
-        human.append(_human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
     for file in map(Path, files):
         human.append(_human_pairs(reranker, promise, file.name, _sentences(file, swap)))
+    if variants is not None:
+        wordings, texts = variants
+        human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
     certificate = Certificate(
         policy=policy.name,
         ranker=scorer.ranker.label,
