@@ -1,4 +1,5 @@
-"""Options are what a constructor's signature says: its annotations are checked, and said, by one mechanism.
+"""Options are what a constructor's signature says: its annotations are checked, and said, by one
+mechanism.
 
 A signature names types and ranges, and :func:`checked` refuses every other value by one sentence:
 
@@ -10,8 +11,9 @@ A signature names types and ranges, and :func:`checked` refuses every other valu
 
     Lora(rank=0)  # ValueError: adapter.rank=0 must be a whole number of at least 1
 
-Nothing is converted: a text is no number, true is no 1, and nan and infinity are no numbers. The same annotations are
-checked where a node of the configuration is made into an object (``pipelines.nodes``).
+Nothing is converted: a text is no number, true is no 1, and nan and infinity are no numbers. The
+same annotations are checked where a node of the configuration is made into an object
+(``pipelines.nodes``).
 """
 
 from __future__ import annotations
@@ -130,7 +132,9 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class Called:
-    """What a type is called in a sentence: ``Annotated[str, Called("a name of lexicons/ or a path")]``."""
+    """What a type is called in a sentence:
+    ``Annotated[str, Called("a name of lexicons/ or a path")]``.
+    """
 
     text: str
 
@@ -170,7 +174,8 @@ FilePath = Annotated[str | Path, Length(1, LONGEST_PATH), FileNames(LONGEST_NAME
 
 
 class Made:
-    """Stands for what a node of the configuration will be made into, when its annotation is checked.
+    """Stands for what a node of the configuration will be made into, when its annotation is
+    checked.
 
     Attributes:
         kind: class of the object; None where that is not known.
@@ -197,7 +202,8 @@ def checked(option: str, **called: str) -> Callable[[_Constructor], _Constructor
     """A class or function whose arguments are checked by its annotations whenever it is called.
 
     Args:
-        option: what its arguments are options of, such as ``policy``; empty: they are named by themselves.
+        option: what its arguments are options of, such as ``policy``; empty: they are named by
+            themselves.
         called: options that have another name than the argument.
     """
 
@@ -280,10 +286,12 @@ def required(call: Callable[..., Any]) -> list[str]:
 
 
 def check_fields(kind: type, values: Mapping[str, Any], option: str = "") -> None:
-    """Refuse values that a class of options does not declare so; names that it does not declare are not looked at.
+    """Refuse values that a class of options does not declare so; names that it does not declare are
+    not looked at.
 
     Args:
-        kind: a class with annotations; an annotation that is such a class declares the options below it.
+        kind: a class with annotations; an annotation that is such a class declares the options
+            below it.
         values: by name.
         option: that ``values`` stand below; empty: none.
 
@@ -418,7 +426,9 @@ def _entry_types(annotation: Any) -> Any:
 
 
 def _parts(value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Entries of a list or a mapping, each with its place and its type; none where types go by place."""
+    """Entries of a list or a mapping, each with its place and its type; none where types go by
+    place.
+    """
     for one in _alternatives(annotation):
         base = get_args(one)[0] if get_origin(one) is Annotated else one
         kind = get_origin(base)
@@ -465,7 +475,9 @@ def _annotations_one_by_one(source: Any) -> Mapping[str, Any]:
 
 
 def describe(annotation: Any) -> str:
-    """What an annotation takes, in words: "a whole number of at least 1, or null for all documents"."""
+    """What an annotation takes, in words: "a whole number of at least 1, or null for all
+    documents".
+    """
     parts = [_words(one) for one in _alternatives(annotation)]
     names: dict[str, None] = {}
     for part in parts:

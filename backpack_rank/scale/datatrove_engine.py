@@ -1,7 +1,7 @@
 """``engine=datatrove``: its executors call the workers, on this machine, by SLURM or by Ray.
 
-A task is a shard. datatrove's own marks of finished tasks know nothing of a plan, so they are not used: a task whose
-shard is scored ends at once.
+A task is a shard. datatrove's own marks of finished tasks know nothing of a plan, so they are not
+used: a task whose shard is scored ends at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from backpack_rank.scale.shards import score_shard
 
 
 def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
-    """Let an executor of datatrove score every shard; logs go to ``datatrove/`` in the folder of the plan.
+    """Let an executor of datatrove score every shard; logs go to ``datatrove/`` in the folder of
+    the plan.
 
     Raises:
         ValueError: datatrove is not installed, or the executor does not take an option.
@@ -55,7 +56,9 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
 
 
 class ShardTask:
-    """A step of a pipeline of datatrove: the shard with the task's number. Only text, so that it goes anywhere."""
+    """A step of a pipeline of datatrove: the shard with the task's number. Only text, so that it
+    goes anywhere.
+    """
 
     def __init__(self, options: str) -> None:
         """``options``: those of the re-ranking, as JSON."""

@@ -1,4 +1,6 @@
-"""Re-ranking at any size: plan, score, merge, and where it stands; the shard is the unit of restart."""
+"""Re-ranking at any size: plan, score, merge, and where it stands; the shard is the unit of
+restart.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
 
 
 def status(plan: Plan) -> Table:
-    """Where a re-ranking stands: shards, pairs and tokens that are scored and open, and how fast it went."""
+    """Where a re-ranking stands: shards, pairs and tokens that are scored and open, and how fast it
+    went.
+    """
     shards = [read_shard(plan, number) for number in range(len(plan))]
     scored = [number for number, shard in enumerate(shards) if shard is not None]
     left = [number for number, shard in enumerate(shards) if shard is None]

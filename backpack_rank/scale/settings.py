@@ -62,7 +62,8 @@ class RerankOptions(Options):
 
 
 class RerankSettings:
-    """What ``backpack-rank rerank`` is asked for; every option is described in ``conf/rerank.yaml``.
+    """What ``backpack-rank rerank`` is asked for; every option is described in
+    ``conf/rerank.yaml``.
 
     Attributes:
         options: all of them, as plain values, for workers to read again.
@@ -93,7 +94,8 @@ class RerankSettings:
         self.shard: int | None = options["shard"]
         if (self.action, self.engine, self.executor) == ("all", "datatrove", "slurm"):
             raise ValueError(
-                "executor=slurm only hands jobs in: give action=plan, action=score, and action=merge when they are done"
+                "executor=slurm only hands jobs in: give action=plan, action=score, and "
+                "action=merge when they are done"
             )
         if self.shard is not None and self.action != "score":
             raise ValueError(

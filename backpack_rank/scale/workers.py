@@ -1,8 +1,8 @@
 """Processes that score the shards of a plan, each with a ranker of its own.
 
-Nobody hands out work: a worker takes any shard that is open and that no other process holds. So a worker may be killed,
-a second command may run beside the first, on this machine or on another one with the same folder, and nothing is lost
-but the shards that were open.
+Nobody hands out work: a worker takes any shard that is open and that no other process holds. So a
+worker may be killed, a second command may run beside the first, on this machine or on another one
+with the same folder, and nothing is lost but the shards that were open.
 """
 
 from __future__ import annotations
@@ -122,8 +122,9 @@ class _Pool:
         codes = [process.exitcode for process in self._processes]
         if any(codes):
             raise RuntimeError(
-                f"workers ended with {', '.join(map(str, codes))} (negative: killed by that signal, often for want of "
-                "memory: give fewer workers). What is scored is kept: give the same command again"
+                f"workers ended with {', '.join(map(str, codes))} (negative: killed by that "
+                "signal, often for want of memory: give fewer workers). What is scored is kept: "
+                "give the same command again"
             )
 
     def _started(self, place: int) -> SpawnProcess:
@@ -182,7 +183,9 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started here is deaf to Ctrl-C, from its first moment on: the parent ends its workers."""
+    """What is started here is deaf to Ctrl-C, from its first moment on: the parent ends its
+    workers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are out of reach
         return
