@@ -49,7 +49,9 @@ def shared_tokenizer(
     token_by_id: dict[int, str] = {}
     for token_id in (start_id, separator_id, end_id):
         if token_id is not None:
-            token_by_id[token_id] = backend.id_to_token(token_id)
+            token = backend.id_to_token(token_id)
+            assert token is not None, "special tokens are in the vocabulary"
+            token_by_id[token_id] = token
     start = [] if start_id is None else [f"{token_by_id[start_id]}:0"]
     separator = f"{token_by_id[separator_id]}:0"
     end = f"{token_by_id[end_id]}:1"
