@@ -59,9 +59,11 @@ class BlockedWeights:
         for module in self.model.modules() if layers else ():
             for name, activation_name in _ACTIVATED:
                 layer = module._modules.get(name)
+                if layer not in layers:
+                    continue
                 activation = module._modules.get(activation_name)
                 gelu = _gelu(activation)
-                if layer in layers and gelu is not None:
+                if gelu is not None:
                     # The multiplication computes the activation too, so the module of the
                     # activation passes its inputs on.
                     layers[layer] = gelu

@@ -165,8 +165,7 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
 
 
 class OwnSignals(Callback):
-    """Puts the earlier handler of SIGTERM back, and ends all processes of a training with the
-    first.
+    """Puts the earlier handler of SIGTERM back, and ends other processes with the first.
 
     Lightning's handler, set just before training starts, waits for the other processes, and may
     wait forever. Only the first process has anything to keep.
