@@ -12,7 +12,7 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from backpack_rank.evaluation.results import PerQuery, Summary
+from backpack_rank.evaluation.results import PerQuery, Summary, shared_measures
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.output_folder import link_latest, resumed_folder
@@ -144,14 +144,16 @@ def _against(
 ) -> dict[int, tuple[PairedTest, ...]]:
     """Tests of every position of the dial, by the number of its entry."""
     # By number, because two jobs may give their systems the same label.
-    found: dict[int, tuple[PairedTest, ...]] = {}
+    tests: dict[int, tuple[PairedTest, ...]] = {}
     for kind, reference in values[one].items():
-        systems = {str(number): of[kind] for number, of in values.items() if kind in of}
-        measures = [
-            name for name in reference.measures if all(name in of.values for of in systems.values())
-        ]
+        systems: dict[str, PerQuery] = {}
+        for number, by_kind in values.items():
+            if kind in by_kind:
+                systems[str(number)] = by_kind[kind]
+        # First the reference, whose order of measures is that of the tests.
+        measures = shared_measures([reference, *systems.values()])
         for test in pairwise_against(str(one), systems, measures):
             number = int(test.first)
             named = replace(test, first=dial[number].row.label, second=dial[one].row.label)
-            found[number] = (*found.get(number, ()), named)
-    return found
+            tests[number] = (*tests.get(number, ()), named)
+    return tests
