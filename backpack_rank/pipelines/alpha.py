@@ -40,7 +40,8 @@ def choose_alpha(
         metrics: measures to take.
 
     Raises:
-        ValueError: no budget or one that cannot be read; or no alpha is within it, with the best that can be reached.
+        ValueError: no budget or one that cannot be read; or no alpha is within it, with the best
+            that can be reached.
     """
     if budget is None:
         raise ValueError(f"alpha=auto needs budget=..., for example one of {EXAMPLES}")

@@ -27,7 +27,8 @@ class ExperimentTask(EvaluationTask):
     def __init__(self, *, saved: SavedOptions, task: Mapping[str, Any]) -> None:
         """
         Args:
-            saved: all options; the experiment uses those that :meth:`takes` names through its settings.
+            saved: all options; the experiment uses those that :meth:`takes` names through its
+                settings.
             task: node of the experiment.
         """
         self.saved = saved
