@@ -1,7 +1,7 @@
 # make run: set up, train on the synthetic collection, sweep alpha, show the result.
 # make serve: set up, answer rerank requests with the ranker of make run.
-# make test: set up, the tests.   make test-all: those with a browser, a wheel, other libraries, several processes, and
-# the benchmarks.
+# make test: set up, the tests.   make test-all: those that take long, those with a browser, a wheel, other libraries,
+# several processes, and the benchmarks.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -19,10 +19,10 @@ serve: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
-	@echo "Left out: what needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
+	@echo "Left out: what takes long, needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
 
 test-all: $(INTEGRATIONS)
-	$(BIN)/python -m pytest -m "browser or packaging or processes or benchmarks or cuda"
+	$(BIN)/python -m pytest -m "browser or packaging or processes or slow or benchmarks or cuda"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

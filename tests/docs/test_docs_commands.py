@@ -37,6 +37,8 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+LONG = {"bias-in-lists", "choose-a-policy", "train-a-ranker"}
+"""Pages whose commands take so long that they are only composed where ``slow`` tests are left out."""
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -175,13 +177,16 @@ def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "jobs_of",
+    ("page", "jobs_of"),
     [
-        pytest.param(lambda command: jobs_with_every_value(command.jobs()), id="every value"),
-        pytest.param(Command.jobs, id="every job", marks=pytest.mark.processes),  # one process, but for minutes
+        *(
+            pytest.param(page, lambda command: jobs_with_every_value(command.jobs()), id=f"every value-{page.stem}")
+            for page in PAGES
+            if page.stem not in LONG
+        ),
+        *(pytest.param(page, Command.jobs, id=f"every job-{page.stem}", marks=pytest.mark.slow) for page in PAGES),
     ],
 )
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_and_python_of_a_page_run(
     page: Path,
     jobs_of: Callable[[Command], list[list[str]]],

@@ -169,6 +169,7 @@ def test_what_cannot_be_aggregated_is_refused(place: Workplace, files: dict[str,
         composed(place, given(one, two), "aggregate=mean")
 
 
+@pytest.mark.processes
 def test_a_user_gets_the_aggregate_from_the_command_line(place: Workplace, tmp_path: Path) -> None:
     """In a process of its own, on the synthetic collection: BM25's ranking, and the same one upside down."""
     collection = load_synthetic("test", test_queries=6, documents=60)

@@ -61,6 +61,7 @@ def test_alpha_cannot_be_chosen_without_a_dev_split(bare: Path, trained: Workpla
 
 
 @pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder")
+@pytest.mark.slow
 def test_nfcorpus_from_training_to_measures(tmp_path: Path) -> None:
     # As it would come without dev.tsv, so that training queries are held out.
     folder, real = tmp_path / "nfcorpus", Path(os.environ["BACKPACK_RANK_DATA"]) / "nfcorpus"

@@ -80,6 +80,7 @@ def test_what_a_constructor_refuses_is_one_sentence(
     assert len(sentence.strip().splitlines()) == 1
 
 
+@pytest.mark.processes
 def test_a_user_sees_nothing_but_that_sentence(trained: Workplace) -> None:
     shown = trained.fails("evaluate.py", "alpha=0", "policy=explicit")
     assert "policy.values has no value: give policy.values=..." in shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import math
 import os
@@ -38,10 +40,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def turned_off(trained: Workplace) -> tuple[Path, str]:
+def turned_off(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Folder and output of ``evaluate.py alpha=0 policy=paired_tokens``."""
-    shown = trained.run("evaluate.py", "alpha=0", "policy=paired_tokens").stdout
-    return trained.newest("evaluate"), shown
+    folder = tmp_path_factory.mktemp("turned_off")
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        evaluated(trained, folder, "alpha=0", "policy=paired_tokens", quiet=False)
+    return folder, shown.getvalue()
 
 
 def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tuple[Path, str]) -> None:
@@ -255,6 +259,7 @@ def test_the_tables_of_the_paper_stand_beside_measured_figures(trained: Workplac
         assert "0.3343" in text  # MRR@10 of the paper's Backpack at alpha = 1
 
 
+@pytest.mark.processes
 def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> None:
     policies = "policy=paired_tokens,lowest_senses"
     said = trained.fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
@@ -344,6 +349,7 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(traine
     assert 0 < half.rows[-1].further["wordings"].queries < whole.queries
 
 
+@pytest.mark.processes
 def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Workplace) -> None:
     before = set((trained.output / "evaluate").glob("*"))
     process = trained.start("evaluate.py", "alpha=0.25")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import shutil
 import signal
@@ -53,10 +55,12 @@ def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(trai
 
 
 @pytest.fixture(scope="module")
-def plain(trained: Workplace) -> tuple[Path, str]:
+def plain(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Folder and output of ``evaluate.py``."""
-    shown = trained.run("evaluate.py").stdout
-    return trained.newest("evaluate"), shown
+    folder = tmp_path_factory.mktemp("plain")
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        evaluated(trained, folder, quiet=False)
+    return folder, shown.getvalue()
 
 
 def test_evaluate_measures_the_last_trained_ranker_beside_bm25(plain: tuple[Path, str]) -> None:
@@ -86,7 +90,7 @@ def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Pa
     assert retrieval(tmp_path / "plain")["number format"] == "float32 on cpu"
 
 
-def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace) -> None:
+def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace, tmp_path: Path) -> None:
     cache = trained.folder / "cache" / "senses"
     shutil.rmtree(cache, ignore_errors=True)  # other tests share it
     shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
@@ -102,8 +106,8 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Wo
     one, none = (read_run(scores[name]) for name in ("alpha-1", "alpha-0"))
     assert one != none
     # The sweep's alpha = 1 is the plain evaluation, score by score.
-    trained.run("evaluate.py", "swap=false")
-    assert read_run(trained.newest("evaluate") / "runs" / "alpha-1__synthetic-test.run") == one
+    evaluated(trained, tmp_path, "swap=false")
+    assert read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run") == one
 
 
 def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(trained: Workplace, tmp_path: Path) -> None:

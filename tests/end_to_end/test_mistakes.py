@@ -80,5 +80,6 @@ def test_max_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:
         trained_in(Workplace(tmp_path), "long", *SMALL, "max_length=300")
 
 
+@pytest.mark.processes
 def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert "alhpa" in Workplace(tmp_path).fails("evaluate.py", "alhpa=0.5")

@@ -56,6 +56,8 @@ DECODERS = {
     "falcon_h1": {**GROUPED, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_chunk_size": 8},
 }
 KINDS = {**ENCODERS, **DECODERS}
+USUAL = {"bert", "deberta-v2", "gpt2", "llama"}
+"""Two encoders, one of them packed, and two decoders. To try all the others takes long."""
 PACKED = {"bert", "electra", "albert", "distilbert", "gpt2", "llama", "qwen2", "qwen3"}
 
 
@@ -86,7 +88,9 @@ def folder_of(tokenizer, tmp_path_factory):
     return make
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(
+    params=[kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in sorted(KINDS)]
+)
 def kind(request):
     return request.param
 
@@ -261,7 +265,9 @@ MIXING = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("other", MIXING)
+@pytest.mark.parametrize(
+    "other", [kind if kind == "convbert" else pytest.param(kind, marks=pytest.mark.slow) for kind in MIXING]
+)
 def test_texts_are_read_one_by_one_where_padding_reaches_them(other, tokenizer, build, tmp_path, caplog):
     torch.manual_seed(0)
     AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **MIXING[other])).save_pretrained(tmp_path / "model")

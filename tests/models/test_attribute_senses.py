@@ -57,7 +57,16 @@ CLASS_WORDS = [word for words in GENDER.values() for word in words]
 CASES = (str.lower, str.capitalize, str.upper)
 
 
-@pytest.fixture(scope="module", params=[*EXAMPLES, "real GPT-2"])
+USUAL = {"word pieces, BERT", "byte-level, GPT-2", "unigram split at spaces, RoBERTa read padded"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name in USUAL else pytest.param(name, marks=pytest.mark.slow)
+        for name in (*EXAMPLES, "real GPT-2")
+    ],
+)
 def parts(request):
     """A tokenizer and a kind of backbone."""
     if request.param == "real GPT-2":

@@ -13,9 +13,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.factory import cross_encoder, load_ranker, make_pair_tokenizer, save_ranker
 
-pytestmark = pytest.mark.processes  # about a minute in all
-
 LISTED = sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_MASKED_LM_MAPPING_NAMES})
+QUICK = {"bert", "gpt2", "llama"}
+"""An encoder and two decoders, which are tried with every change."""
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
 SMALL = {
     "vocab_size": len(WORDS),
@@ -71,7 +71,9 @@ def small_configuration(name: str) -> PreTrainedConfig:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LISTED]
+)
 def test_a_ranker_of_every_listed_kind_is_made_and_loaded_or_refused(
     name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:

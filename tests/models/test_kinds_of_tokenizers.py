@@ -27,7 +27,14 @@ CLASSES = WordClasses(
 SHAPE = {"layers": 2, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0, "initializer_range": 0.3}
 
 
-@pytest.fixture(scope="module", params=KINDS)
+USUAL = {"gpt2", "llama 2", "llama 3", "deberta-v3", "bert"}
+"""One of each algorithm; the others take long."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+)
 def tokenizer(request):
     return KINDS[request.param]()
 

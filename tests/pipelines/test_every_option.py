@@ -59,7 +59,7 @@ def test_options_of_the_groups_are_taken_or_named(file: str, monkeypatch: pytest
     assert wrong(group_leaves(file), every=len(VALUES)) == []
 
 
-@pytest.mark.processes  # in one process, but for minutes
+@pytest.mark.slow
 @pytest.mark.parametrize("file", group_files())
 def test_options_of_the_groups_with_every_value(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))

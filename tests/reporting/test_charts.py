@@ -52,27 +52,36 @@ def example(**options: Any) -> Spec:
     return found[0]
 
 
+KINDS: dict[str, Spec] = {
+    "dial": example(),
+    "dial with control": example(control=("uniform", sweep([1.0, 0.3]))),
+    "lines": lines(
+        [Line("a", ["5", "10"], [1, 2], [0, 1], [2, 3]), Line("b", ["5", "10"], [1, math.nan])], "x", "y", zero=True
+    ),
+    "band": lines([Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)], "x", "y", band=True, legend="right"),
+    "shares": shares({"0": (0.5, 0.3, 0.2)}, ("a", "b", "neither"), "alpha"),
+    "dots": charts.dots({"h": [DotRow("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
+    "heat maps": charts.heat_maps(
+        {"one": [[0.1, math.nan], [0.3, 0.4]], "two": [[0, 1], [1, 0]]}, "x", "y", "v", 0.25, True
+    ),
+    "histograms": charts.histograms({"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"),
+    "boxes": charts.boxes({"t": [("0", (1.0, 2.0), 3.0)]}, "x", {"t": "y"}, ("run", "aggregate")),
+    "beside": vega.beside({"a": example(), "b": example()}, 2),
+}
+DRAWN = "dial with control"
+"""The kind that is drawn with every change. To draw the others takes long."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_chart_is_valid(kind: str):
+    altair.Chart.from_dict({"$schema": altair.SCHEMA_URL, **KINDS[kind]}, validate=True)
+
+
 @pytest.mark.parametrize(
-    "spec",
-    [
-        example(),
-        example(control=("uniform", sweep([1.0, 0.3]))),
-        lines(
-            [Line("a", ["5", "10"], [1, 2], [0, 1], [2, 3]), Line("b", ["5", "10"], [1, math.nan])], "x", "y", zero=True
-        ),
-        lines([Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)], "x", "y", band=True, legend="right"),
-        shares({"0": (0.5, 0.3, 0.2)}, ("a", "b", "neither"), "alpha"),
-        charts.dots({"h": [DotRow("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
-        charts.heat_maps({"one": [[0.1, math.nan], [0.3, 0.4]], "two": [[0, 1], [1, 0]]}, "x", "y", "v", 0.25, True),
-        charts.histograms({"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"),
-        charts.boxes({"t": [("0", (1.0, 2.0), 3.0)]}, "x", {"t": "y"}, ("run", "aggregate")),
-        vega.beside({"a": example(), "b": example()}, 2),
-    ],
+    "kind", [kind if kind == DRAWN else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_every_kind_of_chart_is_valid_and_can_be_drawn(spec: Spec, tmp_path: Path):
-    schema = {"$schema": altair.SCHEMA_URL}
-    altair.Chart.from_dict({**schema, **spec}, validate=True)
-    png, svg = save_chart(tmp_path / "chart0.5", spec, "A title")
+def test_every_kind_of_chart_can_be_drawn(kind: str, tmp_path: Path):
+    png, svg = save_chart(tmp_path / "chart0.5", KINDS[kind], "A title")
     assert (png.name, svg.name) == ("chart0.5.png", "chart0.5.svg")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "A title" in texts(svg)

@@ -196,8 +196,7 @@ def test_a_damaged_array_is_filled_again_with_one_line(tmp_path, caplog, harm):
     assert cache.get("key", SHAPE, "float32", never).max() == 2
 
 
-def test_entries_used_longest_ago_make_room(tmp_path, caplog):
-    caplog.set_level("INFO")
+def test_entries_used_longest_ago_make_room(tmp_path):
     cache = bounded(tmp_path, 3)
     held = cache.get("a", SHAPE, "float32", ones)
     for age, key in ((300, "a"), (200, "b"), (100, "c")):
@@ -206,7 +205,6 @@ def test_entries_used_longest_ago_make_room(tmp_path, caplog):
     cache.get("a", SHAPE, "float32", never)  # now "b" is the one used longest ago
     cache.get("d", SHAPE, "float32", ones)
     assert names(tmp_path) == ["a.npy", "c.npy", "d.npy"]
-    assert "removed b.npy" in caplog.text
     cache.get("e", SHAPE, "float32", ones)
     cache.get("f", SHAPE, "float32", ones)
     assert names(tmp_path) == ["d.npy", "e.npy", "f.npy"]
