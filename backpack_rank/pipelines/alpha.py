@@ -1,4 +1,4 @@
-"""``alpha=auto``: the smallest change that keeps measures within a budget, found on the dev split."""
+"""``alpha=auto``: the smallest change that keeps measures within a budget on the dev split."""
 
 from __future__ import annotations
 

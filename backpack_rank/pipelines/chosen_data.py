@@ -1,4 +1,4 @@
-"""Which collection is ranked: that of ``data=...``, or the one that a saved ranker was trained on."""
+"""Which collection is ranked: that of ``data=...``, or that which a ranker was trained on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ChosenData:
 
     @cached_property
     def dataset(self) -> Dataset | None:
-        """The data of ``data=...``; None where there is nothing but changes to those of a ranker."""
+        """The data of ``data=...``; None where the options only change those of a ranker."""
         return dataset_of(self._data, self._first_stage) if "name" in self._data else None
 
     def needed(self) -> Dataset:

@@ -31,7 +31,9 @@ def evaluate(
     measure all of them.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
-    >>> dials = [reranker.with_policy("paired_tokens", alpha) for alpha in (1, 0.5, 0)]  # doctest: +SKIP
+    >>> dials = []  # doctest: +SKIP
+    >>> for alpha in (1, 0.5, 0):  # doctest: +SKIP
+    ...     dials.append(reranker.with_policy("paired_tokens", alpha))
     >>> from backpack_rank.data.sources.beir import load_beir  # doctest: +SKIP
     >>> evaluate(dials, load_beir("my_collection", "test")).summary()  # doctest: +SKIP
 

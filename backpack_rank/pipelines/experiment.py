@@ -18,7 +18,7 @@ _NOT_FOR_EXPERIMENTS = ("alpha", "budget")
 
 
 class ExperimentTask(EvaluationTask):
-    """Use it to run what a file of ``conf/experiment`` names; its own options stand below ``task``."""
+    """Use it to run what a file of ``conf/experiment`` names; its options are below ``task``."""
 
     chosen_by: ClassVar[str] = "this experiment"
     # Some experiments swap nothing, so swap=false asks them for nothing else.

@@ -269,7 +269,7 @@ def _constructor(node: DictConfig, option: str) -> Any:
 
 
 def known_targets() -> frozenset[str]:
-    """Constructors that files of conf/ name, and files of the folder that ``--config-dir`` gives."""
+    """Constructors that files of conf/ and of the folder of ``--config-dir`` name."""
     folders = {resource_folder("conf")}
     if HydraConfig.initialized():
         sources = HydraConfig.get().runtime.config_sources

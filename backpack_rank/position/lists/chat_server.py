@@ -192,7 +192,7 @@ class RetryPolicy:
             at_least(name, getattr(self, name), 0)
 
     def pause(self, attempt: int, asked: float | None, rng: random.Random) -> float:
-        """Seconds to wait after a failed attempt (from 0); never fewer than the server asked for."""
+        """Seconds to wait after a failed attempt (from 0), at least what the server asked for."""
         pause = min(self.backoff * 2.0**attempt, self.longest_wait) * rng.uniform(0.5, 1.0)
         if asked is None:
             return pause

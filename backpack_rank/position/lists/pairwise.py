@@ -166,7 +166,7 @@ class _Compared:
         return self._preferred[min(first, second), max(first, second)]
 
     def add(self, low: int, high: int, forth: Ranking, back: Ranking) -> bool:
-        """Take the answers to [low, high] and [high, low]; returns whether they prefer one of them."""
+        """Take the answers to [low, high] and [high, low]; returns whether both prefer the same."""
         # An answer may name nothing, and then prefers neither.
         preferences = [(low, high)[place] for place in forth.ranked[:1]]
         preferences += [(high, low)[place] for place in back.ranked[:1]]

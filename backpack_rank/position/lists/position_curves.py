@@ -157,7 +157,7 @@ def write_position_curves(
 
 
 def position_chart(report: PositionReport) -> Spec:
-    """A chart for each measure, below each other, with a line and its standard error for a system."""
+    """A chart for each measure, one below the other: a line and its standard error by system."""
     places = [float(place) for place in range(1, report.positions + 1)]
     title = "input position of the relevant passage"
     charts = []

@@ -231,7 +231,8 @@ def _candidate(record: object) -> Candidate:
     if not isinstance(doc, dict) or key is None or not isinstance(doc[key], str):
         keys = ", ".join(TEXT_KEYS)
         raise ValueError(
-            f'document {doc_id!r} needs a "doc" with its text under one of {keys}; got {shortened(doc)}'
+            f'document {doc_id!r} needs a "doc" with its text under one of {keys}; '
+            f"got {shortened(doc)}"
         )
     title = doc.get("title") or ""
     if not isinstance(title, str):

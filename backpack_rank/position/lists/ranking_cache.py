@@ -1,4 +1,4 @@
-"""Rankings of passage lists in a file, as they come: a job that was interrupted goes on from there."""
+"""Rankings of passage lists in a file, as they come: an interrupted job goes on from there."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class ListwiseReranker(TextReranker):
 
         reranker = ListwiseReranker(load_listwise(folder), depth=20)
         reranked = reranker.rerank(run, collection)
-        reranker.rank("a query", ["a text", "another text"])  # [{"corpus_id": 1, "score": -1.0}, ...]
+        reranker.rank("a query", ["a text", "another text"])
+        # [{"corpus_id": 1, "score": -1.0}, {"corpus_id": 0, "score": -2.0}]
 
     Attributes:
         ranker: the listwise ranker, with windows, permutations and calibration around it.

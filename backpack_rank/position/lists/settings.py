@@ -173,7 +173,8 @@ class RankerFactory:
                 around: Callable[[ListwiseRanker], ListwiseRanker] = build(remedies[remedy], remedy)
                 ranker = around(ranker)
         if remedies["pairwise"] is not None:
-            return ranker  # comparisons show two passages, so that a list of any length needs no windows
+            # Comparisons show two passages, so that a list of any length needs no windows.
+            return ranker
         return SlidingWindows(ranker, *_window(settings.options["listwise"]["window"], passages))
 
     def _model(self, options: dict[str, Any]) -> ListwiseRanker:
@@ -187,7 +188,7 @@ class RankerFactory:
 
 
 def _window(options: Mapping[str, Any], trained: int | None) -> tuple[int | None, int]:
-    """Size and stride; null: as many passages as the ranker was trained on, and half of the size."""
+    """Size and stride; null: as many passages as in training, and half of the size."""
     size = options["size"] if options["size"] is not None else trained
     if size is not None and trained is not None and size > trained:
         log.warning(

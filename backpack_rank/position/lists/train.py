@@ -300,7 +300,7 @@ def _tokenizer(
 
 
 def _checked_prompt(settings: TrainingSettings) -> Prompt:
-    """The model's prompt; options of ranking are refused, and models that are no listwise ranker's."""
+    """The model's prompt; refuses options of ranking, and models of other rankers."""
     reject_overrides(
         settings.changed,
         (*OPTIONS, "prompt"),

@@ -85,7 +85,7 @@ def pair_losses(
 
 
 def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> Tensor:
-    """1 / (pi(i) + pi(j)) for the pairs with pi(i) < pi(j) that are not tied, else 0. [..., m, m]"""
+    """1 / (pi(i) + pi(j)) for pairs with pi(i) < pi(j) that are not tied, else 0. [..., m, m]"""
     order = ranks if levels is None else levels
     wanted = order[..., :, None] < order[..., None, :]
     wanted = wanted & mask[..., :, None] & mask[..., None, :]

@@ -154,7 +154,7 @@ class ListwiseDataset(Dataset):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> list[EncodedList]:
-        """All lists of a batch, whose texts are encoded together (called by torch's data loader)."""
+        """All lists of a batch, encoded together (called by torch's data loader)."""
         return encode_lists(self.pair_tokenizer, [self.shown(*key) for key in keys])
 
     def shown(self, epoch: int, number: int) -> ListwiseExample:
