@@ -26,7 +26,7 @@ def printable(text: str) -> str:
     An escape sequence could otherwise clear the screen, or a title of the window stand for another;
     line breaks and tabs stay.
     """
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def is_first_process() -> bool:

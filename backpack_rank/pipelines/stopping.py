@@ -105,11 +105,12 @@ def _kept(script: str, program: str, arguments: Sequence[str]) -> str:
         folder = folder.relative_to(Path.cwd())
     output = [argument for argument in arguments if argument.startswith("output=")]
     go_on = f"go on with: {program} {shlex.join([f'resume={folder}', *output])}"
-    jobs = [
-        path for path in folder.glob("[!.]*/config.yaml") if not (path.parent / UNFINISHED).exists()
-    ]
+    jobs = 0
+    for config in folder.glob("[!.]*/config.yaml"):
+        if not (config.parent / UNFINISHED).exists():
+            jobs += 1
     if jobs or len(folders) > 1:
-        return f"stopped; finished jobs kept in {folder}: {len(jobs)}; {go_on}"
+        return f"stopped; finished jobs kept in {folder}: {jobs}; {go_on}"
     if script != "train":
         return f"stopped; {folder} is marked as unfinished; {go_on}"
     if (folder / LAST).is_file():
