@@ -1,6 +1,8 @@
 """Checks of options: each raises ``ValueError`` with the option, its value and what may be given.
 
-at_least("task.size", 1, 2)  # task.size=1 must be at least 2
+    >>> at_least("task.size", 1, 2)
+    Traceback (most recent call last):
+    ValueError: task.size=1 must be at least 2
 
 A truth value is no number: ``policy.count=true`` is a mistake, although Python counts with it.
 """
@@ -19,13 +21,18 @@ _LONGEST = 40
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a whole or decimal number; nan and infinity are, truth values are not."""
+    """Whether a value is a whole or decimal number.
+
+    >>> is_number(1.5), is_number(float("nan")), is_number(True)
+    (True, True, False)
+    """
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def one_of(option: str, value: object, known: Collection[object], hint: str = "") -> None:
     """The value is one of those known; ``hint`` ends the sentence where it is not."""
-    if value not in list(known):  # a list has no hash
+    # In a list, because a value such as a list has no hash.
+    if value not in list(known):
         raise ValueError(f"{option}={value}: use one of {', '.join(map(str, known))}{hint}")
 
 
@@ -66,7 +73,11 @@ def finite(option: str, value: float, least: float = -math.inf, hint: str = "") 
 
 def fraction(option: str, value: float, hint: str = "", *, ends: str = "[]") -> None:
     """The value is a number from 0 to 1; a round bracket in ``ends`` leaves an end out: "[)"."""
-    left_out = [end for end, bracket in zip((0, 1), ends, strict=True) if bracket in "()"]
+    left_out = []
+    if ends[0] == "(":
+        left_out.append(0)
+    if ends[1] == ")":
+        left_out.append(1)
     if not is_number(value) or not 0 <= value <= 1 or value in left_out:
         raise ValueError(f"{option}={value} must lie in {ends[0]}0, 1{ends[1]}{hint}")
 
@@ -117,6 +128,7 @@ def decimal(text: str) -> float:
 def integer(text: str) -> int:
     """A whole number of 64 bits in ASCII digits. Raises ``ValueError`` for any other text."""
     try:
+        # Cut, because int() takes a time that grows with the square of the digits.
         number = int(text[:_LONGEST])
     except ValueError:
         number = 2**63
@@ -135,7 +147,13 @@ class UsageError(SystemExit):
 
 @contextmanager
 def located(where: object) -> Iterator[None]:
-    """Put where it happened in front of an error of the block: file and line, query, option."""
+    """Use this to put where it happened in front of an error: file and line, query, option.
+
+    >>> with located("queries.tsv, line 3"):
+    ...     decimal("one")
+    Traceback (most recent call last):
+    ValueError: queries.tsv, line 3: 'one' is no number
+    """
     try:
         yield
     except FileNotFoundError as error:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import xxhash
 
-if TYPE_CHECKING:  # the command line hashes before it needs numpy
+# The command line hashes before it needs numpy.
+if TYPE_CHECKING:
     import numpy as np
 
 Algorithm: TypeAlias = Literal["blake2b", "sha256", "xxh3"]
 Content: TypeAlias = "str | bytes | np.ndarray"
 _BLOCK = 2**20
+"""Bytes of a file that are read at once."""
 
 
 def digest(
@@ -23,7 +25,10 @@ def digest(
     size: int = 16,
     algorithm: Algorithm = "blake2b",
 ) -> str:
-    """Hash of a text, of bytes, of an open file from its position, or of parts; in hexadecimal.
+    """Use this for every hash: of a text, of bytes, of an open file from its position, of parts.
+
+        >>> digest("a text", size=4)
+        '6dc57015'
 
     Everything is hashed by BLAKE2b, but for two kinds of checksums in files: SHA-256, which every
     tool can check, is that of saved rankers and of what others publish. XXH3, ten times as fast, is
@@ -38,6 +43,9 @@ def digest(
             be larger than the memory.
         size: bytes of the hash, of BLAKE2b. Hashes of another size are others from the first byte.
         algorithm: one of the three.
+
+    Returns:
+        The hash in hexadecimal.
     """
     state: Any
     if algorithm == "blake2b":
@@ -53,7 +61,11 @@ def digest(
 
 
 def with_lengths(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Each pair of texts with its lengths in front: no other pairs run together to the same."""
+    """Use this to hash pairs of texts: no other pairs run together to the same text.
+
+    >>> list(with_lengths([("ab", "c")]))
+    ['2 1 ab c']
+    """
     for first, second in pairs:
         yield f"{len(first)} {len(second)} {first} {second}"
 

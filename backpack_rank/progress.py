@@ -18,23 +18,33 @@ _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} ({rate_fmt}, {remaining} left)"
 
 
 def printable(text: str) -> str:
-    """Anybody's text for the terminal, with control characters and writing directions spelt out.
+    """Use this before a text of somebody else is printed: control characters are spelt out.
+
+        >>> printable("a\\x1b[2Jb")
+        'a\\\\x1b[2Jb'
 
     An escape sequence could otherwise clear the screen, or a title of the window stand for another;
     line breaks and tabs stay.
     """
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def is_first_process() -> bool:
     """Whether this is the first process of a run, by torch's, Lightning's or SLURM's variables."""
-    several = int(os.environ.get("SLURM_NTASKS") or 1) > 1
-    number = os.environ.get("LOCAL_RANK") or "0"
-    return int(number) == 0 and not (several and int(os.environ.get("SLURM_PROCID") or 0) > 0)
+    if int(os.environ.get("LOCAL_RANK") or 0) != 0:
+        return False
+    # A shell in an allocation has a number too, which says nothing where there is one task.
+    tasks = int(os.environ.get("SLURM_NTASKS") or 1)
+    return tasks <= 1 or int(os.environ.get("SLURM_PROCID") or 0) <= 0
 
 
 class Progress(tqdm):
-    """tqdm on a terminal; for a file or a pipe, lines in place of a bar that is drawn over."""
+    """Use this in place of tqdm: a bar on a terminal, lines for a file or a pipe.
+
+    with Progress(total=len(pairs), desc="scoring", unit="pair") as bar:
+        ...
+        bar.update(len(batch))
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         file = options.get("file") or sys.stderr

@@ -74,7 +74,7 @@ class WordingVariants:
         stereotypes: ``{query id: gender that the query is expected to evoke}``: ``female``,
             ``male`` or ``none`` (no expectation, or annotators that do not agree); queries without
             annotation are left out.
-        left_out: ids of documents that are in no item, because their wording is not told apart (in
+        left_out: ids of documents that are in no item, because their wording is not known (in
             Grep-BiasIR ``content_gender`` is "both") or because no other wording of them is known.
     """
 

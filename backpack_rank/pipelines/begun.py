@@ -1,9 +1,9 @@
-"""Options that this user has given himself: a folder of somebody else gives none in his name.
+"""Options that this user has given before: a folder of somebody else adds none to them.
 
 An option can reach other machines: ``logger=wandb`` sends, ``data=msmarco`` downloads,
 ``listwise=openai`` hands over a key. Those of a folder that is resumed are therefore taken only
-where this user has given the same ones before: a digest of them stands in his cache folder, where
-no archive can put one. All others are asked for on the command line.
+where this user has given the same ones before: a digest of them stands in the user's cache folder,
+where no archive can put one. All others are asked for on the command line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FOLDER = "begun"
 
 
 def remember(options: Sequence[str]) -> None:
-    """Keep that these options were given here; where nothing can be kept, they are asked again."""
+    """Use this to keep that these options were given here."""
+    # Where nothing can be kept, the options are asked for again.
     with suppress(OSError):
         file = _file(options)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +31,7 @@ def remember(options: Sequence[str]) -> None:
 
 
 def check_begun(folder: Path, options: Sequence[str], given: Sequence[str]) -> None:
-    """Refuse options that were found in a folder and not given by this user, now or before.
+    """Use this to refuse options of a folder that this user has not given, now or before.
 
     Args:
         folder: which is resumed.
@@ -40,11 +41,12 @@ def check_begun(folder: Path, options: Sequence[str], given: Sequence[str]) -> N
     Raises:
         ValueError: with the options, to be given on the command line.
     """
-    if not comparable(options) or comparable(options) == comparable(given):
+    needed = comparable(options)
+    if not needed or needed == comparable(given):
         return
-    if _remembered(options):
+    if _is_remembered(options):
         return
-    shown = shlex.join(comparable(options))
+    shown = shlex.join(needed)
     raise ValueError(
         f"resume={folder} was not begun by you on this machine (or the cache was emptied since). "
         f"By its own account it was begun with: {shown}. If you want these options, give them on "
@@ -52,7 +54,7 @@ def check_begun(folder: Path, options: Sequence[str], given: Sequence[str]) -> N
     )
 
 
-def _remembered(options: Sequence[str]) -> bool:
+def _is_remembered(options: Sequence[str]) -> bool:
     try:
         return _file(options).is_file()
     except OSError:
@@ -60,5 +62,6 @@ def _remembered(options: Sequence[str]) -> bool:
 
 
 def _file(options: Sequence[str]) -> Path:
+    """The file that is there if these options were given."""
     text = json.dumps(comparable(options))
     return cache_dir() / FOLDER / digest(text)

@@ -378,12 +378,12 @@ def _differences(
     Returns:
         Absolute differences [N], and whether one score is promised [N].
     """
-    alike = np.array([promise(*triple) for triple in triples], dtype=bool)
+    promised = np.array([promise(*triple) for triple in triples], dtype=bool)
     differences = np.empty(len(triples))
     # Pairs that are promised one score are packed apart from the others: paired tokens promise
     # equal scores in batches of equal composition, and texts with as many tokens as their partner
     # make such batches when each side is a call of its own.
-    for rows in (np.flatnonzero(alike).tolist(), np.flatnonzero(~alike).tolist()):
+    for rows in (np.flatnonzero(promised).tolist(), np.flatnonzero(~promised).tolist()):
         first = [(triples[row][0], triples[row][1]) for row in rows]
         second = [(triples[row][0], triples[row][2]) for row in rows]
         if reranker.hook.reads_one_text:
@@ -397,11 +397,11 @@ def _differences(
     # A score depends on its batch in the last bits, and attribute senses read words of unlike
     # numbers of tokens as one. Texts that differ although one score is promised are scored once
     # more, each by itself.
-    for row in np.flatnonzero(alike & (differences > 0)).tolist():
+    for row in np.flatnonzero(promised & (differences > 0)).tolist():
         query, document, other = triples[row]
         score = _score_by_itself(reranker, query, document)
         differences[row] = abs(score - _score_by_itself(reranker, query, other))
-    return differences, alike
+    return differences, promised
 
 
 def _score_by_itself(reranker: PointwiseReranker, query: str, document: str) -> float:
@@ -421,12 +421,12 @@ def _human_pairs(
     triples: Iterable[tuple[str, str, str]],
 ) -> HumanPairs:
     texts = list(triples)
-    differences, alike = _differences(reranker, promise, texts)
-    same, others = differences[alike], differences[~alike]
+    differences, promised = _differences(reranker, promise, texts)
+    same, others = differences[promised], differences[~promised]
     return HumanPairs(
         source=source,
         pairs=len(texts),
-        alike=int(alike.sum()),
+        alike=int(promised.sum()),
         largest_alike=float(same.max()) if len(same) else None,
         mean_others=float(others.mean()) if len(others) else None,
         largest_others=float(others.max()) if len(others) else None,

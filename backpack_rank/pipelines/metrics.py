@@ -45,7 +45,7 @@ class SystemRuns:
 
     Attributes:
         label: name in the tables.
-        alpha: position of the dial, None without one.
+        alpha: of the policy, None without one.
         test: rankings of the effectiveness set.
         bias: rankings of the bias set.
         swapped: the bias set's candidates scored in their swapped wording, or None.

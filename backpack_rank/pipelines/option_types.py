@@ -68,9 +68,9 @@ OfTheModel = Annotated[None, Note("for what the model says")]
 
 
 class DataOptions(Options):
-    """``data``, whatever the collection: its own options are those of its splits' constructors."""
+    """``data``, for every collection: further options are those of its splits' constructors."""
 
-    # First what others look up, so that it is named and they are not.
+    # First the options that others interpolate: a wrong value is reported under its own name.
     root: FilePath
     folder: FilePath
     year: Count
@@ -124,8 +124,9 @@ class RecalibrateOptions(Options):
 
 
 class ExplainOptions(Options):
-    """``explain``: a text that is a number to Hydra is a text all the same."""
+    """``explain``."""
 
+    # A text such as 1984 is a number to Hydra, and a text all the same.
     query: Text | float | None
     document: Text | float | None
     query_file: FilePath | None
@@ -246,7 +247,7 @@ class AnyTrainingOptions(Options):
 
 
 class RankingOptions(Options):
-    """The others of ``conf/train.yaml``."""
+    """Options of ``conf/train.yaml`` that a ``task=listwise`` does not have."""
 
     max_length: Count
     lists: ListOptions

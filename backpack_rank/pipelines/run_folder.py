@@ -37,7 +37,9 @@ def save_overrides(folder: Path, overrides: Sequence[str]) -> None:
 
 
 def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
-    """The configuration of a training run: conf/ with the options that its folder names.
+    """Use this to compose the configuration of a training run anew from its folder.
+
+    It is that of conf/ with the options that the folder names.
 
     Args:
         folder: of the run.
@@ -48,7 +50,8 @@ def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
             plain value.
     """
     overrides = _overrides(folder / OVERRIDES, only)
-    running = GlobalHydra.instance().hydra  # of the script that is running
+    # Hydra has one configuration at a time, and the script that is running needs its own again.
+    running = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
@@ -60,9 +63,10 @@ def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
 
 
 def plain_values(folder: Path) -> dict[str, Any]:
-    """The plain values of a run's ``config.yaml``: numbers, texts, null, lists; none without it.
+    """Use this for the plain values of a run's ``config.yaml``: numbers, texts, null, lists.
 
-    Nodes that name code (``_target_``) and texts with an interpolation are left out.
+    Without the file there are none. Nodes that name code (``_target_``) and texts with an
+    interpolation are left out.
 
     Raises:
         ValueError: the file is not YAML, or no mapping.
@@ -70,10 +74,10 @@ def plain_values(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     if not file.is_file():
         return {}
-    found = read_yaml(file)
-    if not isinstance(found, dict):
+    config = read_yaml(file)
+    if not isinstance(config, dict):
         raise ValueError(f"{file} is not the configuration of a run")
-    return _plain_part(found)
+    return _plain_part(config)
 
 
 def _plain_part(node: dict) -> dict[str, Any]:
@@ -87,10 +91,13 @@ def _plain_part(node: dict) -> dict[str, Any]:
 
 
 def comparable(options: Iterable[str]) -> list[str]:
-    """Options in an order of their own, without those that say where and whether to go on."""
-    return sorted(
-        option for option in options if not option.lstrip("+").startswith(("resume=", "output="))
-    )
+    """Use this to compare two command lines: sorted, without the folders of a run.
+
+    >>> comparable(["seed=1", "output=runs", "alpha=0"])
+    ['alpha=0', 'seed=1']
+    """
+    where_to = ("resume=", "output=")
+    return sorted(option for option in options if not option.lstrip("+").startswith(where_to))
 
 
 def saved_overrides(folder: Path) -> list[str]:
@@ -112,7 +119,9 @@ def _overrides(file: Path, only: Sequence[str]) -> list[str]:
 
 
 def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> list[str]:
-    """Options that were found in a folder, if all only choose files of conf/ and plain values.
+    """Use this for options of a folder that may come from anybody.
+
+    They are given back if all of them only choose files of conf/ and plain values.
 
     Args:
         given: as they stood on a command line.
@@ -136,7 +145,8 @@ def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> 
     kept = []
     for option in parsed:
         first = re.split(r"[./@]", option.key_or_group, maxsplit=1)[0]
-        if only and first not in (*only, "recipe"):  # which brings options of several kinds
+        # A recipe brings options of several kinds.
+        if only and first not in (*only, "recipe"):
             continue
         if not _is_safe(option):
             raise ValueError(
@@ -153,23 +163,23 @@ def _is_safe(option: Override) -> bool:
         return False
     value = None if option.is_delete() else option.value()
     group = resource_folder("conf") / option.key_or_group
-    if option.is_sweep_override():  # of a multirun: several values
+    values: list[Any] = [value]
+    # Of a multirun: several values.
+    if option.is_sweep_override():
         if not isinstance(value, ChoiceSweep):
-            return not isinstance(value, Glob)  # intervals and ranges are numbers
-        values: list[Any] = value.list
-    else:
-        values = [value]
+            # Intervals and ranges are numbers; a glob looks for files.
+            return not isinstance(value, Glob)
+        values = value.list
     if not group.is_dir():
         return all(map(_is_plain, values))
-    return all(one is None or _is_choice(group, one) for one in values)
+    return all(value is None or _is_choice(group, value) for value in values)
 
 
 def _is_choice(group: Path, value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and _CHOICE.fullmatch(value) is not None
-        and (group / f"{value}.yaml").is_file()
-    )
+    """Whether a value is the name of a file of a group of conf/, and no way out of it."""
+    if not isinstance(value, str) or _CHOICE.fullmatch(value) is None:
+        return False
+    return (group / f"{value}.yaml").is_file()
 
 
 def _is_plain(value: Any) -> bool:
@@ -177,12 +187,13 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, QuotedString):
         value = value.text
     if isinstance(value, list):
-        return all(_is_plain(one) for one in value)
+        return all(map(_is_plain, value))
     if isinstance(value, dict):
-        return all(
-            isinstance(name, str) and not name.startswith("_") and _is_plain(one)
-            for name, one in value.items()
-        )
+        for name, entry in value.items():
+            # "_target_" and the like name code.
+            if not isinstance(name, str) or name.startswith("_") or not _is_plain(entry):
+                return False
+        return True
     if isinstance(value, str):
         return "${" not in value
     return value is None or isinstance(value, (bool, int, float))

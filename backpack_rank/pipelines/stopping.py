@@ -33,22 +33,26 @@ class Stopped(BaseException):
 
 @contextmanager
 def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[None]:
-    """End with one line and status 128 + the signal's number; a second signal ends at once.
+    """Use this around a script: a signal ends it with one line and status 128 + its number.
+
+    A second signal ends it at once.
 
     Args:
         script: ``train``, ``evaluate`` ...
         arguments: of its command line, to say how to go on.
     """
+    # Only the main thread may set signals.
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield
         return
     owner = os.getpid()
     program = called(script)
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
-        for each in _NAMES:
-            signal.signal(each, signal.SIG_DFL)
-        if os.getpid() != owner:  # a worker that was forked: its parent says what is kept
+        for stopping in _NAMES:
+            signal.signal(stopping, signal.SIG_DFL)
+        # A worker that was forked ends silently: its parent says what is kept.
+        if os.getpid() != owner:
             os.kill(os.getpid(), number)
         raise Stopped(number)
 
@@ -75,10 +79,12 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
         yield
     except (Stopped, KeyboardInterrupt) as stopped:
         number = stopped.number if isinstance(stopped, Stopped) else signal.SIGINT
-        wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # of a progress bar
+        # A progress bar may stand in the line.
+        wipe = "\r\x1b[K" if sys.stderr.isatty() else ""
         line = f"{_NAMES[signal.Signals(number)]}: {_kept(script, program, arguments)}"
         with suppress(OSError):
-            if is_first_process():  # of several processes the first one says it
+            # Of several processes only the first says it.
+            if is_first_process():
                 print(wipe + printable(line), file=sys.stderr, flush=True)
         raise SystemExit(128 + number) from None
     finally:
@@ -88,6 +94,7 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
 
 
 def _kept(script: str, program: str, arguments: Sequence[str]) -> str:
+    """What is kept in the folders that were begun, and the command to go on."""
     # Without that module, which needs much to be imported, no folder was begun.
     module = sys.modules.get("backpack_rank.pipelines.unfinished")
     folders: list[Path] = [] if module is None else module.held()
@@ -98,11 +105,12 @@ def _kept(script: str, program: str, arguments: Sequence[str]) -> str:
         folder = folder.relative_to(Path.cwd())
     output = [argument for argument in arguments if argument.startswith("output=")]
     go_on = f"go on with: {program} {shlex.join([f'resume={folder}', *output])}"
-    jobs = [
-        path for path in folder.glob("[!.]*/config.yaml") if not (path.parent / UNFINISHED).exists()
-    ]
+    jobs = 0
+    for config in folder.glob("[!.]*/config.yaml"):
+        if not (config.parent / UNFINISHED).exists():
+            jobs += 1
     if jobs or len(folders) > 1:
-        return f"stopped; finished jobs kept in {folder}: {len(jobs)}; {go_on}"
+        return f"stopped; finished jobs kept in {folder}: {jobs}; {go_on}"
     if script != "train":
         return f"stopped; {folder} is marked as unfinished; {go_on}"
     if (folder / LAST).is_file():

@@ -59,7 +59,7 @@ def write_metadata(
     description: str,
     stages: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write what is known of the run of a folder; see :func:`write_submission`."""
+    """Use this where the run is written already; arguments as of :func:`write_submission`."""
     libraries = []
     for name in _LIBRARIES:
         version = installed_version(name)
@@ -68,6 +68,7 @@ def write_metadata(
     retrieval = []
     for number, stage in enumerate(stages):
         described = dict(stage)
+        # The first stage retrieves; each other one ranks what the one before it gives.
         if number > 0:
             described["reranks"] = stages[number - 1]["name"]
         retrieval.append(described)

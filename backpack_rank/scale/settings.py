@@ -71,7 +71,7 @@ class RerankSettings:
         action: what to do, see ``conf/rerank.yaml``.
         run: TREC run whose documents are ranked, or None.
         split: of the data.
-        alphas: positions of the dial.
+        alphas: to score every pair at.
         sharding: how many shards.
         shard: the only one to score, or None.
         engine, executor, executor_options: what calls the workers.
