@@ -26,6 +26,8 @@ from backpack_rank.pipelines.metrics import rank_all
 from backpack_rank.pipelines.settings import EvaluationSettings
 
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
+USUAL = {"lowest_senses", "paired_tokens", "renditions"}
+"""Policies that are evaluated with every change; test_recorded_scores has the scores under all of them."""
 EVERY_SENSE = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1,1,0.5]"
 ALL_KINDS = ["swap", "swapped documents"]
 
@@ -46,6 +48,14 @@ def turned_off(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> 
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         evaluated(trained, folder, "alpha=0", "policy=paired_tokens", quiet=False)
     return folder, shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def unchanged(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The run file of the unchanged ranker."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    evaluated(trained, folder, "swap=false")
+    return (folder / "runs" / "alpha-1__synthetic-test.run").read_bytes()
 
 
 def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tuple[Path, str]) -> None:
@@ -103,17 +113,17 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
     assert max(after for _, after in changes) < 1e-6
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in POLICIES]
+)
 def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
-    trained: Workplace, tmp_path: Path, policy: str
+    trained: Workplace, unchanged: bytes, tmp_path: Path, policy: str
 ) -> None:
     options = of_policy(policy)
-    evaluated(trained, tmp_path / "plain", "swap=false")
     evaluated(trained, tmp_path / "one", "swap=false", *options)
     half = evaluated(trained, tmp_path / "half", "alpha=0.5", *options)
     name = "alpha-1__synthetic-test.run"
-    plain = (tmp_path / "plain" / "runs" / name).read_bytes()
-    assert (tmp_path / "one" / "runs" / name).read_bytes() == plain
+    assert (tmp_path / "one" / "runs" / name).read_bytes() == unchanged
     turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
     original = read_run(tmp_path / "one" / "runs" / name)
     assert {q: set(d) for q, d in turned.items()} == {q: set(d) for q, d in original.items()}
@@ -187,7 +197,7 @@ def test_one_run_of_some_of_the_queries_says_what_is_missing(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("policy", ["paired_tokens", "renditions"])
+@pytest.mark.parametrize("policy", ["paired_tokens", pytest.param("renditions", marks=pytest.mark.slow)])
 def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path, policy: str) -> None:
     measure = "swap change/std (swapped)"
     config = composed(trained, f"policy={policy}", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
@@ -246,7 +256,9 @@ def test_the_recruitment_example_gives_scores_ranks_and_changes(
     assert "alpha=0.7" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("table", ["table1", "table2", "figure2"])
+@pytest.mark.parametrize(
+    "table", ["table1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("table2", "figure2"))]
+)
 def test_the_tables_of_the_paper_stand_beside_measured_figures(trained: Workplace, tmp_path: Path, table: str) -> None:
     evaluated(trained, tmp_path, f"experiment=fair_retrieval/{table}")
     assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= {path.name for path in tmp_path.iterdir()}
@@ -300,7 +312,9 @@ def test_another_attribute_is_measured_with_its_own_words(trained: Workplace, tm
     assert "muslim minus christian" in report.about.sign_in_words
 
 
-@pytest.mark.parametrize("attribute", ["religion", "age", "ethnicity"])
+@pytest.mark.parametrize(
+    "attribute", ["age", *(pytest.param(name, marks=pytest.mark.slow) for name in ("religion", "ethnicity"))]
+)
 def test_every_attribute_runs_through_and_says_when_no_document_has_its_words(
     trained: Workplace, tmp_path: Path, attribute: str, caplog: pytest.LogCaptureFixture
 ) -> None:
