@@ -1,4 +1,5 @@
-"""Options are what a constructor's signature says: its annotations are checked, and said, by one mechanism.
+"""Options are what a constructor's signature says: its annotations are checked, and put in words,
+in one place.
 
 A signature names types and ranges, and :func:`checked` refuses every other value by one sentence:
 
@@ -10,8 +11,9 @@ A signature names types and ranges, and :func:`checked` refuses every other valu
 
     Lora(rank=0)  # ValueError: adapter.rank=0 must be a whole number of at least 1
 
-Nothing is converted: a text is no number, true is no 1, and nan and infinity are no numbers. The same annotations are
-checked where a node of the configuration is made into an object (``pipelines.nodes``).
+Nothing is converted: a text is no number, true is no 1, and nan and infinity are no numbers. The
+same annotations are checked where a node of the configuration is made into an object
+(``pipelines.nodes``).
 """
 
 from __future__ import annotations
@@ -61,13 +63,16 @@ class Range:
         """Such as "a number above 0"; ``kind`` is what the numbers are."""
         if self.least is not None and self.most is not None:
             return f"{kind} from {_number(self.least)} to {_number(self.most)}"
-        ends = [
-            ("of at least", self.least),
-            ("above", self.above),
-            ("of at most", self.most),
-            ("below", self.below),
-        ]
-        return f"{kind} {' and '.join(f'{name} {_number(end)}' for name, end in ends if end is not None)}"
+        ends = []
+        if self.least is not None:
+            ends.append(f"of at least {_number(self.least)}")
+        if self.above is not None:
+            ends.append(f"above {_number(self.above)}")
+        if self.most is not None:
+            ends.append(f"of at most {_number(self.most)}")
+        if self.below is not None:
+            ends.append(f"below {_number(self.below)}")
+        return f"{kind} {' and '.join(ends)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,14 +105,12 @@ class Length:
 
     def words(self, kind: str) -> str:
         """Such as "a text of 1 to 255 characters"."""
-        of = "characters" if kind.startswith(("a text", "a path", "a name")) else "entries"
-        if self.most is None:
-            return (
-                f"{kind} with {self.least} {of} or more"
-                if self.least > 1
-                else f"{kind} that is not empty"
-            )
-        return f"{kind} of {self.least} to {self.most} {of}"
+        unit = "characters" if kind.startswith(("a text", "a path", "a name")) else "entries"
+        if self.most is not None:
+            return f"{kind} of {self.least} to {self.most} {unit}"
+        if self.least > 1:
+            return f"{kind} with {self.least} {unit} or more"
+        return f"{kind} that is not empty"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +133,9 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class Called:
-    """What a type is called in a sentence: ``Annotated[str, Called("a name of lexicons/ or a path")]``."""
+    """What a type is called in a sentence:
+    ``Annotated[str, Called("a name of lexicons/ or a path")]``.
+    """
 
     text: str
 
@@ -170,7 +175,8 @@ FilePath = Annotated[str | Path, Length(1, LONGEST_PATH), FileNames(LONGEST_NAME
 
 
 class Made:
-    """Stands for what a node of the configuration will be made into, when its annotation is checked.
+    """Stands for what a node of the configuration will be made into, when its annotation is
+    checked.
 
     Attributes:
         kind: class of the object; None where that is not known.
@@ -194,10 +200,18 @@ def _name_of(call: Any) -> str:
 
 
 def checked(option: str, **called: str) -> Callable[[_Constructor], _Constructor]:
-    """A class or function whose arguments are checked by its annotations whenever it is called.
+    """Use this as a decorator to check the arguments of a class or function by its annotations.
+
+        >>> @checked("adapter")
+        ... def adapter(rank: Count = 16) -> int:
+        ...     return rank
+        >>> adapter(rank=0)
+        Traceback (most recent call last):
+        ValueError: adapter.rank=0 must be a whole number of at least 1
 
     Args:
-        option: what its arguments are options of, such as ``policy``; empty: they are named by themselves.
+        option: what its arguments are options of, such as ``policy``; empty: they are named by
+            themselves.
         called: options that have another name than the argument.
     """
 
@@ -213,6 +227,7 @@ def checked(option: str, **called: str) -> Callable[[_Constructor], _Constructor
 def _checking(
     inner: Callable[..., Any], call: Callable[..., Any], option: str, called: Mapping[str, str]
 ) -> Callable[..., Any]:
+    """``inner``, the function behind ``call``, with a check in front."""
     signature = inspect.signature(inner)
 
     @functools.wraps(inner)
@@ -221,9 +236,12 @@ def _checking(
         given = signature.bind(*args, **kwargs).arguments
         types_of = annotations_of(call)
         for name, value in given.items():
-            if name in types_of:
-                own = called.get(name, name)
-                check_value(f"{option}.{own}" if option else own, value, types_of[name])
+            if name not in types_of:
+                continue
+            option_name = called.get(name, name)
+            if option:
+                option_name = f"{option}.{option_name}"
+            check_value(option_name, value, types_of[name])
         return inner(*args, **kwargs)
 
     return checking
@@ -232,7 +250,7 @@ def _checking(
 def check_arguments(
     call: Callable[..., Any], given: Mapping[str, Any], names: Mapping[str, str]
 ) -> None:
-    """Refuse arguments that a constructor does not take.
+    """Use this to refuse arguments that a constructor does not take, before it is called.
 
     Args:
         call: the class or function.
@@ -255,7 +273,7 @@ def check_arguments(
 
 
 def made(call: Callable[..., _Object], options: Mapping[str, Any], option: str) -> _Object:
-    """What a constructor makes of the options below ``option``.
+    """Use this to call a constructor with the options that stand below ``option``.
 
     Raises:
         ValueError: an option that it does not take, or one that it needs and does not have.
@@ -266,7 +284,7 @@ def made(call: Callable[..., _Object], options: Mapping[str, Any], option: str) 
 
 
 def check_complete(call: Callable[..., Any], given: Collection[str], option: str) -> None:
-    """Raise ``ValueError`` for an argument without a default that is not among those given."""
+    """Raise ``ValueError`` for the first argument without a default that is not given."""
     for name in required(call):
         if name not in given:
             raise ValueError(f"{option}.{name} has no value: give {option}.{name}=...")
@@ -275,15 +293,21 @@ def check_complete(call: Callable[..., Any], given: Collection[str], option: str
 def required(call: Callable[..., Any]) -> list[str]:
     """Names of the arguments that have no default."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(call).parameters.values()
-    return [one.name for one in parameters if one.kind in named and one.default is one.empty]
+    names = []
+    for parameter in inspect.signature(call).parameters.values():
+        if parameter.kind in named and parameter.default is parameter.empty:
+            names.append(parameter.name)
+    return names
 
 
 def check_fields(kind: type, values: Mapping[str, Any], option: str = "") -> None:
-    """Refuse values that a class of options does not declare so; names that it does not declare are not looked at.
+    """Use this to refuse values by the annotations of a class of options.
+
+    Names that the class does not declare are not looked at.
 
     Args:
-        kind: a class with annotations; an annotation that is such a class declares the options below it.
+        kind: a class with annotations; an annotation that is such a class declares the options
+            below it.
         values: by name.
         option: that ``values`` stand below; empty: none.
 
@@ -296,29 +320,37 @@ def check_fields(kind: type, values: Mapping[str, Any], option: str = "") -> Non
 
 
 def check_value(option: str, value: Any, annotation: Any) -> None:
-    """Refuse a value that an annotation does not take.
+    """Use this to refuse a value that an annotation does not take.
 
-    check_value("seed", 1.5, Seed)  # seed=1.5 must be a whole number from 0 to 4294967295
+        >>> check_value("seed", 1.5, Seed)
+        Traceback (most recent call last):
+        ValueError: seed=1.5 must be a whole number from 0 to 4294967295
 
     Raises:
         ValueError: with the option, its value and what it takes.
     """
     if isinstance(value, Mapping):
-        for one in _alternatives(annotation):
-            if _declares_options(one):
-                check_fields(one, value, option)
+        for alternative in _alternatives(annotation):
+            if _declares_options(alternative):
+                check_fields(alternative, value, option)
                 return
     if fits(value, annotation):
         return
-    for place, entry, entries in _parts(
-        value, annotation
-    ):  # of a list or a mapping the entry that is wrong is named
-        check_value(f"{option}{place}", entry, entries)
-    raise ValueError(f"{option}={shown(value)}{_takes(annotation)}")
+    # Of a list or a mapping the entry that is wrong is named.
+    for place, entry, entry_type in _parts(value, annotation):
+        check_value(f"{option}{place}", entry, entry_type)
+    words = describe(annotation)
+    if words.startswith("one of "):
+        raise ValueError(f"{option}={shown(value)}: use {words}")
+    raise ValueError(f"{option}={shown(value)} must be {words}")
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether an annotation takes a value as it is."""
+    """Use this to ask whether an annotation takes a value, without an error.
+
+    >>> fits(3, Count), fits(0, Count), fits("3", Count)
+    (True, False, False)
+    """
     if annotation in (Any, inspect.Parameter.empty, object) or value is UNKNOWN:
         return True
     if isinstance(annotation, TypeVar):
@@ -326,22 +358,26 @@ def fits(value: Any, annotation: Any) -> bool:
     origin = get_origin(annotation)
     if origin is Annotated:
         base, *marks = get_args(annotation)
+        if not fits(value, base):
+            return False
+        # The range of an object that is not made yet cannot be known.
         if isinstance(value, Made):
-            return fits(value, base)
-        return fits(value, base) and all(
-            mark.admits(value) for mark in marks if hasattr(mark, "admits")
-        )
+            return True
+        return all(mark.admits(value) for mark in marks if hasattr(mark, "admits"))
     if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in get_args(annotation))
+        return any(fits(value, member) for member in get_args(annotation))
     if origin is Literal:
-        # 1 == True, and a list has no hash
-        return any(type(value) is type(one) and value == one for one in get_args(annotation))
+        # By type too, because 1 == True; and one by one, because a list has no hash.
+        return any(
+            type(value) is type(literal) and value == literal for literal in get_args(annotation)
+        )
     if isinstance(value, Made):
         return _fits_made(value, origin or annotation)
     return _fits_plain(value, annotation, origin)
 
 
 def _fits_plain(value: Any, annotation: Any, origin: Any) -> bool:
+    """Whether a plain value is of a type that is no union, no literal and not annotated."""
     if annotation is None or annotation is type(None):
         return value is None
     if annotation is bool:
@@ -349,9 +385,8 @@ def _fits_plain(value: Any, annotation: Any, origin: Any) -> bool:
     if annotation is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if annotation is float:
-        return (
-            is_number(value) and abs(value) <= sys.float_info.max
-        )  # a whole number may be too large for a float
+        # A whole number may be too large for a float.
+        return is_number(value) and abs(value) <= sys.float_info.max
     if annotation is str:
         return isinstance(value, str)
     if annotation is Path:
@@ -362,10 +397,10 @@ def _fits_plain(value: Any, annotation: Any, origin: Any) -> bool:
     if kind in (Sequence, list, tuple, Iterable):
         return _fits_list(value, annotation)
     if kind in (Mapping, dict):
-        keys, entries = get_args(annotation) or (Any, Any)
-        return isinstance(value, Mapping) and all(
-            fits(key, keys) and fits(one, entries) for key, one in value.items()
-        )
+        key_type, entry_type = get_args(annotation) or (Any, Any)
+        if not isinstance(value, Mapping):
+            return False
+        return all(fits(key, key_type) and fits(entry, entry_type) for key, entry in value.items())
     if not isinstance(kind, type):
         return True
     if getattr(kind, "_is_protocol", False):
@@ -377,34 +412,30 @@ def _fits_list(value: Any, annotation: Any) -> bool:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         return False
     if not isinstance(value, Sequence):
-        return True  # an array or a generator; whoever reads it looks at its entries
-    entries = _entry_types(annotation)
-    if isinstance(entries, tuple):
-        return len(value) == len(entries) and all(map(fits, value, entries))
-    return all(fits(one, entries) for one in value)
+        # An array or a generator: whoever reads it looks at its entries.
+        return True
+    entry_types = _entry_types(annotation)
+    if isinstance(entry_types, tuple):
+        return len(value) == len(entry_types) and all(map(fits, value, entry_types))
+    return all(fits(entry, entry_types) for entry in value)
 
 
 def _fits_made(value: Made, kind: Any) -> bool:
-    """Whether a node's object is of a class; of protocols and of what is not known nothing is said."""
-    if kind in (
-        bool,
-        int,
-        float,
-        str,
-        Path,
-        None,
-        type(None),
-        Sequence,
-        list,
-        tuple,
-        Iterable,
-        Mapping,
-        dict,
-    ):
+    """Whether the object that a node is made into is of a class.
+
+    What is not known, and what is a protocol, is taken to fit.
+    """
+    if kind in _NEVER_MADE:
         return False
     if value.kind is None or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return True
     return issubclass(value.kind, kind)
+
+
+_PLAIN = (bool, int, float, str, Path, None, type(None))
+_CONTAINERS = (Sequence, list, tuple, Iterable, Mapping, dict)
+_NEVER_MADE = (*_PLAIN, *_CONTAINERS)
+"""Types of which no node makes an object."""
 
 
 def _entry_types(annotation: Any) -> Any:
@@ -418,18 +449,25 @@ def _entry_types(annotation: Any) -> Any:
 
 
 def _parts(value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Entries of a list or a mapping, each with its place and its type; none where types go by place."""
-    for one in _alternatives(annotation):
-        base = get_args(one)[0] if get_origin(one) is Annotated else one
+    """Entries of a list or a mapping, each with its place and its type.
+
+    None where each place has a type of its own.
+    """
+    for alternative in _alternatives(annotation):
+        base = alternative
+        if get_origin(alternative) is Annotated:
+            base = get_args(alternative)[0]
         kind = get_origin(base)
         if kind in (Sequence, list, tuple) and isinstance(value, (list, tuple)):
-            entries = _entry_types(base)
-            if not isinstance(entries, tuple):
-                yield from ((f"[{place}]", entry, entries) for place, entry in enumerate(value))
+            entry_type = _entry_types(base)
+            if not isinstance(entry_type, tuple):
+                for place, entry in enumerate(value):
+                    yield f"[{place}]", entry, entry_type
             return
         if kind in (Mapping, dict) and isinstance(value, Mapping):
-            entries = get_args(base)[1]
-            yield from ((f".{name}", entry, entries) for name, entry in value.items())
+            entry_type = get_args(base)[1]
+            for name, entry in value.items():
+                yield f".{name}", entry, entry_type
             return
 
 
@@ -440,6 +478,7 @@ def annotations_of(call: Any) -> Mapping[str, Any]:
 
 @functools.cache
 def _annotations_of(call: Any) -> Mapping[str, Any]:
+    # A dataclass has its annotations at the class, any other at its constructor.
     plain_class = (
         isinstance(call, type)
         and not dataclasses.is_dataclass(call)
@@ -453,40 +492,45 @@ def _annotations_of(call: Any) -> Mapping[str, Any]:
 
 
 def _annotations_one_by_one(source: Any) -> Mapping[str, Any]:
-    """Those that can be read: a library may import what it annotates with for type checkers alone."""
-    found: dict[str, Any] = {}
+    """Those that can be read."""
+    readable: dict[str, Any] = {}
+    scope = getattr(source, "__globals__", {})
     for name, annotation in getattr(source, "__annotations__", {}).items():
-        one = types.SimpleNamespace(__annotations__={name: annotation})
+        # typing reads the annotations of an object, all or none.
+        stand_in = types.SimpleNamespace(__annotations__={name: annotation})
+        # A library may import what it annotates with for type checkers alone.
         with contextlib.suppress(NameError, TypeError):
-            found |= typing.get_type_hints(
-                one, getattr(source, "__globals__", {}), include_extras=True
-            )
-    return found
+            readable |= typing.get_type_hints(stand_in, scope, include_extras=True)
+    return readable
 
 
 def describe(annotation: Any) -> str:
-    """What an annotation takes, in words: "a whole number of at least 1, or null for all documents"."""
-    parts = [_words(one) for one in _alternatives(annotation)]
+    """Use this for what an annotation takes, in words.
+
+    >>> describe(Count | AllDocuments)
+    'a whole number of at least 1, or null for all documents'
+    """
     names: dict[str, None] = {}
-    for part in parts:
-        if part.startswith("one of "):
-            names |= dict.fromkeys(part.removeprefix("one of ").split(", "))
-    others = [part for part in parts if not part.startswith("one of ")]
+    others: list[str] = []
+    for alternative in _alternatives(annotation):
+        words = _words(alternative)
+        if words.startswith("one of "):
+            names |= dict.fromkeys(words.removeprefix("one of ").split(", "))
+        else:
+            others.append(words)
+    # The names of all alternatives are one list, which comes first.
     if names:
         others.insert(0, f"one of {', '.join(names)}")
     return ", or ".join(dict.fromkeys(others))
-
-
-def _takes(annotation: Any) -> str:
-    words = describe(annotation)
-    return f": use {words}" if words.startswith("one of ") else f" must be {words}"
 
 
 def _alternatives(annotation: Any) -> list[Any]:
     """The members of a union, null last; any other annotation alone."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return [annotation]
-    members = [one for member in get_args(annotation) for one in _alternatives(member)]
+    members = []
+    for member in get_args(annotation):
+        members += _alternatives(member)
     return sorted(members, key=_is_null)
 
 
@@ -505,12 +549,14 @@ _WORDS = {
 
 
 def _words(annotation: Any) -> str:
+    """What an annotation that is no union takes."""
     origin = get_origin(annotation)
     if origin is Annotated:
         base, *marks = get_args(annotation)
         called = [mark.text for mark in marks if isinstance(mark, Called)]
         words = called[0] if called else describe(base)
         for mark in marks:
+            # What a type is called says its range too.
             if hasattr(mark, "words") and not called:
                 words = mark.words(words)
             if isinstance(mark, Note):
@@ -524,10 +570,12 @@ def _words(annotation: Any) -> str:
         return _WORDS[annotation]
     kind = origin or annotation
     if kind in (Sequence, list, tuple, Iterable):
-        entries = _entry_types(annotation)
-        if isinstance(entries, tuple):
-            return f"a list of {len(entries)}"
-        return "a list" if entries is Any else f"a list in which each is {describe(entries)}"
+        entry_types = _entry_types(annotation)
+        if isinstance(entry_types, tuple):
+            return f"a list of {len(entry_types)}"
+        if entry_types is Any:
+            return "a list"
+        return f"a list in which each is {describe(entry_types)}"
     if kind in (Mapping, dict):
         return "a mapping of names to values"
     if _declares_options(kind):
@@ -539,13 +587,13 @@ def _words(annotation: Any) -> str:
 def shown(value: Any) -> str:
     """A value as a command line has it, cut where it is long."""
     if isinstance(value, Made):
-        return f"a {value.kind.__name__}" if value.kind is not None else "a node"
+        return "a node" if value.kind is None else f"a {value.kind.__name__}"
     words = {None: "null", True: "true", False: "false", "": "''"}
     if value is None or (isinstance(value, (bool, str)) and value in words):
         return words[value]
     if isinstance(value, (list, tuple)):
         # A list of 100,000 entries is not written out to be cut.
-        text = f"[{','.join(shown(one) for one in value[:_SHOWN])}]"
+        text = f"[{','.join(shown(entry) for entry in value[:_SHOWN])}]"
     else:
         text = " ".join(str(value).split()) or repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
@@ -556,7 +604,7 @@ def _declares_options(annotation: Any) -> bool:
 
 
 class Options:
-    """Options that no constructor takes: a class of annotations, checked by :func:`check_fields`."""
+    """Options that no constructor takes: annotations that :func:`check_fields` checks."""
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,7 @@
 """Parts of the package that stand beside the core: the core asks these tables, and names no part.
 
-A part is a folder with a file ``registers.py``, whose constants say what it adds. Places are texts, ``module:name``, so
-that nothing is imported before it is used::
+A part is a folder with a file ``registers.py``, whose constants say what it adds. Places are texts,
+``module:name``, so that nothing is imported before it is used::
 
     EVALUATIONS = {"listwise": "backpack_rank.position.lists.evaluate:ListEvaluation"}
 """
@@ -49,7 +49,9 @@ def _parts() -> tuple[ModuleType, ...]:
 
 
 def evaluations() -> Mapping[str, str]:
-    """Options of evaluate.py that choose another task than the core's, and the places of these tasks."""
+    """Options of evaluate.py that choose another task than the core's, and the places of these
+    tasks.
+    """
     return _joined("EVALUATIONS")
 
 
@@ -76,7 +78,9 @@ def folder_kind(folder: str | Path) -> FolderKind | None:
 
 
 def served_classes() -> Mapping[str, str]:
-    """Names of the classes of rerankers that parts serve, and the places of what answers requests for them."""
+    """Names of the classes of rerankers that parts serve, and the places of what answers requests
+    for them.
+    """
     return _joined("SERVED")
 
 

@@ -22,8 +22,6 @@ FLOORS = [
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MAY_DEFER = {"backpack_rank.scale.process"}
-"""A worker begins there before anything else is imported, so its task can only be imported inside a function."""
 RENDERERS = {"altair", "matplotlib", "rich", "vl_convert"}
 
 
@@ -31,13 +29,9 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def imported(path: Path, deferred: bool = True) -> set[str]:
-    """Names of all modules that a file imports, also under TYPE_CHECKING, and inside functions where asked for."""
+def imported(path: Path) -> set[str]:
+    """Names of all modules that a file imports, also under TYPE_CHECKING and inside functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not deferred:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                node.body = []
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -79,7 +73,7 @@ def test_modules_form_no_circle() -> None:
     waiting: dict[str, set[str]] = {}
     for name, path in names.items():
         if not name.endswith("__init__"):
-            waiting[name] = imported(path, deferred=name not in MAY_DEFER) & names.keys() - {name}
+            waiting[name] = imported(path) & names.keys() - {name}
     while free := [name for name, others in waiting.items() if not others & waiting.keys()]:
         for name in free:  # it imports nothing that is left, so it is in no circle
             del waiting[name]

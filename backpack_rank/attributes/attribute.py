@@ -1,8 +1,5 @@
 """An attribute such as gender: the words that stand for it, by the files that ``conf/attribute/``
 names.
-
-gender = Attribute.named("gender")
-gender.swap()("she saw her father").text  # 'he saw his mother'
 """
 
 from __future__ import annotations
@@ -25,7 +22,13 @@ from backpack_rank.files import read_yaml, resource_folder
 
 
 class Attribute:
-    """Which words stand for an attribute.
+    """Use this for everything that hangs on words of an attribute: counts, swaps, pairs, classes.
+
+        >>> gender = Attribute.named("gender")
+        >>> gender.swap()("she saw her father").text
+        'he saw his mother'
+        >>> gender.lexicon().group_names
+        ('female', 'male')
 
     Files are names in ``lexicons/`` or paths; each is read when it is asked for, and errors of a
     file are raised then.
@@ -74,7 +77,8 @@ class Attribute:
             raise ValueError(f"attribute.sign={sign}: give two groups, such as male_minus_female")
         if len(sides) != 2 or isinstance(sides, str):
             raise ValueError(
-                f"attribute.sides={sides}: give the two columns of the pairs, such as [female, male]"
+                f"attribute.sides={sides}: give the two columns of the pairs, such as [female, "
+                "male]"
             )
         self.name = name
         self.sides = (str(sides[0]), str(sides[1]))
@@ -119,11 +123,10 @@ class Attribute:
             return load_pairs(self._pairs, self.sides)
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The word pairs of the sensitivity; of an attribute with more than two groups, pairs with
-        the others too.
+        """The word pairs of the sensitivity, of all groups that an attribute has.
 
-        A further group's words are paired with those of the two sides that stand in one class with
-        them.
+        Words of a third group are paired with the words of the two sides that stand in one class
+        with them.
         """
         pairs = list(self.pairs().pairs)
         if not self.class_files:
@@ -132,6 +135,7 @@ class Attribute:
         group_of = classes.group_of
         for word_class in classes.classes:
             words_of_sides = [word for word in word_class.words if group_of.get(word) in self.sides]
+            # A word without a group ("sibling") is paired with nothing.
             for word in words_of_sides:
                 for other in word_class.words:
                     if other in group_of and other not in words_of_sides:
@@ -164,7 +168,8 @@ class Attribute:
         """
         swap = self.swap()
         has_classes = self.class_files or (wide and self.wide_class_files)
-        return Renditions(swap, self._classes(wide) if has_classes else None, relations)
+        classes = self._classes(wide) if has_classes else None
+        return Renditions(swap, classes, relations)
 
     def group_of_words(self) -> dict[str, str]:
         """Group by word: of the words of the classes that say it, and of those that a swap
@@ -172,7 +177,8 @@ class Attribute:
 
         A word that none of them knows ("sibling") has no group.
         """
-        return groups_of_swap(self.swap())[0] | self.classes(wide=True).group_of
+        group_of, _ = groups_of_swap(self.swap())
+        return group_of | self.classes(wide=True).group_of
 
     def classes(self, *, wide: bool = False, names: bool = False) -> WordClasses:
         """Words that are equal up to the attribute.
@@ -193,7 +199,7 @@ class Attribute:
         return classes.merged(class_of_names(first_names))
 
     def _classes(self, wide: bool = False) -> WordClasses:
-        files = [*self.class_files]
+        files = list(self.class_files)
         if wide:
             files += self.wide_class_files
         with located("attribute.classes"):

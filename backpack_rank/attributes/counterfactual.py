@@ -1,11 +1,15 @@
-"""The counterfactual of a text: every word of a pair replaced by its partner, all else as it was.
+"""The counterfactual of a text: every word of a pair replaced by its partner, all else unchanged.
+
+    >>> from backpack_rank.attributes.attribute import Attribute
+    >>> swap = Attribute.named("gender").swap()
+    >>> swap("His wife saw her father.").text
+    'Her husband saw his mother.'
 
 Swapping by word lists goes back to Zhao et al. (2018) and Lu et al. (2020). English pronouns need
-more than a
-list: "her" is "him" in "I saw her." and "his" in "her book", and "his" is "her" in "his book" and
-"hers" in "a friend of his". The next word decides, with closed lists of words that cannot begin a
-noun phrase; no tagger is needed, and the lists make mistakes where the next word is both ("saw her
-return").
+more than a list: "her" is "him" in "I saw her." and "his" in "her book", and "his" is "her" in "his
+book" and "hers" in "a friend of his". The next word decides, with closed lists of words that cannot
+begin a noun phrase. No tagger is needed, and the lists make mistakes where the next word is both
+("saw her return").
 """
 
 from __future__ import annotations
@@ -18,14 +22,12 @@ from backpack_rank.attributes.lexicon import Lexicon, WordPairs
 from backpack_rank.data.words import composed
 
 POSSESSIVES = frozenset({"him", "his", "her", "hers"})
-"""Forms of the English third person that no pair list can tell apart, because "her" is both "him"
-and "his".
-"""
+"""Forms of the English third person that no pair list can tell apart: "her" is "him" and "his"."""
 
 
 @dataclass(frozen=True)
 class Swapped:
-    """A text after the swap.
+    """A text after the swap: what :class:`LexiconSwap` gives.
 
     Attributes:
         text: the counterfactual.
@@ -39,14 +41,20 @@ class Swapped:
 
 
 class LexiconSwap:
-    """Replaces every word of the pairs by its partner, in both directions.
+    """Use this to write a text as if it were about another group.
+
+    Every word of the pairs is replaced by its partner, in both directions:
+
+        >>> from backpack_rank.attributes.lexicon import load_pairs
+        >>> swap = LexiconSwap(load_pairs("gender_pairs", ("female", "male")))
+        >>> swap("The king saw her.")
+        Swapped(text='The queen saw him.', swaps=2, names=0)
 
     Kept: case (lower, Capitalised, UPPER; anything else becomes lower-cased), a possessive 's,
     hyphens and the other parts of a compound ("Mother-in-law's" becomes "Father-in-law's"), and
-    every other character. An
-    article is not adapted: "an old man" becomes "an young man" if old and young are a pair. A text
-    of which a word is replaced comes out composed (:func:`~backpack_rank.data.words.composed`); any
-    other comes out as it was.
+    every other character. An article is not adapted: "an old man" becomes "an young man" if old and
+    young are a pair. A text of which a word is replaced comes out composed
+    (:func:`~backpack_rank.data.words.composed`); any other comes out unchanged.
 
     The pronouns him, his, her and hers follow the rules of this module if all of them are in the
     pairs. The titles "Ms" and "Miss" are replaced only if they are capitalised and a capitalised
@@ -74,12 +82,14 @@ class LexiconSwap:
         self.one_way = dict(one_way or {})
         self._partner: dict[str, str] = {}
         for first, second in pairs.pairs:
-            self._partner |= {first: second, second: first}
+            self._partner[first] = second
+            self._partner[second] = first
         self.pronouns = POSSESSIVES.issubset(self._partner)
         for word, partner in self.one_way.items():
             if word in self._partner:
                 raise ValueError(
-                    f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way words"
+                    f"{word!r} is in the word pairs {pairs.name!r} and again among the one-way "
+                    "words"
                 )
             self._partner[word] = partner
         self._names = frozenset() if names is None else names.words
@@ -91,27 +101,36 @@ class LexiconSwap:
 
     def __call__(self, text: str) -> Swapped:
         """The counterfactual of one text."""
+        original = composed(text)
         pieces: list[str] = []
-        done = swaps = 0
-        whole = composed(text)
-        for match in self.found(whole):
+        copied = swaps = 0
+        for match in self.found(original):
             word = match.group()
-            partner = self._partner_of(word.lower(), word, whole, match.end())
-            pieces += (whole[done : match.start()], in_case(case_of(word), partner))
-            done = match.end()
+            lower = word.lower()
+            if self.pronouns and lower in POSSESSIVES:
+                partner = _pronoun(lower, word, original, match.end())
+            else:
+                partner = self._partner[lower]
+            pieces.append(original[copied : match.start()])
+            pieces.append(in_case(case_of(word), partner))
+            copied = match.end()
             swaps += 1
-        names = sum(1 for _ in self.names(whole))
-        return (
-            Swapped("".join((*pieces, whole[done:])), swaps, names)
-            if swaps
-            else Swapped(text, 0, names)
-        )
+        names = sum(1 for _ in self.names(original))
+        if not swaps:
+            # The given text and not the composed one: a text without listed words stays the same.
+            return Swapped(text, 0, names)
+        pieces.append(original[copied:])
+        return Swapped("".join(pieces), swaps, names)
 
     def found(self, text: str, words: Collection[str] | None = None) -> Iterator[re.Match[str]]:
-        """The words of a composed text that are replaced, in its order; or those of other words, by
-        the same rules.
+        """The words to replace in a composed text, in its order.
+
+        Args:
+            text: a composed text.
+            words: lower-cased words to find by the same rules in place of those of the swap.
         """
         words = self._partner if words is None else words
+        # Most texts have none of the words, and findall is much faster than a match for each word.
         if not any(word in words for word in _WORD.findall(text.lower())):
             return
         for match in _WORD.finditer(text):
@@ -119,24 +138,22 @@ class LexiconSwap:
             lower = word.lower()
             if lower not in words or self._is_name(word):
                 continue
-            if lower in _TITLES and not (
-                _is_capitalised(word) and _NAME_FOLLOWS.match(text, match.end())
-            ):
-                continue
+            if lower in _TITLES:
+                before_name = _NAME_FOLLOWS.match(text, match.end()) is not None
+                if not _is_capitalised(word) or not before_name:
+                    continue
             yield match
 
     def names(self, text: str) -> Iterator[re.Match[str]]:
         """The first names of a composed text, which are left alone."""
-        if self._names and not self._names.isdisjoint(_WORD.findall(text.lower())):
-            yield from (match for match in _WORD.finditer(text) if self._is_name(match.group()))
+        if not self._names or self._names.isdisjoint(_WORD.findall(text.lower())):
+            return
+        for match in _WORD.finditer(text):
+            if self._is_name(match.group()):
+                yield match
 
     def _is_name(self, word: str) -> bool:
         return word[0].isupper() and word.lower() in self._names
-
-    def _partner_of(self, lower: str, word: str, text: str, end: int) -> str:
-        if self.pronouns and lower in POSSESSIVES:
-            return _pronoun(lower, word, text, end)
-        return self._partner[lower]
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -150,31 +167,36 @@ _SLASH_HER = re.compile(r"\s?/\s?her\b", re.IGNORECASE)
 # Words that cannot begin a noun phrase after a determiner, so that "her" before them is an object:
 # "saw her and left".
 _CLOSED_WORDS = """
-about above across after against along alongside among amongst amid around as at because before behind below beneath
-beside besides between beyond but by despite during except following for from if in including inside into like near
-nor of off on onto opposite or and out outside over per regarding since so than that though although through
-throughout till to toward towards under underneath unless unlike until unto up upon via when whenever where whereas
-wherever whether which while whilst who whom whose why how what whatever with within without
+about above across after against along alongside among amongst amid around as at because before
+behind below beneath beside besides between beyond but by despite during except following for from
+if in including inside into like near nor of off on onto opposite or and out outside over per
+regarding since so than that though although through throughout till to toward towards under
+underneath unless unlike until unto up upon via when whenever where whereas wherever whether which
+while whilst who whom whose why how what whatever with within without
 a an the this these those another any each either neither both all some such several
-i you he she it we they me us them him her himself herself itself myself yourself themselves mine yours hers ours
-theirs my your our their its
-am is are was were be been has had have having do does did would shall should can could may might must cannot
+i you he she it we they me us them him her himself herself itself myself yourself themselves mine
+yours hers ours theirs my your our their its
+am is are was were be been has had have having do does did would shall should can could may might
+must cannot
 isn wasn aren weren hasn hadn haven doesn didn don won wouldn shouldn couldn
-again ago alone also altogether always anymore anyway apart aside away directly down easily else ever everywhere
-forever further hence here however immediately indeed instead just maybe merely moreover never nevertheless
-nonetheless not often once perhaps personally please quickly rather really regularly repeatedly simply slowly
-sometimes somewhere soon still straight suddenly then there thereafter therefore thereby thus today together
-tomorrow tonight too twice unfortunately usually well yesterday yet
-appear become becoming believe come cope die do doing feel get go going keep know leave make realise realize see
-seem sing take think understand want goodbye pregnant alive asleep unconscious
+again ago alone also altogether always anymore anyway apart aside away directly down easily else
+ever everywhere forever further hence here however immediately indeed instead just maybe merely
+moreover never nevertheless nonetheless not often once perhaps personally please quickly rather
+really regularly repeatedly simply slowly sometimes somewhere soon still straight suddenly then
+there thereafter therefore thereby thus today together tomorrow tonight too twice unfortunately
+usually well yesterday yet
+appear become becoming believe come cope die do doing feel get go going keep know leave make realise
+realize see seem sing take think understand want goodbye pregnant alive asleep unconscious
 """
 # "his" stands before its noun nearly always; only what cannot come between them makes it "hers".
 # "And" and "or" are not among it: "his and her children", "his or her age".
 _CLOSED_WORDS_AFTER_HIS = """
-about after against among as at because before but by during for from if in into nor of on onto over regarding since
-so such than that though through to toward towards under unless until upon when where whereas which while who whom
-whose with within without a an the this these those i you he she it we they me us them him
-am is are was were be been has had have having do does did would shall should can could may must cannot
+about after against among as at because before but by during for from if in into nor of on onto over
+regarding since so such than that though through to toward towards under unless until upon when
+where whereas which while who whom whose with within without a an the this these those i you he she
+it we they me us them him
+am is are was were be been has had have having do does did would shall should can could may must
+cannot
 isn wasn aren weren hasn hadn haven doesn didn don won wouldn shouldn couldn alone also too not
 """
 _CLOSED = frozenset(_CLOSED_WORDS.split())
@@ -183,39 +205,42 @@ _BEFORE_OF_OR_THAN = frozenset({"one", "some", "much", "many", "most", "more", "
 
 
 def _pronoun(lower: str, word: str, text: str, end: int) -> str:
-    """Partner of him, his, her or hers at the place in the text where the word ends."""
+    """Partner of him, his, her or hers, which ends at a place in the text."""
     if lower == "him":
         return "her"
     if lower == "hers":
         return "his"
     if lower == "her":
         return "his" if _is_before_noun(_CLOSED, text, end) else "him"
+    if _is_before_title(word, text, end):
+        return "her"
+    if _is_before_noun(_CLOSED_AFTER_HIS, text, end):
+        return "her"
+    if _SLASH_HER.match(text, end) is not None:
+        return "her"
+    return "hers"
+
+
+def _is_before_title(his: str, text: str, end: int) -> bool:
+    """Whether a title follows, as in "his The Time Machine", which may begin with a closed word."""
     following = _NEXT.match(text, end)
-    # "his The Time Machine": a title, unless all words of the text are capitalised.
-    is_title = (
-        following is not None
-        and _is_capitalised(following[1])
-        and following[1] != "I"
-        and word == "his"
-    )
-    before_noun = (
-        is_title
-        or _is_before_noun(_CLOSED_AFTER_HIS, text, end)
-        or _SLASH_HER.match(text, end) is not None
-    )
-    return "her" if before_noun else "hers"
+    # After "His" or "HIS" all words of the text may be capitalised; "I" always is.
+    if following is None or his != "his":
+        return False
+    return _is_capitalised(following[1]) and following[1] != "I"
 
 
 def _is_before_noun(closed: frozenset[str], text: str, end: int) -> bool:
+    """Whether a noun phrase can begin with the word behind a place in the text."""
     following = _NEXT.match(text, end)
     if following is None:
         return False
-    word = following[1].lower()
-    if following[3] and word in _BEFORE_OF_OR_THAN:  # "gave her one of them", "needs her more than"
+    next_word, compound, of_or_than = following[1].lower(), following[2], following[3]
+    # "gave her one of them", "needs her more than"
+    if of_or_than and next_word in _BEFORE_OF_OR_THAN:
         return False
-    return (
-        word not in closed or following[2] is not None
-    )  # a compound is no closed word: "her in-laws"
+    # A compound is no closed word: "her in-laws".
+    return next_word not in closed or compound is not None
 
 
 def _is_capitalised(word: str) -> bool:
@@ -233,13 +258,19 @@ def in_case(case: str, word: str) -> str:
     """A lower-cased word written like another, see :func:`case_of`."""
     if case == "upper":
         return word.upper()
-    return word[0].upper() + word[1:] if case == "capitalised" else word
+    if case == "capitalised":
+        return word[0].upper() + word[1:]
+    return word
 
 
 def is_possessive(text: str, end: int) -> bool:
-    """Whether a "her" that ends there stands before its noun ("her book") and is no object ("saw
-    her").
+    """Whether a "her" is possessive ("her book") and no object ("saw her").
+
+    Args:
+        text: the text.
+        end: place behind the "her".
     """
-    while (slash := _SLASH_HER.match(text, end)) is not None:  # "her/her book"
+    # "her/her book": the noun stands behind the last of them.
+    while (slash := _SLASH_HER.match(text, end)) is not None:
         end = slash.end()
     return _is_before_noun(_CLOSED, text, end)

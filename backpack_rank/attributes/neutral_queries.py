@@ -28,7 +28,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """A query set in a public repository.
+    """A query set in a public repository, which is downloaded when it is first used.
 
     Attributes:
         address: owner, repository, commit and path of the file, appended to the base address.
@@ -74,7 +74,10 @@ def load_neutral_queries(
     folder: str | Path | None = None,
     base_address: str = BASE_ADDRESS,
 ) -> Queries:
-    """Queries of a published set or of a file of the same form.
+    """Use this to read the queries of a published set, or of a file of the same form.
+
+        load_neutral_queries("genderbias_ir")   # downloaded when it is first used
+        load_neutral_queries("my_queries.tsv")  # id and text, separated by a tab
 
     Two forms are read, told apart by the ending (``.gz`` may follow):
 
@@ -96,7 +99,7 @@ def load_neutral_queries(
             no query left.
     """
     one_of("label", label, LABELS)
-    path = _resolve(source, Path(folder) if folder is not None else None, base_address)
+    path = _resolve(source, None if folder is None else Path(folder), base_address)
     queries = _read(path, label)
     if not queries:
         raise ValueError(f"{path}: no query with label {label!r} found")
@@ -106,31 +109,38 @@ def load_neutral_queries(
 def neutral_by_lexicon(
     queries: Queries, lexicon: Lexicon, tokenizer: Tokenizer = word_tokens
 ) -> Queries:
-    """The queries without a word of the lexicon, in order: the bias set where queries are not
-    annotated.
+    """Use this for a bias set where queries are not annotated: those without a word of the lexicon.
+
+    >>> from backpack_rank.attributes.lexicon import load_lexicon
+    >>> queries = {"1": "how old is she", "2": "how old is the moon"}
+    >>> neutral_by_lexicon(queries, load_lexicon("gender_words"))
+    {'2': 'how old is the moon'}
     """
     if not queries:
         return {}
     counts = count_groups(queries.values(), lexicon, tokenizer).sum(axis=1)
-    return {
-        query_id: text
-        for (query_id, text), count in zip(queries.items(), counts, strict=True)
-        if count == 0
-    }
+    neutral: Queries = {}
+    for (query_id, text), count in zip(queries.items(), counts, strict=True):
+        if count == 0:
+            neutral[query_id] = text
+    return neutral
 
 
 def _resolve(source: str | Path, folder: Path | None, base_address: str) -> Path:
+    """The file of a source, downloaded if it is a published set that is not there yet."""
     published = PUBLISHED.get(str(source))
     if published is None:
         path = Path(source).expanduser()
         if not path.is_file():
             raise FileNotFoundError(
-                f"query set {str(source)!r} is neither a file nor one of the published sets: {', '.join(PUBLISHED)}"
+                f"query set {str(source)!r} is neither a file nor one of the published sets: "
+                f"{', '.join(PUBLISHED)}"
             )
         return path
     path = (folder or cache_dir() / "queries") / published.file_name
     if not path.is_file():
         _download(published, f"{base_address.rstrip('/')}/{published.address}", path)
+    # Checked at each use: a file in a cache folder may have been changed since.
     _check(published, path.read_bytes(), str(path))
     return path
 
@@ -142,8 +152,8 @@ def _download(published: PublishedSet, address: str, path: Path) -> None:
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise ConnectionError(
             f"{address} ({published.content}) could not be downloaded: {error!r}. Fetch the file "
-            f"on a machine with network and put it at {path}, or give the path of your copy in place of "
-            "the name"
+            f"on a machine with network and put it at {path}, or give the path of your copy in "
+            "place of the name"
         ) from error
     _check(published, data, address)
     with atomic_path(path) as temporary:
@@ -151,12 +161,13 @@ def _download(published: PublishedSet, address: str, path: Path) -> None:
 
 
 def _check(published: PublishedSet, data: bytes, where: str) -> None:
-    found = digest(data, algorithm="sha256")
-    if found != published.sha256:
+    sha256 = digest(data, algorithm="sha256")
+    if sha256 != published.sha256:
         raise ValueError(
-            f"{where}: the content is not the published one ({published.content}): sha256 {found}, expected "
-            f"{published.sha256}. Remove the file if it lies in a cache folder and try again; to use "
-            "another edition, give the path of your copy in place of the name"
+            f"{where}: the content is not the published one ({published.content}): "
+            f"sha256 {sha256}, expected {published.sha256}. Remove the file if it lies in a cache "
+            "folder and try again; to use another edition, give the path of your copy in place of "
+            "the name"
         )
 
 
@@ -172,7 +183,8 @@ def _read(path: Path, label: str) -> Queries:
 
 
 def _read_annotated(path: Path, label: str) -> Queries:
-    def row(line: str) -> tuple[str, str, str]:
+    # No CSV reader: the files are not quoted, and texts have commas.
+    def annotated_query(line: str) -> tuple[str, str, str]:
         query_id, first, rest = line.partition(",")
         text, last, row_label = rest.rpartition(",")
         if not first or not last or not query_id.strip() or not text.strip():
@@ -181,11 +193,12 @@ def _read_annotated(path: Path, label: str) -> Queries:
         return query_id, text, row_label
 
     queries: Queries = {}
-    lines: dict[str, int] = {}
-    for number, (query_id, text, row_label) in read_rows(path, row):
-        if query_id in lines:
-            fail(path, number, f"query {query_id!r} occurs twice (first on line {lines[query_id]})")
-        lines[query_id] = number
+    line_of: dict[str, int] = {}
+    for number, (query_id, text, row_label) in read_rows(path, annotated_query):
+        if query_id in line_of:
+            first = line_of[query_id]
+            fail(path, number, f"query {query_id!r} occurs twice (first on line {first})")
+        line_of[query_id] = number
         if row_label == label:
             queries[query_id] = text
     return queries

@@ -1,5 +1,10 @@
-"""Renditions: one text written once for each group, such that texts which differ in listed words
-alone have the same.
+"""Renditions: a text written once for each group, such that texts which differ in listed words
+alone have the same ones.
+
+    >>> from backpack_rank.attributes.attribute import Attribute
+    >>> renditions = Attribute.named("gender").renditions()
+    >>> [renditions("She saw her father.", group) for group in range(2)]
+    ['She saw her father.', 'He saw his mother.']
 
 A text is brought to a canonical form, in which every word that a swap replaces
 (:mod:`counterfactual`) is a symbol: its class, its case, and how its group relates to the groups of
@@ -63,12 +68,14 @@ class CanonicalForm:
 
 
 class Renditions:
-    """The canonical forms and the renditions of texts.
+    """Use this to write a text for each group, with nothing left of the group that it was about.
+
+    Call it with a text and the number of a group; :meth:`canonical` gives the form behind it.
 
     Attributes:
         groups: the K groups; rendition r writes the words with label 0 as of group r.
         incomplete: classes that lack a group, by name, with the groups that they lack: their words
-            stay as they are.
+            stay unchanged.
     """
 
     def __init__(
@@ -87,9 +94,9 @@ class Renditions:
                 another in the swap.
         """
         one_of("policy.relations", relations, RELATIONS)
-        self._swap, self._merge = swap, relations == "merge"
-        group_of, becomes = groups_of_swap(swap)
-        self._literal = becomes
+        self._swap = swap
+        self._merge = relations == "merge"
+        group_of, self._literal = groups_of_swap(swap)
         given = {} if classes is None else classes.group_of
         for word in given.keys() & group_of.keys():
             if given[word] != group_of[word]:
@@ -100,33 +107,43 @@ class Renditions:
         sides = swap.pairs.sides
         self.groups = tuple(dict.fromkeys((*given.values(), *sides)))
         # A word of a side that the swap leaves alone stays: a swapped text would have another form.
-        group_of |= {word: group for word, group in given.items() if group not in sides}
+        for word, group in given.items():
+            if group not in sides:
+                group_of[word] = group
         all_classes = _joined_by_swap(swap, group_of)
-        all_classes = all_classes if classes is None else all_classes.merged(classes)
+        if classes is not None:
+            all_classes = all_classes.merged(classes)
+
+        # For each class that has them its words, in the order of the groups; and the class and the
+        # group of each of these words.
         self._words: list[tuple[str, ...]] = []
         self._place: dict[str, tuple[int, int]] = {}
         self.incomplete: dict[str, tuple[str, ...]] = {}
-        for one in all_classes.classes:
-            self._add(one, group_of)
-        self._possessive = self._place["her"][0] if swap.pronouns and "her" in self._place else -1
+        for word_class in all_classes.classes:
+            self._add(word_class, group_of)
+        self._possessive = -1
+        if swap.pronouns and "her" in self._place:
+            self._possessive, _ = self._place["her"]
 
-    def _add(self, one: WordClass, group_of: Mapping[str, str]) -> None:
-        by_group: dict[str, str] = {}
-        words = [word for word in one.words if word in group_of]
+    def _add(self, word_class: WordClass, group_of: Mapping[str, str]) -> None:
+        """Make symbols of the words of a class, unless it lacks a group."""
+        words = [word for word in word_class.words if word in group_of]
+        word_by_group: dict[str, str] = {}
         # A word of the pairs first: "mrs" and not "ms" is what "mr" becomes.
         for word in sorted(words, key=lambda word: word in self._swap.one_way):
-            by_group.setdefault(group_of[word], word)
-        if lacking := tuple(group for group in self.groups if group not in by_group):
+            word_by_group.setdefault(group_of[word], word)
+        lacking = tuple(group for group in self.groups if group not in word_by_group)
+        if lacking:
             if words:
-                self.incomplete[one.name] = lacking
+                self.incomplete[word_class.name] = lacking
             return
         for word in words:
             self._place[word] = len(self._words), self.groups.index(group_of[word])
-        self._words.append(tuple(by_group[group] for group in self.groups))
+        self._words.append(tuple(word_by_group[group] for group in self.groups))
 
     @cached_property
     def key(self) -> str:
-        """Differs when a rendition differs."""
+        """For caches of scores: another one where a rendition may differ."""
         content = [
             self.groups,
             self._merge,
@@ -152,88 +169,118 @@ class Renditions:
         Accents are composed in it (:func:`~backpack_rank.data.words.composed`), unless no word is
         moved.
         """
-        literals, symbols, labels = [""], list[Symbol](), dict[int, int]()
-        done = moved = 0
-        whole = composed(text)
-        for match in self._swap.found(whole, self.words):
-            word, lower = match.group(), match.group().lower()
-            literals[-1] += whole[done : match.start()]
+        original = composed(text)
+        literals = [""]
+        symbols: list[Symbol] = []
+        labels: dict[int, int] = {}
+        copied = moved = 0
+        for match in self._swap.found(original, self.words):
+            word = match.group()
+            lower = word.lower()
+            case = case_of(word)
+            literals[-1] += original[copied : match.start()]
             if lower in self._place:
                 word_class, group = self._place[lower]
+                # Groups are numbered as they come, so that a text and its swap have equal labels.
                 label = 0 if self._merge else labels.setdefault(group, len(labels))
-                symbols.append(Symbol(word_class, case_of(word), label))
+                symbols.append(Symbol(word_class, case, label))
                 literals.append("")
             else:
-                literals[-1] += in_case(case_of(word), self._literal[lower])
-            done = match.end()
+                literals[-1] += in_case(case, self._literal[lower])
+            copied = match.end()
             moved += 1
         if not moved:
             return CanonicalForm((text,), (), 0)
-        literals[-1] += whole[done:]
+        literals[-1] += original[copied:]
         return CanonicalForm(tuple(literals), tuple(symbols), moved)
 
     def _write(self, form: CanonicalForm, group: int) -> str:
-        words = [
-            self._words[one.word_class][(group + one.label) % len(self.groups)]
-            for one in form.symbols
-        ]
-        if self._possessive in (one.word_class for one in form.symbols):
+        """The text of a canonical form for one of the groups."""
+        words = []
+        has_pronoun = False
+        for symbol in form.symbols:
+            group_of_word = (group + symbol.label) % len(self.groups)
+            words.append(self._words[symbol.word_class][group_of_word])
+            has_pronoun = has_pronoun or symbol.word_class == self._possessive
+        if has_pronoun:
             words = self._pronouns(form, words)
         return _interleaved(form, words)
 
     def _pronouns(self, form: CanonicalForm, words: Sequence[str]) -> list[str]:
-        """The words with "his" for "him" before a noun; decided where every pronoun is "her"."""
-        neutral = [
-            "her" if one.word_class == self._possessive else self._words[one.word_class][0]
-            for one in form.symbols
-        ]
-        text, end, found = _interleaved(form, neutral), 0, []
-        for literal, one, plain, word in zip(
+        """The words with "his" for "him" and "her" for "hers" before a noun."""
+        # Decided in a text where every pronoun is "her" and every word is of the first group, so
+        # that the decision is the same for all texts with this form.
+        neutral = []
+        for symbol in form.symbols:
+            is_pronoun = symbol.word_class == self._possessive
+            neutral.append("her" if is_pronoun else self._words[symbol.word_class][0])
+        neutral_text = _interleaved(form, neutral)
+
+        decided = []
+        end = 0
+        # The last literal stands behind the last symbol and is left over.
+        for literal, symbol, neutral_word, word in zip(
             form.literals, form.symbols, neutral, words, strict=False
         ):
-            end += len(literal) + len(plain)
-            if one.word_class == self._possessive:
+            end += len(literal) + len(neutral_word)
+            if symbol.word_class == self._possessive:
                 if word in ("him", "his"):
-                    word = "his" if is_possessive(text, end) else "him"
+                    word = "his" if is_possessive(neutral_text, end) else "him"
                 elif word == "hers":
                     word = "her"
-            found.append(word)
-        return found
+            decided.append(word)
+        return decided
 
 
 def _interleaved(form: CanonicalForm, words: Sequence[str]) -> str:
+    """The text with these words, lower-cased, in the place and the case of the symbols."""
     pieces = [form.literals[0]]
-    for one, word, literal in zip(form.symbols, words, form.literals[1:], strict=True):
-        pieces += (in_case(one.case, word), literal)
+    for symbol, word, literal in zip(form.symbols, words, form.literals[1:], strict=True):
+        pieces.append(in_case(symbol.case, word))
+        pieces.append(literal)
     return "".join(pieces)
 
 
 def groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
-    """The side of every replaced word; and one-way words whose partner nothing replaces, with what
-    they end as.
+    """Use this to learn which side each word of a swap is of.
+
+    Returns:
+        The side of every replaced word; and the one-way words whose partner nothing replaces, with
+        the word that each ends as.
     """
-    group_of: dict[str, str] = {}
-    for pair in swap.pairs.pairs:
-        group_of |= dict(zip(pair, swap.pairs.sides, strict=True))
-    other = dict(zip(swap.pairs.sides, reversed(swap.pairs.sides), strict=True))
-    for _ in swap.one_way:  # a partner may itself be a one-way word
-        group_of |= {
-            word: other[group_of[partner]]
-            for word, partner in swap.one_way.items()
-            if partner in group_of and word not in group_of
-        }
-    becomes = {}
-    for word in swap.one_way.keys() - group_of.keys():
-        becomes[word] = word
-        for _ in swap.one_way:  # earl, countess, count
-            becomes[word] = swap.one_way.get(becomes[word], becomes[word])
-    return group_of, becomes
+    first, second = swap.pairs.sides
+    other_side = {first: second, second: first}
+    side_of: dict[str, str] = {}
+    for first_word, second_word in swap.pairs.pairs:
+        side_of[first_word] = first
+        side_of[second_word] = second
+
+    # The partner of a one-way word may be a one-way word itself: each round finds the next words of
+    # such a chain, which is no longer than there are one-way words.
+    for _ in swap.one_way:
+        further = {}
+        for word, partner in swap.one_way.items():
+            if partner in side_of and word not in side_of:
+                further[word] = other_side[side_of[partner]]
+        side_of |= further
+
+    ends_as = {}
+    for word in swap.one_way.keys() - side_of.keys():
+        last = word
+        # "earl" ends as "count": earl, countess, count.
+        for _ in swap.one_way:
+            last = swap.one_way.get(last, last)
+        ends_as[word] = last
+    return side_of, ends_as
 
 
 def _joined_by_swap(swap: LexiconSwap, group_of: Mapping[str, str]) -> WordClasses:
-    """Words that the swap turns into each other, him, his, her and hers among them, as one class."""
-    links = [(word, partner) for word, partner in swap.one_way.items() if word in group_of]
+    """Words that the swap turns into each other as one class; him, his, her and hers are one."""
+    links: list[tuple[str, str]] = list(swap.pairs.pairs)
+    for word, partner in swap.one_way.items():
+        if word in group_of:
+            links.append((word, partner))
     if swap.pronouns:
         links.append(("her", "hers"))
-    named = [(words[0], words) for words in (*swap.pairs.pairs, *links)]
+    named = [(words[0], words) for words in links]
     return WordClasses(swap.pairs.name, joined(named))

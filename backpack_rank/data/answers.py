@@ -1,6 +1,4 @@
-"""Answers of questions with the documents they stand in: BEIR folders, SQuAD's own files,
-ir_datasets.
-"""
+"""Answers of questions with the documents they stand in: of BEIR, SQuAD and ir_datasets."""
 
 from __future__ import annotations
 
@@ -77,13 +75,18 @@ class Answers:
     def with_texts(self) -> Iterator[tuple[Answer, str]]:
         """Every answer with its document's text; documents are fetched a few thousand at a time."""
         for rows in _batches(self.rows):
-            texts = self.documents.get_many(dict.fromkeys(row.doc_id for row in rows))
+            doc_ids = dict.fromkeys(row.doc_id for row in rows)
+            texts = self.documents.get_many(doc_ids)
             for row in rows:
                 yield row, texts[row.doc_id]
 
 
 def load_answers(source: str, *, title: bool = False) -> Answers:
-    """Answers from wherever they are.
+    """Use it for the answers of a BEIR folder, a file of SQuAD, or an id of ir_datasets.
+
+        answers = load_answers("train-v1.1.json")
+        for answer, text in answers.with_texts():
+            ...
 
     Args:
         source: a BEIR folder with ``answers.jsonl``, a file in SQuAD's format (``train-v1.1.json``,
@@ -111,9 +114,9 @@ def load_answers(source: str, *, title: bool = False) -> Answers:
 
 
 def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
-    """``answers.jsonl`` of a BEIR folder: ``{"query_id", "doc_id", "start", "text"}`` per line, all
-    files also ``.gz``.
+    """Answers of a BEIR folder, ``answers.jsonl``; all files may end in ``.gz``.
 
+    A line holds ``{"query_id", "doc_id", "start", "text"}``.
     ``start`` counts code points of the document's ``text`` field; it may be absent or null. A row
     with ``n_occ`` above 1 says that ``start`` was found by searching an answer that occurs so
     often, so it is not certain.
@@ -135,16 +138,13 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
     shown = open_documents(corpus) if title else plain
     rows = []
     for numbered in _batches(read_jsonl(path, lambda record: _answer(record, queries))):
-        known = {row.doc_id: row.doc_id in plain for _, row in numbered}
-        texts = plain.get_many(doc_id for doc_id, found in known.items() if found)
+        doc_ids = dict.fromkeys(row.doc_id for _, row in numbered)
+        texts = plain.get_many([doc_id for doc_id in doc_ids if doc_id in plain])
         titled = shown.get_many(texts) if title else texts
         for number, row in numbered:
-            if not known[row.doc_id]:
-                fail(
-                    path,
-                    number,
-                    f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}",
-                )
+            if row.doc_id not in texts:
+                message = f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}"
+                fail(path, number, message)
             with located(f"{path}, line {number}"):
                 start = _checked_start(row, texts[row.doc_id])
             if start is not None:
@@ -158,10 +158,10 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
 
 
 def read_squad(path: str | Path) -> Answers:
-    """SQuAD's own format, 1.1 or 2.0: each paragraph is a document, ``<article>-<paragraph>`` its
-    id, both from 0.
+    """Answers of a file in SQuAD's own format, 1.1 or 2.0.
 
-    Equal answers of several annotators count once. Questions of 2.0 that cannot be answered are
+    Each paragraph is a document, ``<article>-<paragraph>`` its id, both counted from 0. Equal
+    answers of several annotators count once. Questions of 2.0 that cannot be answered are
     ``unanswered``.
 
     Raises:
@@ -181,9 +181,10 @@ def read_squad(path: str | Path) -> Answers:
             for question, item in enumerate(_list(path, paragraph, "qas", inside)):
                 where = f"{inside}.qas[{question}]"
                 query_id = _string(path, item, "id", where)
-                found = _squad_answers(path, item, where, query_id, doc_id, texts[doc_id])
-                unanswered += not found
-                rows += found
+                answers = _squad_answers(path, item, where, query_id, doc_id, texts[doc_id])
+                if not answers:
+                    unanswered += 1
+                rows += answers
     if not rows:
         raise ValueError(f"{path}: holds no answers")
     name = path.name.removesuffix(".gz").removesuffix(".json")
@@ -191,12 +192,11 @@ def read_squad(path: str | Path) -> Answers:
 
 
 def irds_answers(dataset_id: str) -> Answers:
-    """Answers of an ir_datasets id, each in every document that is judged relevant (above 0) for
-    its query.
+    """Answers of an ir_datasets id, each in every document that is relevant to its query.
 
-    The library gives texts only, so the answers have no ``start``; they may be worded in another
-    way than the document. Empty ones are left out (``msmarco-qna`` has one where no answer is
-    present).
+    A document with a judgement above 0 counts as relevant. The library gives texts only, so the
+    answers have no ``start``; they may be worded in another way than the document. Empty ones are
+    left out (``msmarco-qna`` has one where no answer is present).
 
     Raises:
         ValueError: an id that the library does not know, or one without answers, judgements or
@@ -224,7 +224,7 @@ def irds_answers(dataset_id: str) -> Answers:
                     rows.append(Answer(qrel.query_id, qrel.doc_id, text))
     if not rows:
         raise ValueError(f"{dataset_id}: no relevant document of a query with an answer")
-    unanswered = sum(not answers for answers in texts.values())
+    unanswered = list(texts.values()).count([])
     return Answers(dataset_id, documents, tuple(rows), unanswered)
 
 
@@ -236,13 +236,16 @@ def _batches(rows: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
 
 def _answer(record: dict[str, Any], queries: Mapping[str, str]) -> Answer:
     """A row as it stands in the file."""
-    query_id, doc_id, text = (text_under(record, key) for key in ("query_id", "doc_id", "text"))
+    query_id = text_under(record, "query_id")
+    doc_id = text_under(record, "doc_id")
+    text = text_under(record, "text")
     start = record.get("start")
     if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
         raise ValueError(f"expected a whole number or null under 'start', got {start!r}")
     if query_id not in queries:
         raise ValueError(f"query id {query_id!r} is not in queries.jsonl")
-    return Answer(query_id, doc_id, text, start, record.get("n_occ", 1) == 1)
+    certain = record.get("n_occ", 1) == 1
+    return Answer(query_id, doc_id, text, start, certain)
 
 
 def _checked_start(row: Answer, text: str) -> int | None:
@@ -275,11 +278,8 @@ def _squad_document(path: Path) -> Any:
     try:
         return json.loads(read_text(path, JSON_FILE), object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
-        fail(
-            path,
-            error.lineno,
-            f"expected JSON in SQuAD's format: {error.msg} (column {error.colno})",
-        )
+        message = f"expected JSON in SQuAD's format: {error.msg} (column {error.colno})"
+        fail(path, error.lineno, message)
     except RecursionError as error:
         raise ValueError(f"{path}: expected JSON in SQuAD's format: nested too deeply") from error
 
@@ -287,7 +287,8 @@ def _squad_document(path: Path) -> Any:
 def _squad_answers(
     path: Path, item: Any, where: str, query_id: str, doc_id: str, text: str
 ) -> list[Answer]:
-    found: dict[tuple[int | None, str], Answer] = {}
+    # By place and text, because annotators often chose the same words.
+    answers: dict[tuple[int | None, str], Answer] = {}
     for number, answer in enumerate(_list(path, item, "answers", where)):
         place = f"{where}.answers[{number}]"
         start = answer.get("answer_start") if isinstance(answer, dict) else None
@@ -296,8 +297,8 @@ def _squad_answers(
         row = Answer(query_id, doc_id, _string(path, answer, "text", place), start)
         with located(f"{path}, {place}"):
             row = _stripped(row, _checked_start(row, text))
-        found.setdefault((row.start, row.text), row)
-    return list(found.values())
+        answers.setdefault((row.start, row.text), row)
+    return list(answers.values())
 
 
 def _list(path: Path, node: Any, key: str, place: str) -> list[Any]:

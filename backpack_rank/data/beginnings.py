@@ -1,6 +1,4 @@
-"""Where a long text may be cut so that its first tokens stay: nobody waits for 7 MB of which 512
-tokens are read.
-"""
+"""Where a long text may be cut: nobody waits for 7 MB of which 512 tokens are read."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from functools import cache
 
 
 def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
-    """About so many characters of a text, and whether they are all of it, long stretches of blanks
-    aside.
+    """About ``characters`` of a text, and whether they are all of it but for stretches of blanks.
 
     A stretch of blanks, or of characters that some tokenizers delete, is shortened where it is
     longer than ``longest_run``: either its characters are tokens, and then it has more than anybody
@@ -23,8 +20,8 @@ def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
     True
 
     Args:
-        text: of any length; the work hangs on ``characters`` alone, but for a look at stretches of
-            blanks.
+        text: of any length; the work depends on ``characters`` alone, but for a look at stretches
+            of blanks.
         characters: of the beginning.
         longest_run: characters of a stretch that are kept, or up to three times as many.
     """
@@ -43,20 +40,25 @@ def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
 
 
 def before_last_word(text: str) -> str | None:
-    """A text without its last word, which may be cut; None where no other word ends in its second
-    half.
+    """A text without its last word, which may be cut off in the middle.
 
     No token reaches over the blank in front of a word, so that all those in front of it are as in
-    the whole text.
+    the complete text.
+
+    Returns:
+        None where no other word ends in the second half of the text.
     """
     half = len(text) // 2
     parts = text[half:].rsplit(None, 1)
-    return text[:half] + parts[0] if len(parts) == 2 else None
+    if len(parts) < 2:
+        return None
+    return text[:half] + parts[0]
 
 
 def _behind_run(text: str, piece: str, place: int) -> int:
-    """The place, or where to read on in the stretch that the piece before it is part of: it ends as
-    it did.
+    """Where to read on: the place, or farther in the stretch that the piece before it is part of.
+
+    Its last characters, as many as the piece has, are read too, so that it ends as it did.
     """
     if piece.isspace():
         end = len(text) - len(text[place:].lstrip())
@@ -70,9 +72,7 @@ def _behind_run(text: str, piece: str, place: int) -> int:
 
 @cache
 def _speaking() -> re.Pattern[str]:
-    """Any character but those that a tokenizer may take for nothing: blanks, controls, marks
-    without a letter.
-    """
+    """Any character but those that a tokenizer may drop: blanks, controls, lone marks."""
     silent = [code for code in range(0x10000) if unicodedata.category(chr(code))[0] in "CMZ"]
     ranges: list[list[int]] = []
     for code in silent:
@@ -80,6 +80,5 @@ def _speaking() -> re.Pattern[str]:
             ranges[-1][1] = code
         else:
             ranges.append([code, code])
-    return re.compile(
-        "[^" + "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in ranges) + "]"
-    )
+    silent_ranges = "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in ranges)
+    return re.compile(f"[^{silent_ranges}]")

@@ -13,9 +13,10 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -39,16 +40,12 @@ _FORMAT = 2
 _IDS_FILE = "doc_ids.npy"
 _SETTINGS_FILE = "settings.json"
 _BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
-"""What reading a block, and scoring a range of words, needs at most; measured with room to
-spare.
-"""
+"""What reading a block, and scoring a range of words, takes at most; measured, with a margin."""
 
 
 @dataclass(frozen=True)
 class Bm25Settings:
-    """Everything that decides what an index holds; see
-    :class:`backpack_rank.data.first_stage.Bm25`.
-    """
+    """All that decides what an index holds; see :class:`backpack_rank.data.first_stage.Bm25`."""
 
     k1: float
     b: float
@@ -96,28 +93,36 @@ class Bm25Settings:
             holders: how many documents have each word. [V]
             documents: of the collection.
         """
-        of: dict[str, Callable[[int], float]] = {
-            "lucene": lambda df: 1 + (documents - df + 0.5) / (df + 0.5),
-            "robertson": lambda df: max(1.0, (documents - df + 0.5) / (df + 0.5)),
-            "atire": lambda df: documents / df,
-        }
-        # In Python's own logarithm, as bm25s takes it: numpy's may differ in the last bit.
         distinct, where = np.unique(holders, return_inverse=True)
-        return np.array(
-            [math.log(of[self.method](df)) for df in distinct.tolist()], dtype=np.float32
-        )[where]
+        # In Python's own logarithm, as bm25s takes it: numpy's may differ in the last bit.
+        logarithms = [math.log(self._inverse(df, documents)) for df in distinct.tolist()]
+        return np.array(logarithms, dtype=np.float32)[where]
+
+    def _inverse(self, df: int, documents: int) -> float:
+        """What the idf of a word in ``df`` documents is the logarithm of."""
+        if self.method == "atire":
+            return documents / df
+        odds = (documents - df + 0.5) / (df + 0.5)
+        if self.method == "lucene":
+            return 1 + odds
+        return max(1.0, odds)
 
     def scores(
         self, idf: np.ndarray, frequencies: np.ndarray, relative_lengths: np.ndarray
     ) -> np.ndarray:
-        """BM25 of words in documents, as bm25s computes it (Kamphuis et al. 2020, Table 1). float32
-        [N]
+        """BM25 of words in documents, as bm25s computes it (Kamphuis et al. 2020, Table 1).
+
+            idf * tf / (tf + k1 * (1 - b + b * relative length)), times k1 + 1 for ATIRE
 
         Args:
             idf: of the word. [N]
             frequencies: of the word in the document. [N]
             relative_lengths: of the document, in lengths of a mean document; overwritten. [N]
+
+        Returns:
+            float32 [N]
         """
+        # In place: N may be hundreds of millions.
         norm = relative_lengths
         norm *= self.b
         norm += 1 - self.b
@@ -128,9 +133,7 @@ class Bm25Settings:
 
 
 class Bm25Index:
-    """A searchable index. Documents are never held: only their ids and the scores of their
-    words.
-    """
+    """A searchable index: the ids of documents and the scores of their words, without texts."""
 
     def __init__(self, settings: Bm25Settings, folder: Path, *, mapped: bool) -> None:
         """Read the index of a folder; ``mapped`` leaves it on disk."""
@@ -152,14 +155,11 @@ class Bm25Index:
         Raises:
             ValueError: no document has a word.
         """
-
-        def built() -> Bm25Index:
-            return cls._built(documents, settings, max_gb)
-
-        def cached() -> Bm25Index:
-            return cls._cached(documents, settings, max_gb)
-
-        return kept_or_rebuilt(cached, built, "the index of BM25") if cache else built()
+        built = partial(cls._built, documents, settings, max_gb)
+        if not cache:
+            return built()
+        cached = partial(cls._cached, documents, settings, max_gb)
+        return kept_or_rebuilt(cached, built, "the index of BM25")
 
     @classmethod
     def _built(cls, documents: DocumentStore, settings: Bm25Settings, max_gb: float) -> Bm25Index:
@@ -188,8 +188,8 @@ class Bm25Index:
         indexed = self._model.vocab_dict
         ids_of_queries: list[list[int]] = []
         for query in tokens.ids:
-            of_query = [words[token] for token in query]
-            ids_of_queries.append([indexed[word] for word in of_query if word in indexed])
+            words_of_query = [words[token] for token in query]
+            ids_of_queries.append([indexed[word] for word in words_of_query if word in indexed])
         few = max(len(self._doc_ids), len(ids_of_queries)) < SHOW_PROGRESS_FROM
         with ThreadPoolExecutor(max_workers=threads) as pool:
             best = pool.map(lambda query_ids: self._best(query_ids, depth), ids_of_queries)
@@ -232,13 +232,18 @@ class _Block:
 
     @classmethod
     def write(cls, folder: Path, token_ids: np.ndarray, lengths: np.ndarray, first: int) -> _Block:
-        """A block of documents from ``first`` on; ``token_ids`` are those of all of them. [sum of
-        lengths]
+        """Sort the postings of neighbouring documents and save them.
+
+        Args:
+            folder: made here.
+            token_ids: of all documents, one after the other. [sum of lengths]
+            lengths: tokens of each document. [N]
+            first: number of the first document in the collection.
         """
         folder.mkdir()
-        keys = token_ids.astype(np.int64) * len(lengths) + np.repeat(
-            np.arange(len(lengths)), lengths
-        )
+        # One number for each token, by word and then document: one sort orders and counts them.
+        places = np.repeat(np.arange(len(lengths)), lengths)
+        keys = token_ids.astype(np.int64) * len(lengths) + places
         keys, frequencies = np.unique(keys, return_counts=True)
         word_of, document_of = np.divmod(keys, max(1, len(lengths)))
         words, starts = np.unique(word_of.astype(np.int32), return_index=True)
@@ -248,7 +253,8 @@ class _Block:
         np.save(folder / "starts.npy", np.append(starts, len(keys)))
         return cls(
             folder,
-            *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("words", "starts")),
+            words=np.load(folder / "words.npy", mmap_mode="r"),
+            starts=np.load(folder / "starts.npy", mmap_mode="r"),
         )
 
     def postings(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -257,11 +263,9 @@ class _Block:
         starts = self.starts[begin : end + 1]
         rows = slice(int(starts[0]), int(starts[-1]))
         words = np.repeat(self.words[begin:end], np.diff(starts))
-        read = [
-            np.load(self.folder / f"{name}.npy", mmap_mode="r")[rows]
-            for name in ("documents", "frequencies")
-        ]
-        return words, np.array(read[0]), np.array(read[1])
+        documents = np.load(self.folder / "documents.npy", mmap_mode="r")[rows]
+        frequencies = np.load(self.folder / "frequencies.npy", mmap_mode="r")[rows]
+        return words, np.array(documents), np.array(frequencies)
 
 
 class _Builder:
@@ -287,10 +291,9 @@ class _Builder:
             for block in blocks:
                 holders[block.words] += np.diff(block.starts)
             starts = np.append(0, np.cumsum(holders))
+            idf = self._settings.idf(holders, len(lengths))
             self._save_frame(folder, starts, len(lengths))
-            self._save_scores(
-                folder, blocks, lengths, self._settings.idf(holders, len(lengths)), starts
-            )
+            self._save_scores(folder, blocks=blocks, lengths=lengths, idf=idf, starts=starts)
         settings = json.dumps(asdict(self._settings), indent=2)
         (folder / _SETTINGS_FILE).write_text(settings, encoding="utf-8")
 
@@ -307,28 +310,28 @@ class _Builder:
         ) as bar:
             for ids, texts in _in_blocks(documents, self._characters, bar):
                 tokens = self._settings.tokenize(texts)
-                own = np.fromiter(map(len, tokens.ids), dtype=np.int32, count=len(ids))
-                flat = np.fromiter(
-                    chain.from_iterable(tokens.ids), dtype=np.int64, count=int(own.sum())
+                block_lengths = np.fromiter(map(len, tokens.ids), dtype=np.int32, count=len(ids))
+                token_ids = np.fromiter(
+                    chain.from_iterable(tokens.ids),
+                    dtype=np.int64,
+                    count=int(block_lengths.sum()),
                 )
-                shared = np.zeros(len(tokens.vocab), dtype=np.int64)
+                # bm25s numbers the words of each block anew; the index needs one number for each.
+                word_ids = np.zeros(len(tokens.vocab), dtype=np.int64)
                 for word, token_id in tokens.vocab.items():
-                    shared[token_id] = self._vocabulary.setdefault(word, len(self._vocabulary))
-                blocks.append(_Block.write(temporary / str(len(blocks)), shared[flat], own, first))
+                    word_ids[token_id] = self._vocabulary.setdefault(word, len(self._vocabulary))
+                folder = temporary / str(len(blocks))
+                blocks.append(_Block.write(folder, word_ids[token_ids], block_lengths, first))
+                encoded_ids = [doc_id.encode("utf-8") for doc_id in ids]
                 id_files.append(temporary / f"ids-{len(id_files)}.npy")
-                np.save(
-                    id_files[-1],
-                    np.array([doc_id.encode("utf-8") for doc_id in ids], dtype=np.bytes_),
-                )
-                lengths.append(own)
+                np.save(id_files[-1], np.array(encoded_ids, dtype=np.bytes_))
+                lengths.append(block_lengths)
                 first += len(ids)
         _join_ids(id_files, ids_file, first)
         return blocks, np.concatenate(lengths)
 
     def _save_frame(self, folder: Path, starts: np.ndarray, documents: int) -> None:
-        """What bm25s keeps beside the scores: parameters, vocabulary, where the postings of every
-        word begin.
-        """
+        """What bm25s saves beside the scores: parameters, vocabulary, starts of postings."""
         model = bm25s.BM25(k1=self._settings.k1, b=self._settings.b, method=self._settings.method)
         model.scores = {
             "data": np.zeros(0, dtype=np.float32),
@@ -336,7 +339,8 @@ class _Builder:
             "indptr": starts,
             "num_docs": documents,
         }
-        model.vocab_dict, model.nonoccurrence_array = self._vocabulary, None
+        model.vocab_dict = self._vocabulary
+        model.nonoccurrence_array = None
         model.save(folder)
 
     def _save_scores(
@@ -347,10 +351,9 @@ class _Builder:
         idf: np.ndarray,
         starts: np.ndarray,
     ) -> None:
-        """In place of bm25s's empty files: documents and scores of all words, one range of words
-        after the other.
-        """
-        total, relative = int(starts[-1]), lengths / lengths.mean()
+        """Fill the two files that bm25s left empty, one range of words after the other."""
+        total = int(starts[-1])
+        relative_lengths = lengths / lengths.mean()
         few = len(lengths) < SHOW_PROGRESS_FROM
         with (
             open(folder / "data.csc.index.npy", "wb") as data,
@@ -361,24 +364,25 @@ class _Builder:
             _write_header(indices, np.dtype(np.int32), total)
             for low, high in _ranges(starts, self._postings):
                 parts = [block.postings(low, high) for block in blocks]
-                words, documents, frequencies = (
-                    np.concatenate(arrays) for arrays in zip(*parts, strict=True)
-                )
-                del parts
+                words = np.concatenate([part[0] for part in parts])
+                documents = np.concatenate([part[1] for part in parts])
+                frequencies = np.concatenate([part[2] for part in parts])
+                del parts  # as much memory as the three arrays
                 # Within a word, blocks are in the order of documents: so must the postings be.
                 order = np.argsort(words, kind="stable")
                 documents = documents[order]
                 documents.tofile(indices)
-                self._settings.scores(
-                    idf[words[order]], frequencies[order], relative[documents]
-                ).tofile(data)
+                scores = self._settings.scores(
+                    idf[words[order]], frequencies[order], relative_lengths[documents]
+                )
+                scores.tofile(data)
                 bar.update(len(documents))
 
 
 def _in_blocks(
     documents: DocumentStore, characters: int, bar: Progress
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Ids and texts of so many documents that together have ``characters`` characters."""
+    """Ids and texts of documents that together have about ``characters`` characters."""
     ids: list[str] = []
     texts: list[str] = []
     size = 0
@@ -395,10 +399,9 @@ def _in_blocks(
 
 
 def _ranges(starts: np.ndarray, postings: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring words with as many postings together; a word that has more is a range of its
-    own.
-    """
-    low, words = 0, len(starts) - 1
+    """Neighbouring words with at most ``postings`` together; a word with more stands alone."""
+    low = 0
+    words = len(starts) - 1
     while low < words:
         high = max(low + 1, int(np.searchsorted(starts, starts[low] + postings, side="right")) - 1)
         yield low, high

@@ -49,8 +49,11 @@ class EpochSamplerBase(Sampler[Key]):
 
 @dataclass(frozen=True)
 class SwappedTexts:
-    """Counterfactuals of some texts of a batch: S packed texts, and the index of each one's
-    original. [S]
+    """Counterfactuals of some texts of a batch.
+
+    Attributes:
+        texts: S packed texts.
+        rows: index of the original of each in the batch. [S]
     """
 
     texts: PackedBatch
@@ -143,8 +146,8 @@ class ListDataset(Dataset):
     def __getitem__(self, key: tuple[int, str]) -> EncodedList:
         epoch, query_id = key
         item = self.lists.sample(query_id, epoch)
-        found = self.collection.documents.get_many(item.doc_ids)
-        texts = [found[doc_id] for doc_id in item.doc_ids]
+        text_by_id = self.collection.documents.get_many(item.doc_ids)
+        texts = [text_by_id[doc_id] for doc_id in item.doc_ids]
         try:
             query = self.collection.queries[query_id]
             sequences = self.pair_tokenizer.pairs(query, texts)
@@ -157,21 +160,26 @@ class ListDataset(Dataset):
     def _swapped(
         self, query: str, texts: Sequence[str], sequences: Sequence[np.ndarray]
     ) -> dict[int, np.ndarray]:
-        """Token ids of the swapped documents by place; left out where the swapped word was cut
-        off.
-        """
+        """Token ids of the swapped documents, by place in the list."""
         if self.swap is None:
             return {}
-        others = [self.swap(text) for text in texts]
-        places = [place for place, text in enumerate(texts) if others[place] != text]
+        places: list[int] = []
+        swapped_texts: list[str] = []
+        for place, text in enumerate(texts):
+            swapped_text = self.swap(text)
+            if swapped_text != text:
+                places.append(place)
+                swapped_texts.append(swapped_text)
         if not places:
             return {}
-        swapped = self.pair_tokenizer.pairs(query, [others[place] for place in places])
-        return {
-            place: ids
-            for place, ids in zip(places, swapped, strict=True)
-            if not np.array_equal(ids, sequences[place])
-        }
+
+        swapped_sequences: dict[int, np.ndarray] = {}
+        encoded = self.pair_tokenizer.pairs(query, swapped_texts)
+        for place, token_ids in zip(places, encoded, strict=True):
+            # The swapped word may lie in the part that was cut off: then nothing differs.
+            if not np.array_equal(token_ids, sequences[place]):
+                swapped_sequences[place] = token_ids
+        return swapped_sequences
 
 
 class EpochSampler(EpochSamplerBase[tuple[int, str]]):
@@ -186,9 +194,8 @@ class EpochSampler(EpochSamplerBase[tuple[int, str]]):
         # Processes must take the same number of steps: the first queries come again where the order
         # falls short.
         shared = islice(cycle(order), len(self) * self.world_size)
-        return (
-            (self.epoch, query_id) for query_id in islice(shared, self.rank, None, self.world_size)
-        )
+        of_this_process = islice(shared, self.rank, None, self.world_size)
+        return ((self.epoch, query_id) for query_id in of_this_process)
 
 
 def collate_lists(items: list[EncodedList]) -> ListBatch:
@@ -196,22 +203,33 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
     size = max(len(item.labels) for item in items)
     labels = torch.zeros((len(items), size))
     mask = torch.zeros((len(items), size), dtype=torch.bool)
-    teacher = torch.full((len(items), size), float("nan")) if items[0].teacher is not None else None
-    swapped: list[np.ndarray] = []
-    rows: list[int] = []
-    before = 0
+    teacher = None
+    if items[0].teacher is not None:
+        teacher = torch.full((len(items), size), float("nan"))
+    sequences: list[np.ndarray] = []
+    swapped_sequences: list[np.ndarray] = []
+    swapped_rows: list[int] = []
     for row, item in enumerate(items):
         count = len(item.labels)
         labels[row, :count] = torch.tensor(item.labels, dtype=torch.float32)
         mask[row, :count] = True
         if teacher is not None and item.teacher is not None:
             teacher[row, :count] = torch.from_numpy(item.teacher.astype(np.float32))
-        rows += [before + place for place in item.swapped]
-        swapped += item.swapped.values()
-        before += count
-    texts = PackedBatch.from_sequences([sequence for item in items for sequence in item.sequences])
-    others = SwappedTexts(PackedBatch.from_sequences(swapped), torch.tensor(rows)) if rows else None
-    return ListBatch(texts, labels, mask, teacher, others)
+        # The texts of earlier lists stand before those of this one.
+        swapped_rows += [len(sequences) + place for place in item.swapped]
+        swapped_sequences += item.swapped.values()
+        sequences += item.sequences
+    swapped = None
+    if swapped_rows:
+        swapped_texts = PackedBatch.from_sequences(swapped_sequences)
+        swapped = SwappedTexts(swapped_texts, torch.tensor(swapped_rows))
+    return ListBatch(
+        texts=PackedBatch.from_sequences(sequences),
+        labels=labels,
+        mask=mask,
+        teacher=teacher,
+        swapped=swapped,
+    )
 
 
 class RankingData(L.LightningDataModule):
@@ -275,7 +293,9 @@ class RankingData(L.LightningDataModule):
 
     def _place(self) -> tuple[int, int]:
         """Rank of this process and the number of processes."""
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        if self.trainer is None:
+            return 0, 1
+        return self.trainer.global_rank, self.trainer.world_size
 
     def transfer_batch_to_device(self, batch, device: torch.device, dataloader_idx: int):
         """Move a list batch or a chunk of packed batches."""

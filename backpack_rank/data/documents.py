@@ -1,6 +1,4 @@
-"""Documents of line files (BEIR ``corpus.jsonl``, ``collection.tsv``), small ones in memory, big
-ones on disk.
-"""
+"""Documents of line files, such as BEIR's ``corpus.jsonl``: small in memory, big ones on disk."""
 
 from __future__ import annotations
 
@@ -51,14 +49,19 @@ Parser: TypeAlias = Callable[[bytes], Document]
 def open_documents(
     path: str | Path, *, title: bool = True, memory_limit: int = MEMORY_LIMIT
 ) -> DocumentStore:
-    """The documents of a line file: a :class:`MemoryStore` up to ``memory_limit`` bytes, else an
-    :class:`OffsetStore`.
+    """Use it for the documents of a line file, of any size.
+
+        documents = open_documents("nfcorpus/corpus.jsonl")
+        documents.get_many(["MED-10", "MED-14"])
 
     Args:
         path: ``.jsonl`` with ``_id``, ``title``, ``text`` per line, else ``id<TAB>text`` or
             ``id<TAB>title<TAB>text``; ``.gz`` by name.
         title: put a title that is not empty and a space before the text (BEIR's convention).
         memory_limit: bytes; a compressed file counts four times.
+
+    Returns:
+        A :class:`MemoryStore` up to ``memory_limit`` bytes, else an :class:`OffsetStore`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -95,15 +98,14 @@ def document_text(title: str, text: str) -> str:
 
 
 class OffsetStore:
-    """A :class:`DocumentStore` that keeps texts on disk, where they are, and their places by id in
-    SQLite.
+    """A :class:`DocumentStore` that leaves texts in their file and keeps their places in SQLite.
 
     On first use the file is read through once, checked line by line, and the ids with the places of
     their lines are saved as an SQLite database in the cache folder, under a key of path, size and
     time of the file; later uses open it. Texts are not copied: they may be tens of gigabytes, and
-    what is kept in the cache is checked whole whenever it is opened. A ``.gz`` file is unpacked
-    into the cache folder in the same pass. A cache that cannot be written is left out, with a
-    warning. While the database is written, memory holds about 20 MB, whatever the number of
+    what is kept in the cache is checked completely whenever it is opened. A ``.gz`` file is
+    unpacked into the cache folder in the same pass. A cache that cannot be written is left out,
+    with a warning. While the database is written, memory holds about 20 MB, whatever the number of
     documents; what is sorted beyond that lies in the system's folder for temporary files.
 
     It can be pickled, forked and used by threads: it reads with ``os.pread``, which holds no
@@ -129,11 +131,11 @@ class OffsetStore:
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
         wanted = list(dict.fromkeys(doc_ids))
-        found = self._opened().find(wanted)
-        missing = [doc_id for doc_id in wanted if doc_id not in found]
+        documents = self._opened().find(wanted)
+        missing = [doc_id for doc_id in wanted if doc_id not in documents]
         if missing:
             raise KeyError(missing_message(missing))
-        return {doc_id: self._text(found[doc_id]) for doc_id in wanted}
+        return {doc_id: self._text(documents[doc_id]) for doc_id in wanted}
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and bool(self._opened().find([doc_id]))
@@ -152,12 +154,16 @@ class OffsetStore:
         return {"_path": self._path, "_title": self._title, "_index": None}
 
     def _text(self, document: Document) -> str:
-        return document_text(document[1], document[2]) if self._title else document[2]
+        _, title, text = document
+        return document_text(title, text) if self._title else text
 
     def _opened(self) -> _Index:
         if self._index is None:
-            kept, built = partial(_kept_index, self._path), partial(_temporary_index, self._path)
-            self._index = kept_or_rebuilt(kept, built, f"the index of {self._path}")
+            self._index = kept_or_rebuilt(
+                partial(_kept_index, self._path),
+                partial(_temporary_index, self._path),
+                f"the index of {self._path}",
+            )
         return self._index
 
 
@@ -169,9 +175,8 @@ class _Index:
         # beside it, which a folder that cannot be written would not have.
         self._address = f"{(folder / _DATABASE).absolute().as_uri()}?mode=ro&immutable=1"
         self._of_thread = threading.local()
-        columns, self.documents, self.digest = (
-            self._database().execute("SELECT * FROM about").fetchone()
-        )
+        about = self._database().execute("SELECT * FROM about").fetchone()
+        columns, self.documents, self.digest = about
         self.data = folder / "documents" if path.suffix == ".gz" else path
         self.parse = _parser(columns)
         self._file = os.open(self.data, os.O_RDONLY)
@@ -195,14 +200,14 @@ class _Index:
             row = database.execute("SELECT place FROM documents WHERE id = ?", (doc_id,)).fetchone()
             if row is not None:
                 places.append(row[0])
-        found: dict[str, Document] = {}
+        documents: dict[str, Document] = {}
         for place in sorted(places):  # in the order of the file, which spares seeks
             document = self._read(place)
-            found[document[0]] = document
+            documents[document[0]] = document
         # A document at a known place may also be another one by now.
-        if len(found) < len(doc_ids) or not found.keys() <= set(doc_ids):
+        if len(documents) < len(doc_ids) or not documents.keys() <= set(doc_ids):
             self._check_unchanged()
-        return found
+        return documents
 
     def _read(self, offset: int) -> Document:
         data = b""
@@ -258,14 +263,13 @@ def _index_name(path: Path) -> str:
 def _build_index(path: Path, folder: Path) -> None:
     columns = _columns(path)
     with ExitStack() as stack:
-        unpacked = (
-            stack.enter_context(open(folder / "documents", "wb")) if path.suffix == ".gz" else None
-        )
-        database = stack.enter_context(
-            closing(sqlite3.connect(folder / _DATABASE, isolation_level=None))
-        )
-        # Nobody sees the file before it is whole and on the disk, so SQLite need not take care of
-        # that. Its own memory and what it sorts in have this size, whatever the number of
+        unpacked: BinaryIO | None = None
+        if path.suffix == ".gz":
+            unpacked = stack.enter_context(open(folder / "documents", "wb"))
+        database = sqlite3.connect(folder / _DATABASE, isolation_level=None)
+        stack.enter_context(closing(database))
+        # Nobody sees the file before it is complete and on the disk, so SQLite need not take care
+        # of that. Its own memory and what it sorts in have this size, whatever the number of
         # documents.
         database.execute("PRAGMA synchronous = OFF")
         database.execute("PRAGMA journal_mode = MEMORY")
@@ -273,24 +277,23 @@ def _build_index(path: Path, folder: Path) -> None:
         database.execute(
             "CREATE TABLE documents (place INTEGER PRIMARY KEY, line INTEGER, id TEXT)"
         )
-        content = digest(_indexed(path, columns, database, unpacked))
+        content_digest = digest(_indexed(path, columns, database, unpacked))
         (documents,) = database.execute("SELECT count(*) FROM documents").fetchone()
         if not documents:
             raise ValueError(f"{path}: holds no documents")
+        # One sort finds ids that stand twice; a look for each id would cost a seek for each.
         try:
             database.execute("CREATE UNIQUE INDEX by_id ON documents (id)")
         except sqlite3.IntegrityError:
             _refuse_duplicate(path, database)
         database.execute("CREATE TABLE about (columns, documents, digest)")
-        database.execute("INSERT INTO about VALUES (?, ?, ?)", (columns, documents, content))
+        database.execute("INSERT INTO about VALUES (?, ?, ?)", (columns, documents, content_digest))
 
 
 def _indexed(
     path: Path, columns: int, database: sqlite3.Connection, unpacked: BinaryIO | None
 ) -> Iterator[bytes]:
-    """Write the place of every document, and give each line for the digest, so that the file is
-    read once.
-    """
+    """Write the place of every document; gives each line for the digest: one pass does both."""
     parse = _parser(columns)
     rows: list[tuple[int, int, str]] = []
     place = 0

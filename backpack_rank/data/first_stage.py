@@ -32,9 +32,7 @@ class FirstStage(Protocol):
     name: str
 
     def candidates(self, collection: Collection) -> Run:
-        """At most ``depth`` documents per query, best first, equal scores by ascending document
-        id.
-        """
+        """Up to ``depth`` documents per query, best first, equal scores by ascending id."""
         ...
 
 
@@ -148,18 +146,20 @@ class RunFile:
                 in common.
         """
         run = read_run(self.path, depth=self.depth)
-        strangers = [query_id for query_id in run if query_id not in collection.queries]
-        if len(strangers) == len(run):
+        unknown = [query_id for query_id in run if query_id not in collection.queries]
+        if len(unknown) == len(run):
             raise ValueError(
                 f"{self.path}: no query of the file is in collection {collection.name!r}"
             )
-        if strangers and not self.other_queries:
+        if unknown and not self.other_queries:
             raise ValueError(
-                f"{self.path}: query {strangers[0]!r} is not in collection {collection.name!r} "
-                f"({len(strangers)} such queries); with other_queries=true they are left out"
+                f"{self.path}: query {unknown[0]!r} is not in collection {collection.name!r} "
+                f"({len(unknown)} such queries); with other_queries=true they are left out"
             )
         kept = _for_queries(run, collection, self.depth)
-        needed = dict.fromkeys(doc_id for ranking in kept.values() for doc_id in ranking)
+        needed: dict[str, None] = {}
+        for ranking in kept.values():
+            needed.update(dict.fromkeys(ranking))
         missing = [doc_id for doc_id in needed if doc_id not in collection.documents]
         if missing:
             raise ValueError(f"{self.path}: {missing_message(missing)} {collection.name!r}")
@@ -167,9 +167,7 @@ class RunFile:
 
 
 class GivenCandidates:
-    """What the source of the collection itself gives to re-rank: its scoreddocs or its candidates
-    file.
-    """
+    """What the source of a collection gives to re-rank: its scoreddocs or its candidates file."""
 
     def __init__(self, depth: Count = 100, name: Name = "first stage") -> None:
         self.depth = checked_depth(depth)
@@ -190,14 +188,11 @@ class GivenCandidates:
 
 
 def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
-    return sorted_run(
-        {query_id: run.get(query_id, {}) for query_id in collection.queries}, depth=depth
-    )
+    rankings = {query_id: run.get(query_id, {}) for query_id in collection.queries}
+    return sorted_run(rankings, depth=depth)
 
 
 def checked_depth(depth: int) -> int:
-    """The number of candidates per query. Raises ``ValueError`` unless it is a whole number of at
-    least 1.
-    """
+    """Candidates per query. Raises ``ValueError`` unless it is a whole number of at least 1."""
     whole("depth", depth, 1)
     return depth

@@ -49,11 +49,11 @@ class PackedBatch:
         position_ids = np.arange(offsets[-1]) - offsets[:-1][text_ids]
         input_ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
         return cls(
-            torch.from_numpy(input_ids),
-            torch.from_numpy(position_ids),
-            torch.from_numpy(text_ids),
-            torch.from_numpy(offsets.astype(np.int32)),
-            int(lengths.max()),
+            input_ids=torch.from_numpy(input_ids),
+            position_ids=torch.from_numpy(position_ids),
+            text_ids=torch.from_numpy(text_ids),
+            offsets=torch.from_numpy(offsets.astype(np.int32)),
+            max_length=int(lengths.max()),
         )
 
     def __len__(self) -> int:
@@ -76,39 +76,42 @@ class PackedBatch:
 
     def pad(self, values: Tensor) -> Tensor:
         """Spread token values [T, ...] into a zero-padded batch [B, max_length, ...]."""
+        shape = (len(self), self.max_length)
         flat = values.new_zeros((len(self) * self.max_length, *values.shape[1:]))
-        return flat.index_copy(0, self.padded_rows, values).unflatten(
-            0, (len(self), self.max_length)
-        )
+        return flat.index_copy(0, self.padded_rows, values).unflatten(0, shape)
 
     def select(self, kept: Tensor) -> PackedBatch:
-        """The same B texts with only the tokens where ``kept`` [T] is true; a text may end up
-        empty.
-        """
-        ends = F.pad(kept.long().cumsum(0), (1, 0))
-        offsets = ends[self.offsets.long()]
+        """The same B texts with only the tokens where ``kept`` [T]; a text may end up empty."""
+        # How many tokens before each place are kept is where that place comes to lie. [T + 1]
+        kept_before = F.pad(kept.long().cumsum(0), (1, 0))
+        offsets = kept_before[self.offsets.long()]
+        lengths = offsets[1:] - offsets[:-1]
         text_ids = self.text_ids[kept]
         positions = torch.arange(len(text_ids), device=text_ids.device) - offsets[:-1][text_ids]
-        lengths = offsets[1:] - offsets[:-1]
         return PackedBatch(
-            self.input_ids[kept], positions, text_ids, offsets.int(), int(lengths.max())
+            input_ids=self.input_ids[kept],
+            position_ids=positions,
+            text_ids=text_ids,
+            offsets=offsets.int(),
+            max_length=int(lengths.max()),
         )
 
     def texts(self) -> list[PackedBatch]:
         """Each text as a batch of its own."""
-        parts = zip(
-            self.input_ids.split(self.lengths), self.position_ids.split(self.lengths), strict=True
-        )
-        return [
-            PackedBatch(
-                ids,
-                positions,
-                torch.zeros_like(ids),
-                self.offsets.new_tensor([0, len(ids)]),
-                len(ids),
+        lengths = self.lengths
+        input_ids = self.input_ids.split(lengths)
+        position_ids = self.position_ids.split(lengths)
+        batches = []
+        for ids, positions in zip(input_ids, position_ids, strict=True):
+            batch = PackedBatch(
+                input_ids=ids,
+                position_ids=positions,
+                text_ids=torch.zeros_like(ids),
+                offsets=self.offsets.new_tensor([0, len(ids)]),
+                max_length=len(ids),
             )
-            for ids, positions in parts
-        ]
+            batches.append(batch)
+        return batches
 
     def padding_mask(self) -> Tensor:
         """True where a text has a token. [B, max_length]"""
@@ -118,29 +121,28 @@ class PackedBatch:
     def to(self, device: torch.device | str) -> PackedBatch:
         """The same batch on another device."""
         return PackedBatch(
-            self.input_ids.to(device, non_blocking=True),
-            self.position_ids.to(device, non_blocking=True),
-            self.text_ids.to(device, non_blocking=True),
-            self.offsets.to(device, non_blocking=True),
-            self.max_length,
+            input_ids=self.input_ids.to(device, non_blocking=True),
+            position_ids=self.position_ids.to(device, non_blocking=True),
+            text_ids=self.text_ids.to(device, non_blocking=True),
+            offsets=self.offsets.to(device, non_blocking=True),
+            max_length=self.max_length,
         )
 
     def pin_memory(self) -> PackedBatch:
         """The same batch in page-locked memory (called by torch's data loader)."""
         return PackedBatch(
-            self.input_ids.pin_memory(),
-            self.position_ids.pin_memory(),
-            self.text_ids.pin_memory(),
-            self.offsets.pin_memory(),
-            self.max_length,
+            input_ids=self.input_ids.pin_memory(),
+            position_ids=self.position_ids.pin_memory(),
+            text_ids=self.text_ids.pin_memory(),
+            offsets=self.offsets.pin_memory(),
+            max_length=self.max_length,
         )
 
 
 def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
-    """Which tokens stand behind the first separator of their text: those of the document. bool
-    [T]
-    """
+    """Which tokens stand behind the first separator of their text: the document's. bool [T]"""
     separators = (batch.input_ids == separator_id).long()
-    before = separators.cumsum(0) - separators  # separators in front of each token, of all texts
-    start = before[batch.offsets[:-1].long()][batch.text_ids]
-    return before > start
+    # Separators in front of each token count those of earlier texts too: [T]
+    before_token = separators.cumsum(0) - separators
+    before_text = before_token[batch.offsets[:-1].long()][batch.text_ids]
+    return before_token > before_text

@@ -1,8 +1,9 @@
 """What transformers reads of a folder or the hub, by one function, so that none of it can be code.
 
 A folder with a model may come from anybody. transformers asks on the terminal whether to run code
-that a configuration names (``auto_map``), unless it is told no. Here it is told no, and a folder
-that names code, or sizes that no model has, is refused before transformers sees it.
+that a configuration names (``auto_map``), unless ``trust_remote_code`` is False. Here it always
+is, and a folder that names code, or sizes that no model has, is refused before transformers sees
+it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from backpack_rank.files import hub_or_folder, read_text
 
 ADAPTER = "adapter_config.json"
 LAYERS, HEADS, ADDED_TOKENS = 1_000, 10_000, 10_000
-"""What a configuration or a tokenizer may have at most; the largest that are published have a tenth
-of it.
-"""
+"""What a configuration or a tokenizer may have: ten times as many as the largest published ones."""
 LARGEST = 256 * 10**6
 """Bytes of such a file at most."""
 _CODE = "auto_map"
@@ -42,8 +41,7 @@ _ADDED = (
 
 
 def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: Any) -> Any:
-    """``loader.from_pretrained`` of a folder or hub id, without code of it. Everything here is
-    loaded by this function.
+    """Use it for everything that transformers loads: it runs no code of a folder or hub id.
 
     >>> from transformers import AutoModelForSequenceClassification
     >>> from_pretrained(AutoModelForSequenceClassification, "folder")  # doctest: +SKIP
@@ -101,8 +99,10 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def no_panic(where: object) -> Iterator[None]:
-    """A panic of the tokenizers library, which is no ``Exception``, becomes a ``ValueError`` that
-    says where it was.
+    """Raises ``ValueError`` for a panic of the tokenizers library, which is no ``Exception``.
+
+    Args:
+        where: the folder or hub id, for the sentence.
     """
     try:
         yield
@@ -110,14 +110,14 @@ def no_panic(where: object) -> Iterator[None]:
         # The class is made by the library and cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{where}: the tokenizer cannot read texts ({said}): its rules are damaged"
+            f"{where}: the tokenizer cannot read texts ({message}): its rules are damaged"
         ) from error
 
 
 def _content(file: Path) -> Any:
-    """None for what is no JSON: whoever reads the file will say so."""
+    """None for what is no JSON: the reader of the file raises a better error."""
     text = read_text(file, LARGEST)
     try:
         return json.loads(text)
@@ -131,8 +131,9 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
             f"{file} names code ({_CODE}), and no code of a model is run; if transformers knows "
             f"this kind of model without it, take {_CODE} out of the file"
         )
-    own = {name: value for name, value in content.items() if name != "added_tokens_decoder"}
-    for name, value in _entries(own, top=True):
+    # The words of added tokens may be called anything; they are counted by _check_added.
+    checked = {name: value for name, value in content.items() if name != "added_tokens_decoder"}
+    for name, value in _entries(checked, top=True):
         if name == _CODE and value:
             raise ValueError(
                 f"{file} names code ({_CODE}) within another entry, and no code of a model is run"
@@ -147,8 +148,9 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
 
 
 def _is_published_backpack(file: Path, content: dict[str, Any]) -> bool:
-    """Whether this is the layout of stanfordnlp/backpack-gpt2: it names code, but is read by this
-    package's own.
+    """Whether this is the layout of stanfordnlp/backpack-gpt2, which this package can read.
+
+    It names code, which is not run: the package has its own.
     """
     return (
         file.name == "config.json"
@@ -174,10 +176,13 @@ def _check_size(file: Path, name: str, value: int) -> None:
 
 def _check_added(file: Path, content: dict[str, Any]) -> None:
     """Each added token costs the tokenizer some time, and fifty thousand cost minutes."""
-    tables = (
-        [content] if file.name == "added_tokens.json" else [content.get(name) for name in _ADDED]
-    )
-    count = max(len(table) if isinstance(table, (list, dict)) else 0 for table in tables)
+    tables: list[Any] = [content]
+    if file.name != "added_tokens.json":
+        tables = [content.get(name) for name in _ADDED]
+    count = 0
+    for table in tables:
+        if isinstance(table, (list, dict)):
+            count = max(count, len(table))
     if count > ADDED_TOKENS:
         raise ValueError(
             f"{file} adds {count} tokens to the vocabulary, and at most {ADDED_TOKENS} are read: "

@@ -1,5 +1,4 @@
-r"""Rotation of passages (Hofstätter et al. 2021, eq. 7): the second part of a text before the
-first.
+r"""Rotation of passages (Hofstätter et al. 2021, eq. 7): the second part before the first.
 
 For the words p_1..p_n of a passage and r drawn uniformly from {1..n}
 
@@ -48,7 +47,7 @@ _ABBREVIATIONS = frozenset(
 
 @dataclass(frozen=True)
 class RotatedText:
-    """A text after its rotation, with the way from old places to new ones.
+    """A text after its rotation; :meth:`moved` gives the new place of an old one.
 
     Attributes:
         text: the rotated text, as long as the original.
@@ -110,13 +109,31 @@ def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
     begin = places[0] if places else 0
     end = len(text.rstrip())
     if first == 1:
-        return RotatedText(text, 1, len(places), begin, begin, begin, end)
+        return RotatedText(
+            text,
+            first=1,
+            units=len(places),
+            start=begin,
+            head_end=begin,
+            cut=begin,
+            end=end,
+        )
     if not 1 <= first <= len(places):
         raise ValueError(f"a text of {len(places)} units has no unit {first}")
     cut = places[first - 1]
     head_end = len(text[:cut].rstrip())
-    rotated = text[:begin] + text[cut:end] + text[head_end:cut] + text[begin:head_end] + text[end:]
-    return RotatedText(rotated, first, len(places), begin, head_end, cut, end)
+    tail = text[cut:end]
+    space_before_tail = text[head_end:cut]
+    head = text[begin:head_end]
+    return RotatedText(
+        text[:begin] + tail + space_before_tail + head + text[end:],
+        first=first,
+        units=len(places),
+        start=begin,
+        head_end=head_end,
+        cut=cut,
+        end=end,
+    )
 
 
 def word_starts(text: str) -> list[int]:
@@ -166,27 +183,31 @@ class Rotation:
     @property
     def label(self) -> str:
         """For the names of collections: ``rotated (seed 0)``, ``rotated by sentences (seed 0)``."""
-        return f"rotated{'' if self.level == 'word' else ' by sentences'} (seed {self.seed})"
+        rotated = "rotated" if self.level == "word" else "rotated by sentences"
+        return f"{rotated} (seed {self.seed})"
 
     def first(self, doc_id: str, units: int) -> int:
         """r, uniform in {1..units}: a hash of seed and id, so it is the same in every process."""
         drawn = int(digest(f"{self.seed} {doc_id}", size=8), 16)
+        # drawn / 2^64 is uniform in [0, 1).
         return 1 + (drawn * units >> 64)
 
     def rotate(self, doc_id: str, text: str) -> RotatedText:
         """The text of that document, rotated."""
         starts = word_starts(text) if self.level == "word" else sentence_starts(text)
-        return rotate_at(text, starts, self.first(doc_id, len(starts)) if starts else 1)
+        first = self.first(doc_id, len(starts)) if starts else 1
+        return rotate_at(text, starts, first)
 
 
 @dataclass(frozen=True)
 class RotatedStore:
-    """A :class:`~backpack_rank.data.collection.DocumentStore` that rotates texts when they are
-    asked for.
+    """Documents whose texts are rotated when they are asked for.
+
+    A :class:`~backpack_rank.data.collection.DocumentStore`.
 
     Attributes:
-        original: the documents as they are.
-        rotation: how they are rotated.
+        original: the documents before rotation.
+        rotation: of their texts.
     """
 
     original: DocumentStore
@@ -197,8 +218,11 @@ class RotatedStore:
         return f"{self.original.fingerprint}-rotated-{self.rotation.level}-{self.rotation.seed}"
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
-        found = self.original.get_many(doc_ids)
-        return {doc_id: self.rotation.rotate(doc_id, text).text for doc_id, text in found.items()}
+        originals = self.original.get_many(doc_ids)
+        rotated: dict[str, str] = {}
+        for doc_id, text in originals.items():
+            rotated[doc_id] = self.rotation.rotate(doc_id, text).text
+        return rotated
 
     def __contains__(self, doc_id: object) -> bool:
         return doc_id in self.original
@@ -212,7 +236,10 @@ class RotatedStore:
 
 
 def rotated_collection(collection: Collection, rotation: Rotation) -> Collection:
-    """The same queries, judgements and candidates over rotated documents; the name says so."""
+    """Use it for a collection with rotated documents; queries, judgements, candidates stay.
+
+    The name of the collection says how it was rotated.
+    """
     store = RotatedStore(collection.documents, rotation)
     return replace(collection, name=f"{collection.name}, {rotation.label}", documents=store)
 

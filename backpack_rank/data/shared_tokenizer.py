@@ -28,34 +28,42 @@ def shared_tokenizer(
     separator_id: int,
     end_id: int,
 ) -> PreTrainedTokenizerFast:
-    """A copy whose ``tokenizer(query, document, truncation="only_second")`` gives what the ranker
-    reads.
+    """Use it to save a tokenizer for other libraries: the copy joins pairs as the ranker does.
+
+    That is what ``tokenizer(query, document, truncation="only_second")`` gives.
 
     Args:
         tokenizer: any fast tokenizer.
         max_length: limit of a joined text in tokens.
         start_id, separator_id, end_id: tokens before, between and behind the texts.
     """
-    own = tokenizer.backend_tokenizer.to_str()
-    backend = Tokenizer.from_str(own)
-    rules = [normalizers.Replace(Regex(_SPACE_AROUND), ""), normalizers.Prepend(" ")]
-    backend.normalizer = normalizers.Sequence(
-        rules + ([] if backend.normalizer is None else [backend.normalizer])
-    )
-    added = {
-        token_id: backend.id_to_token(token_id)
-        for token_id in (start_id, separator_id, end_id)
-        if token_id is not None
-    }
-    start = [] if start_id is None else [f"{added[start_id]}:0"]
+    serialised = tokenizer.backend_tokenizer.to_str()
+    backend = Tokenizer.from_str(serialised)
+    # The first word of a text is tokenised like any other: with one space in front of it.
+    steps = [normalizers.Replace(Regex(_SPACE_AROUND), ""), normalizers.Prepend(" ")]
+    if backend.normalizer is not None:
+        steps.append(backend.normalizer)
+    backend.normalizer = normalizers.Sequence(steps)
+
+    # By id, because one token may have several of the three roles and is listed once.
+    token_by_id: dict[int, str] = {}
+    for token_id in (start_id, separator_id, end_id):
+        if token_id is not None:
+            token = backend.id_to_token(token_id)
+            assert token is not None, "special tokens are in the vocabulary"
+            token_by_id[token_id] = token
+    start = [] if start_id is None else [f"{token_by_id[start_id]}:0"]
+    separator = f"{token_by_id[separator_id]}:0"
+    end = f"{token_by_id[end_id]}:1"
     backend.post_processor = TemplateProcessing(
         single=[*start, "$A:0"],
-        pair=[*start, "$A:0", f"{added[separator_id]}:0", "$B:1", f"{added[end_id]}:1"],
-        special_tokens=[(token, token_id) for token_id, token in added.items()],
+        pair=[*start, "$A:0", separator, "$B:1", end],
+        special_tokens=[(token, token_id) for token_id, token in token_by_id.items()],
     )
-    kept = {name: json.loads(own)[name] for name in _RULES} | {
-        "model_max_length": tokenizer.model_max_length
-    }
+
+    own_rules = json.loads(serialised)
+    kept = {name: own_rules[name] for name in _RULES}
+    kept["model_max_length"] = tokenizer.model_max_length
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=max_length,
@@ -67,16 +75,18 @@ def shared_tokenizer(
 
 
 def with_own_rules(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer with its own normaliser, template and maximum length, where
-    :func:`shared_tokenizer` wrote it.
-    """
+    """Use it on a tokenizer that was loaded: undoes :func:`shared_tokenizer`, if that wrote it."""
     kept: dict[str, Any] | None = tokenizer.init_kwargs.pop(_KEPT, None)
     if kept is None:
         return tokenizer
-    empty = json.loads(Tokenizer(models.BPE()).to_str())
-    own = Tokenizer.from_str(json.dumps(empty | {name: kept[name] for name in _RULES}))
+    # Rules are read only as parts of a tokenizer, so an empty one is made around them.
+    around = json.loads(Tokenizer(models.BPE()).to_str())
+    for name in _RULES:
+        around[name] = kept[name]
+    own = Tokenizer.from_str(json.dumps(around))
     backend = tokenizer.backend_tokenizer
-    backend.normalizer, backend.post_processor = own.normalizer, own.post_processor
+    backend.normalizer = own.normalizer
+    backend.post_processor = own.post_processor
     tokenizer.model_max_length = kept["model_max_length"]
     tokenizer.split_special_tokens = backend.encode_special_tokens = False
     return tokenizer

@@ -35,8 +35,10 @@ _SAME_WORD = r"[\p{L}\p{N}_]+"
 
 
 def words(text: str) -> list[str]:
-    r"""Lower-cased words of a text, ``(?u)\b\w+\b``: those that the first stage BM25 counts,
-    one-letter words too.
+    r"""Lower-cased words of a text, ``(?u)\b\w+\b``, as the first stage BM25 counts them.
+
+    >>> words("Vitamin D, please")
+    ['vitamin', 'd', 'please']
     """
     return _WORD.findall(text.lower())
 
@@ -69,8 +71,9 @@ class WordVocabulary:
             )
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
-        """Count the words of all texts; the tokenizer remembers what becomes of unknown ones, also
-        when saved.
+        """Count the words of all texts and make a tokenizer of the frequent ones.
+
+        The tokenizer remembers what becomes of unknown words, also when it is saved.
 
         Raises:
             ValueError: no word occurs ``min_count`` times.
@@ -79,31 +82,28 @@ class WordVocabulary:
         for text in texts:
             counts.update(words(text))
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-        kept = [(word, count) for word, count in ranked if count >= self.min_count][
-            : self.max_words
-        ]
+        frequent = [pair for pair in ranked if pair[1] >= self.min_count]
+        kept = frequent[: self.max_words]
         if not kept:
             raise ValueError(
                 f"no word occurs {self.min_count} times in the collection's {counts.total()} "
                 "words: lower model.tokenizer.min_count"
             )
         outside = 1 - sum(count for _, count in kept) / counts.total()
+        buckets = self.buckets if self.unknown == "hash" else 0
         log.info(
             "vocabulary: %d of %d distinct words; %.2f%% of %d running words are outside and %s",
             len(kept),
             len(counts),
             100 * outside,
             counts.total(),
-            f"hashed into {self.buckets} buckets" if self.unknown == "hash" else "dropped",
+            f"hashed into {buckets} buckets" if buckets else "dropped",
         )
-        return word_tokenizer(
-            [word for word, _ in kept], self.buckets if self.unknown == "hash" else 0
-        )
+        return word_tokenizer([word for word, _ in kept], buckets)
 
 
 def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTrainedTokenizerFast:
-    """A tokenizer with these words, numbered in their order behind the padding, unknown and
-    separator tokens.
+    """A tokenizer of these words, numbered in their order behind the special tokens.
 
     Args:
         vocabulary: lower-cased words, each one once.
@@ -160,8 +160,10 @@ class WordPairTokenizer(PairTokenizer):
         return [self._encoded(words(text)) for text in texts]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Ids of a query. Raises ``ValueError`` when it is blank or leaves no room for a
-        document.
+        """Ids of a query.
+
+        Raises:
+            ValueError: it is blank or leaves no room for a document.
         """
         if not text.strip():
             raise ValueError("the query is empty: a ranker needs at least one word of query text")
@@ -178,28 +180,32 @@ class WordPairTokenizer(PairTokenizer):
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[query, separator, document], the document cut to fit ``max_length``."""
-        return np.concatenate(
-            [query, np.array([self.separator_id], dtype=np.int32), document[: self.room(query)]]
-        )
+        separator = np.array([self.separator_id], dtype=np.int32)
+        return np.concatenate([query, separator, document[: self.room(query)]])
 
-    def _encoded(self, found: list[str]) -> np.ndarray:
-        ids = np.fromiter(map(self._ids.__getitem__, found), dtype=np.int32, count=len(found))
-        return ids if self._ids.buckets else ids[ids >= 0]
+    def _encoded(self, of_text: list[str]) -> np.ndarray:
+        ids = np.fromiter(map(self._ids.__getitem__, of_text), dtype=np.int32, count=len(of_text))
+        if self._ids.buckets:
+            return ids
+        return ids[ids >= 0]
 
 
 def document_frequencies(
     texts: Iterable[str], pair_tokenizer: WordPairTokenizer, size: int
 ) -> tuple[np.ndarray, int]:
-    """How many documents hold each word, int64 [size], buckets of unknown words included; and how
-    many there are.
+    """In how many documents each word stands.
+
+    Returns:
+        int64 [size], buckets of unknown words included, and the number of documents.
     """
-    holders, documents = np.zeros(size, dtype=np.int64), 0
-    every = iter(texts)
-    while chunk := list(islice(every, _CHUNK)):
+    frequencies = np.zeros(size, dtype=np.int64)
+    documents = 0
+    remaining = iter(texts)
+    while chunk := list(islice(remaining, _CHUNK)):
         for ids in pair_tokenizer.encode(chunk):
-            holders[np.unique(ids)] += 1
+            frequencies[np.unique(ids)] += 1
         documents += len(chunk)
-    return holders, documents
+    return frequencies, documents
 
 
 class _Ids(dict[str, int]):
@@ -211,5 +217,7 @@ class _Ids(dict[str, int]):
         self._known = len(vocabulary)
 
     def __missing__(self, word: str) -> int:
+        if not self.buckets:
+            return -1
         # Python's own hash of a string changes from process to process.
-        return self._known + zlib.crc32(word.encode()) % self.buckets if self.buckets else -1
+        return self._known + zlib.crc32(word.encode()) % self.buckets

@@ -24,19 +24,25 @@ def composed(text: str) -> str:
 
 
 def whitespace_tokens(text: str) -> list[str]:
-    """Lower-cased text split at single spaces, ``text.lower().split(" ")`` on the NFC form of the
-    text.
+    """Use it to count words as published RaB and NFaiRR do: lower-cased, split at single spaces.
 
-    This is what the published code of RaB / ARaB and NFaiRR does (Rekabsaz and Schedl 2020;
-    Rekabsaz et al. 2021), with its consequences: "he," and "she." are no words of the lists, a tab
-    or a line break does not separate, and two spaces in a row give an empty token.
+    >>> whitespace_tokens("She said,  yes")
+    ['she', 'said,', '', 'yes']
+
+    This is ``text.lower().split(" ")``, here of the text in NFC (Rekabsaz and Schedl 2020; Rekabsaz
+    et al. 2021), with its consequences: "he," and "she." are no words of the lists, a tab or a line
+    break does not separate, and two spaces in a row give an empty token.
     """
     return composed(text).lower().split(" ")
 
 
 def word_tokens(text: str) -> list[str]:
-    """Lower-cased runs of letters and digits (``[^\\W_]+`` on the NFC form of the text).
+    """Use it where punctuation is no part of a word: lower-cased runs of letters and digits.
 
+    >>> word_tokens("She's an electrician.")
+    ['she', 's', 'an', 'electrician']
+
+    These are the matches of ``[^\\W_]+`` in the text's NFC form.
     Punctuation separates, so "he," gives ``he``. So do the apostrophe and the hyphen: "she's" gives
     ``she`` and ``s``, "father-in-law" gives ``father``, ``in`` and ``law``.
     """

@@ -4,8 +4,8 @@ Queries are drawn with replacement, as many as there are, and the mean is taken 
 is the bias-corrected and accelerated one (BCa; Efron and Tibshirani 1993, section 14.3), as in
 ``scipy.stats.bootstrap``:
 
-    low, high = quantiles of the resampled means at  Phi( z0 + (z0 + z) / (1 - a (z0 + z)) )   for z
-    = -z_p, +z_p
+    low, high = quantiles of the resampled means at
+                Phi( z0 + (z0 + z) / (1 - a (z0 + z)) )   for z = -z_p, +z_p
 
 with z0 = Phi^-1(share of resampled means below the mean, ties half) and, for the mean, the
 acceleration a = sum (x - mean)^3 / (6 (sum (x - mean)^2)^{3/2}).
@@ -29,7 +29,10 @@ _ROUNDING = 1e-12
 def bootstrap_intervals(
     values: np.ndarray, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> np.ndarray:
-    """BCa intervals of the mean of every row; equal values and seeds give equal intervals.
+    """Use it for confidence intervals (BCa) of means; equal values and seeds give equal ones.
+
+    >>> bootstrap_intervals(np.array([[0.0, 1.0, 1.0, 0.5]]), resamples=100).round(1)
+    array([[0.2, 0.9]])
 
     Args:
         values: float64 [n_measures, n_queries].
@@ -57,14 +60,16 @@ def bootstrap_intervals(
     constant = finite & (values.max(axis=1) == values.min(axis=1))
     ends[constant] = values[constant, :1]
     rows = np.flatnonzero(finite & ~constant)
-    if len(rows):
-        for row, means in zip(rows, _resampled_means(values[rows], resamples, seed), strict=True):
-            ends[row] = _bca(values[row], means, level)
+    if len(rows) == 0:
+        return ends
+    means_of_rows = _resampled_means(values[rows], resamples, seed)
+    for row, means in zip(rows, means_of_rows, strict=True):
+        ends[row] = _bca(values[row], means, level)
     return ends
 
 
 def _resampled_means(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """Means of the draws, [n_measures, resamples]."""
+    """Means of the draws. [n_measures, resamples]"""
     number = values.shape[1]
     rng = np.random.default_rng(seed)
     means = np.empty((len(values), resamples))
@@ -72,6 +77,8 @@ def _resampled_means(values: np.ndarray, resamples: int, seed: int) -> np.ndarra
     for start in range(0, resamples, step):
         draws = min(step, resamples - start)
         drawn = rng.integers(0, number, (draws, number))
+        # How often each draw holds each query: a mean is a product with these counts, and one
+        # count of all serves because every draw has numbers of its own.
         drawn += np.arange(draws)[:, None] * number
         counts = np.bincount(drawn.ravel(), minlength=draws * number).reshape(draws, number)
         means[:, start : start + draws] = values @ counts.T.astype(np.float64) / number
@@ -83,12 +90,16 @@ def _bca(values: np.ndarray, means: np.ndarray, level: float) -> np.ndarray:
     # machine.
     scale = np.abs(values).max()
     mean = values.mean()
+
     below = np.count_nonzero(means < mean - _ROUNDING * scale)
     ties = np.count_nonzero(np.abs(means - mean) <= _ROUNDING * scale)
+    # No share is 0 or 1, where z0 would be infinite.
     least = 0.5 / len(means)
-    bias = ndtri(np.clip((below + ties / 2) / len(means), least, 1 - least))
-    away = (values - mean) / scale
-    acceleration = (away**3).sum() / (6 * (away**2).sum() ** 1.5)
+    bias = ndtri(np.clip((below + ties / 2) / len(means), least, 1 - least))  # z0
+
+    deviations = (values - mean) / scale
+    acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)  # a
+
     shifted = bias + ndtri([(1 - level) / 2, (1 + level) / 2])
     quantiles = np.quantile(means, ndtr(bias + shifted / (1 - acceleration * shifted)))
     return np.clip(np.round(quantiles / scale, 12) * scale, values.min(), values.max())

@@ -116,7 +116,8 @@ def score_gaps(
     _check_options(items, eps, spread, groups)
     check_finite(run)
     sigma = 0.0 if spread is None else check_spread(spread)
-    values: dict[str, dict[str, float]] = {name: {} for name in gap_measures(groups, scaled=sigma > 0)}
+    names = gap_measures(groups, scaled=sigma > 0)
+    values: dict[str, dict[str, float]] = {name: {} for name in names}
     left_out: list[str] = []
     for query_id, of_query in wordings.items.items():
         scores = run.get(query_id)

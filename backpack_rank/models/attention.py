@@ -1,7 +1,6 @@
-"""Attention within each text of a packed row, causal or in both directions, as an attention backend
-of transformers.
+"""Attention within each text of a packed row, as an attention backend of transformers.
 
-The trunk stays the library's own: it is called with one row of T tokens and hands queries, keys and
+The trunk stays the library's: it is called with one row of T tokens and hands queries, keys and
 values to :func:`packed_attention`, which keeps texts apart. Called without a :class:`PackedBatch`
 the backend is transformers' ``sdpa``.
 """
@@ -39,8 +38,9 @@ def packed_attention(
     shared: SharedPrefixes | None = None,
     **options,
 ) -> tuple[Tensor, None]:
-    """Attention of each token to the tokens of its text; of decoders, to itself and the earlier
-    ones.
+    """Attention of each token to the tokens of its text; of decoders, to itself and earlier ones.
+
+    Transformers calls this where a model was made with ``attn_implementation=BACKEND``.
 
     Args:
         query, key, value: [1, heads, T, d / heads].
@@ -56,63 +56,70 @@ def packed_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
     causal = bool(getattr(module, "is_causal", True))
+    # From [1, heads, T, -] to the layout of packed rows, [T, heads, -].
     query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
     if shared is not None:
         query, key, value = (part[shared.rows] for part in (query, key, value))
-    if groups := query.shape[1] // key.shape[1] - 1:  # several heads share keys and values
-        key, value = (part.repeat_interleave(groups + 1, dim=1) for part in (key, value))
+    heads_per_key = query.shape[1] // key.shape[1]
+    if heads_per_key > 1:
+        key = key.repeat_interleave(heads_per_key, dim=1)
+        value = value.repeat_interleave(heads_per_key, dim=1)
     if dropout == 0.0 and _VARIABLE_LENGTH is not None and _flash_takes(query):
         mixed = _VARIABLE_LENGTH(query, key, value, packed, scaling, causal)
     elif query.device.type == "cpu":
         mixed = _attention_per_text(query, key, value, packed, scaling, dropout, causal)
     else:
         mixed = _padded_attention(query, key, value, packed, scaling, dropout, causal)
-    return (mixed if shared is None else mixed[shared.kept])[None], None
+    if shared is not None:
+        mixed = mixed[shared.kept]
+    return mixed[None], None
 
 
 def packed_trunk(trunk: PreTrainedModel, batch: PackedBatch) -> Tensor:
-    """Hidden states of a transformers decoder over a packed row. [T, d]
+    """Use this to run a decoder of transformers over a packed row: its hidden states. [T, d]
 
     In inference, beginnings that neighbours have in common are read once.
     """
-    if trunk.training or (shared := SharedPrefixes.of(batch)) is None:
+    # Dropout makes something else of the same beginning in each text.
+    shared = None if trunk.training else SharedPrefixes.of(batch)
+    if shared is None:
         return packed_hidden(trunk, batch, use_cache=False)
     # Embedded in full: hooks on the embeddings look at the tokens around a token.
     embeddings = trunk.get_input_embeddings()(batch.input_ids[None])[:, shared.kept]
-    positions = batch.position_ids[None, shared.kept]
-    own = {
-        "input_ids": None,
-        "inputs_embeds": embeddings,
-        "position_ids": positions,
-        "shared": shared,
-    }
-    return packed_hidden(trunk, batch, use_cache=False, **own)[shared.rows]
+    hidden = packed_hidden(
+        trunk,
+        batch,
+        use_cache=False,
+        input_ids=None,
+        inputs_embeds=embeddings,
+        position_ids=batch.position_ids[None, shared.kept],
+        shared=shared,
+    )
+    return hidden[shared.rows]
 
 
 def packed_hidden(backbone: nn.Module, batch: PackedBatch, **options) -> Tensor:
-    """Hidden states of any transformers model over a packed row. [T, d]"""
-    inputs = {
-        "input_ids": batch.input_ids[None],
-        "position_ids": batch.position_ids[None],
-    } | options
-    output = backbone(
-        # A 4-D mask is passed through as it is, so the library builds none over T x T tokens.
-        attention_mask=batch.input_ids.new_zeros((1, 1, 1, 1), dtype=torch.bool),
-        packed=batch,
-        **inputs,
-    )
+    """Use this to run any model of transformers over a packed row: its hidden states. [T, d]
+
+    ``options`` are arguments of its forward pass; they may replace token ids and positions.
+    """
+    inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.position_ids[None]}
+    inputs |= options
+    # A 4-D mask is passed through unchanged, so the library builds none over T x T tokens.
+    no_mask = batch.input_ids.new_zeros((1, 1, 1, 1), dtype=torch.bool)
+    output = backbone(attention_mask=no_mask, packed=batch, **inputs)
     return output.last_hidden_state[0]
 
 
 def fast_activation(name: str) -> nn.Module:
     """The activation of that name; ``gelu_new`` as torch's fused ``gelu(approximate="tanh")``."""
-    return (
-        nn.GELU(approximate="tanh") if name in ("gelu_new", "gelu_pytorch_tanh") else ACT2FN[name]
-    )
+    if name in ("gelu_new", "gelu_pytorch_tanh"):
+        return nn.GELU(approximate="tanh")
+    return ACT2FN[name]
 
 
 def use_fast_gelu(gpt2: PreTrainedModel) -> None:
-    """Torch's own tanh-gelu in a GPT-2, in place of the same function composed of seven operations."""
+    """Put torch's tanh-gelu into a GPT-2, which composes the same function of seven operations."""
     for block in gpt2.h:  # type: ignore[union-attr]
         block.mlp.act = fast_activation(gpt2.config.activation_function)
 
@@ -126,21 +133,19 @@ def _attention_per_text(
     dropout: float,
     causal: bool,
 ) -> Tensor:
-    """One kernel call per text, nothing computed for padding: the fastest form on CPUs. [T, heads,
-    -]
-    """
+    """One kernel call per text and no padding: the fastest form on CPUs. [T, heads, -]"""
     lengths = packed.lengths
     queries, keys, values = (
         part.transpose(0, 1)[None].split(lengths, dim=2) for part in (query, key, value)
     )
-    # The kernel writes token by token: laid that way one behind the other, nothing is moved again.
-    mixed = [
-        F.scaled_dot_product_attention(
+    texts = []
+    for q, k, v in zip(queries, keys, values, strict=True):
+        mixed = F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling
-        ).transpose(1, 2)
-        for q, k, v in zip(queries, keys, values, strict=True)
-    ]
-    return torch.cat(mixed, dim=1)[0]
+        )
+        # The kernel writes token by token: joined in that layout, nothing is moved in memory.
+        texts.append(mixed.transpose(1, 2))
+    return torch.cat(texts, dim=1)[0]
 
 
 def _padded_attention(
@@ -152,10 +157,9 @@ def _padded_attention(
     dropout: float,
     causal: bool,
 ) -> Tensor:
-    """Causal attention needs no mask: padding stands to the right, where it does not look. [T,
-    heads, -]
-    """
+    """One kernel call for all texts, padded to the longest. [T, heads, -]"""
     q, k, v = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
+    # Causal attention needs no mask: padding stands to the right, where it does not look.
     mask = None if causal else packed.padding_mask()[:, None, None]
     mixed = F.scaled_dot_product_attention(
         q, k, v, mask, dropout_p=dropout, is_causal=causal, scale=scaling
@@ -164,9 +168,9 @@ def _padded_attention(
 
 
 def _flash_takes(query: Tensor) -> bool:
-    return (
-        query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] <= 256
-    )
+    """Whether flash attention has a kernel for these heads: half precision, at most 256 wide."""
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    return query.is_cuda and half and query.shape[-1] <= 256
 
 
 def _variable_length() -> Callable[..., Tensor] | None:
@@ -176,8 +180,9 @@ def _variable_length() -> Callable[..., Tensor] | None:
     except ImportError:
         return None
     names = inspect.signature(varlen_attn).parameters
-    # Torch 2.10 says is_causal, later versions say window_size; the scale came with the latter.
-    windows = "window_size" in names
+    # Torch 2.10 has is_causal, later versions have window_size; the scale came with the latter.
+    has_window = "window_size" in names
+    has_scale = "scale" in names
 
     def call(
         query: Tensor,
@@ -188,11 +193,15 @@ def _variable_length() -> Callable[..., Tensor] | None:
         causal: bool,
     ) -> Tensor:
         """[T, heads, d / heads], as the padded form gives it."""
-        scale: dict[str, Any] = {"scale": scaling} if "scale" in names else {}
-        direction: dict[str, Any] = (
-            {"window_size": (-1, 0 if causal else -1)} if windows else {"is_causal": causal}
-        )
-        if not scale and scaling is not None:
+        options: dict[str, Any] = {}
+        if has_window:
+            options["window_size"] = (-1, 0 if causal else -1)  # -1: without an end
+        else:
+            options["is_causal"] = causal
+        if has_scale:
+            options["scale"] = scaling
+        elif scaling is not None:
+            # The kernel divides by sqrt(d / heads), which is taken back here.
             query = query * (scaling * query.shape[-1] ** 0.5)
         return varlen_attn(  # type: ignore[return-value]
             query,
@@ -202,8 +211,7 @@ def _variable_length() -> Callable[..., Tensor] | None:
             packed.offsets,
             packed.max_length,
             packed.max_length,
-            **direction,
-            **scale,
+            **options,
         )
 
     return call

@@ -18,11 +18,9 @@ from transformers.activations import GELUActivation
 from transformers.pytorch_utils import Conv1D
 
 SMALLEST = 2**17
-"""Weights of a layer from which on blocks pay; below, preparing a multiplication costs what it
-saves.
-"""
+"""Layers with fewer weights stay: preparing a multiplication costs what it saves there."""
 LIMIT = 2**28
-"""Bytes of weights that are kept twice at most; a larger model is read as it is."""
+"""Bytes of weights that are kept twice at most; a larger model gets no copies."""
 # Where blocks of transformers keep a layer and the activation behind it.
 _ACTIVATED = (
     ("dense", "intermediate_act_fn"),
@@ -33,11 +31,16 @@ _ACTIVATED = (
 
 
 class BlockedWeights:
-    """Copies in blocks of a model's large linear layers; a layer whose weights have changed is
-    copied again.
+    """Use this in inference on a CPU: copies in blocks of a model's large linear layers.
+
+    A layer whose weights have changed is copied again::
+
+        blocked = BlockedWeights(ranker)
+        with torch.no_grad(), blocked.in_use():
+            scores = ranker(batch).scores
 
     Attributes:
-        model: whose layers are meant.
+        model: whose layers are copied.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -45,21 +48,28 @@ class BlockedWeights:
         self._blocks: dict[nn.Module, tuple[tuple, Tensor]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies go without the blocks, which cannot be copied; they are made again."""
+        """Pickles and copies leave out the blocks, which cannot be copied; they are made again."""
         return {"model": self.model, "_blocks": {}}
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Within this, the layers multiply by their blocks, where no gradient is asked for."""
+        """Within this block, layers multiply by their copies, unless gradients are on."""
         layers = self._layers()
         replaced: dict[nn.Module, Callable[[Tensor], Tensor]] = {}
         for module in self.model.modules() if layers else ():
-            for name, activation in _ACTIVATED:
-                layer, behind = module._modules.get(name), module._modules.get(activation)
-                if layer in layers and (gelu := _gelu(behind)) is not None:
+            for name, activation_name in _ACTIVATED:
+                layer = module._modules.get(name)
+                if layer not in layers:
+                    continue
+                activation = module._modules.get(activation_name)
+                gelu = _gelu(activation)
+                if gelu is not None:
+                    # The multiplication computes the activation too, so the module of the
+                    # activation passes its inputs on.
                     layers[layer] = gelu
-                    replaced[behind] = _same  # type: ignore[index]
-        replaced |= {layer: self._forward(layer, gelu) for layer, gelu in layers.items()}
+                    replaced[activation] = _same  # type: ignore[index]
+        for layer, gelu in layers.items():
+            replaced[layer] = self._forward(layer, gelu)
         try:
             for module, forward in replaced.items():
                 module.__dict__["forward"] = forward
@@ -69,36 +79,37 @@ class BlockedWeights:
                 module.__dict__.pop("forward", None)
 
     def _layers(self) -> dict[nn.Module, str | None]:
-        """The layers that are worth it, with no activation behind them yet."""
+        """The layers that are worth a copy, each with None: no activation behind it yet."""
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not _AVAILABLE:
             return {}
         layers = dict.fromkeys(filter(_is_worth_it, self.model.modules()))
-        return layers if sum(layer.weight.nbytes for layer in layers) <= LIMIT else {}  # type: ignore[misc]
+        size = sum(layer.weight.nbytes for layer in layers)  # type: ignore[misc]
+        return layers if size <= LIMIT else {}
 
     def _forward(self, layer: nn.Module, gelu: str | None) -> Callable[[Tensor], Tensor]:
         weight: Tensor = layer.weight  # type: ignore[assignment]
         bias: Tensor | None = layer.bias  # type: ignore[assignment]
+        # What changes when the weights do: their memory, how often they were written, their format.
         state = weight.data_ptr(), weight._version, weight.dtype
         if layer not in self._blocks or self._blocks[layer][0] != state:
             rows = weight.detach().t().contiguous() if type(layer) is Conv1D else weight.detach()
             self._blocks[layer] = state, torch.ops.mkldnn._reorder_linear_weight(rows, None)
         blocks = self._blocks[layer][1]
-        name, form = ("none", "") if gelu is None else ("gelu", gelu)
+        activation, form = ("none", "") if gelu is None else ("gelu", gelu)
         return lambda inputs: torch.ops.mkldnn._linear_pointwise(
-            inputs, blocks, bias, name, [], form
+            inputs, blocks, bias, activation, [], form
         )
 
 
-# Not public: a torch without them multiplies as it always did.
+# These functions are not public: in a torch without them, layers multiply as usual.
 _AVAILABLE = torch.backends.mkldnn.is_available() and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
 
 
 def _is_worth_it(module: nn.Module) -> bool:
-    if (
-        type(module) is not nn.Linear and type(module) is not Conv1D
-    ):  # others, such as of LoRA or int8, compute more
+    # Subclasses and other layers, such as of LoRA or int8, compute more.
+    if type(module) is not nn.Linear and type(module) is not Conv1D:
         return False
     weight: Tensor = module.weight
     plain = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)

@@ -1,6 +1,4 @@
-"""What a folder needs beside a ranker's weights so that ``CrossEncoder`` of sentence-transformers
-reads it.
-"""
+"""Files beside a ranker's weights with which ``CrossEncoder`` of sentence-transformers reads it."""
 
 from __future__ import annotations
 
@@ -30,26 +28,37 @@ _MODEL = {
 
 
 def save_cross_encoder_files(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
-    """Write these files, the tokenizer among them.
+    """Use this when a ranker is saved, so that sentence-transformers can load the folder.
 
-    A Backpack and a plain cross-encoder are read by sentence-transformers' own module, through the
-    classes of :mod:`backpack_rank.integrations.sequence_classification`. The others are read by a
-    module of this package, which sentence-transformers imports with ``trust_remote_code=True``
+    The tokenizer is among the files. A Backpack and a plain cross-encoder are read by
+    sentence-transformers' own module, through the classes of
+    :mod:`backpack_rank.integrations.sequence_classification`. The others are read by a module of
+    this package, which sentence-transformers imports with ``trust_remote_code=True``
     alone: a GPT-2 has a type that transformers would take for its own, and the others read their
     two texts apart or by words.
     """
     tokenizer = pair_tokenizer.tokenizer
     known = isinstance(ranker, (BackpackForRanking, CrossEncoderForRanking))
-    foreign = known and hasattr(
-        tokenizer, "backend_tokenizer"
-    )  # slow tokenizers have no rules to write
+    # Slow tokenizers have no rules that could be written for sentence-transformers.
+    foreign = known and hasattr(tokenizer, "backend_tokenizer")
     if foreign:
-        ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
-        tokenizer = shared_tokenizer(tokenizer, pair_tokenizer.max_length, *ids)
+        tokenizer = shared_tokenizer(
+            tokenizer,
+            pair_tokenizer.max_length,
+            pair_tokenizer.start_id,
+            pair_tokenizer.separator_id,
+            pair_tokenizer.end_id,
+        )
         _write(folder / "sentence_bert_config.json", _TEXTS)
     tokenizer.save_pretrained(folder)
-    module = {"idx": 0, "name": "0", "path": "", "type": _TRANSFORMER if foreign else OWN_MODULE}
-    _write(folder / "modules.json", [module | {"kwargs": ["alpha", "policy"]}])
+    module = {
+        "idx": 0,
+        "name": "0",
+        "path": "",
+        "type": _TRANSFORMER if foreign else OWN_MODULE,
+        "kwargs": ["alpha", "policy"],
+    }
+    _write(folder / "modules.json", [module])
     _write(folder / "config_sentence_transformers.json", _MODEL)
 
 

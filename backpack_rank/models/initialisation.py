@@ -1,8 +1,7 @@
-"""Starts of the weight network: the last attention of a pretrained backbone, or random weights of a
-given sharpness.
+"""Starts of the weight network: a pretrained backbone's last attention, or sharp random weights.
 
 Notation: d hidden size, k senses, m = d / k dimensions of a sense's queries and keys, c width of an
-    attention head.
+attention head.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ def start_weights(
     texts: Sequence[Sequence[int] | np.ndarray],
     seed: int = 0,
 ) -> None:
-    """Give the weight network of a new Backpack over a pretrained backbone its first values.
+    """Use this to give the weight network of a new Backpack over a pretrained backbone its start.
 
-    - ``random``: as they were made, which is nearly the same weight for all tokens.
+    - ``random``: the weights that it was made with, which is nearly the same weight for all tokens.
     - ``attention``: the pooled token's attention in the backbone's last layer
       (:func:`start_from_attention`).
     - ``sharp``: random, with half of the greatest entropy over the tokens of a text
@@ -63,7 +62,8 @@ def start_weights(
         if weights == "attention":
             start_from_attention(backpack.sense_weight_net, backpack.backbone)
         elif weights == "sharp":
-            init_with_entropy(backpack, PackedBatch.from_sequences(texts).to(backpack.device), seed)
+            batch = PackedBatch.from_sequences(texts).to(backpack.device)
+            init_with_entropy(backpack, batch, seed)
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel)
     The layer reads hidden states from before it, the weight network those behind it: x is replaced
     by the backbone's last hidden state. Where the backbone has a norm in front of its attention and
     one at its end, both are of the same vectors up to gain and shift, and these are put right (see
-    :func:`behind_last_norm`). Rotary positions are
-    left out: a query looks for a key as if both stood at the same place.
+    :func:`behind_last_norm`). Rotary positions are left out: a query looks for a key as if both
+    stood at the same place.
 
     A head wider than m is cut to the m strongest directions of W_q^T W_k (the closest matrix of
     that rank); a narrower one is filled with queries of 0, whose keys keep their random start so
@@ -101,35 +101,36 @@ def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel)
     Raises:
         ValueError: the backbone's attention is of a kind that is not known here.
     """
-    found = last_attention(backbone)
-    senses, d = network.num_senses, network.c_attn.in_features
-    width = d // senses
-    # The weight network divides by sqrt(m), the head by its own factor: what is left goes to both
-    # sides alike.
-    factor = (found.scaling * width**0.5) ** 0.5
-    heads = found.queries.shape[0]
+    attention = last_attention(backbone)
+    senses = network.num_senses
+    width = network.c_attn.in_features // senses  # m
+    # The weight network divides products by sqrt(m), the head multiplies them by its scaling. What
+    # is left is divided evenly between queries and keys.
+    factor = (attention.scaling * width**0.5) ** 0.5
+    heads = attention.queries.shape[0]
     weight, bias = network.c_attn.weight, network.c_attn.bias
     queries, keys = weight.unflatten(0, (2, senses, width))
     query_bias, key_bias = bias.unflatten(0, (2, senses, width))
     bias.zero_()
     for sense in range(senses):
         head = sense % heads
-        own_queries, own_bias, own_keys = truncated(
-            found.queries[head], found.biases[head], found.keys[head], width
+        head_queries, head_bias, head_keys = truncated(
+            attention.queries[head], attention.biases[head], attention.keys[head], width
         )
-        rank = own_keys.shape[0]
+        rank = head_keys.shape[0]
         queries[sense].zero_()
-        queries[sense, :rank] = (factor * own_queries).to(weight.dtype)
-        query_bias[sense, :rank] = (factor * own_bias).to(bias.dtype)
-        keys[sense, :rank] = (factor * own_keys).to(weight.dtype)
+        queries[sense, :rank] = (factor * head_queries).to(weight.dtype)
+        query_bias[sense, :rank] = (factor * head_bias).to(bias.dtype)
+        keys[sense, :rank] = (factor * head_keys).to(weight.dtype)
     key_bias.zero_()
 
 
 def truncated(
     queries: Tensor, biases: Tensor, keys: Tensor, rank: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A head cut to ``rank`` dimensions so that [W_q, b_q]^T W_k changes least (Eckart and Young
-    1936).
+    """A head cut to ``rank`` dimensions so that [W_q, b_q]^T W_k changes least.
+
+    Eckart and Young 1936: the strongest singular directions of the product are kept.
 
     Args:
         queries, keys: [c, d].
@@ -146,14 +147,17 @@ def truncated(
     left, left_factor = torch.linalg.qr(torch.cat([queries, biases[:, None]], dim=1).T)
     right, right_factor = torch.linalg.qr(keys.T)
     u, values, v = torch.linalg.svd(left_factor @ right_factor.T)
-    root = values[:rank].sqrt()
-    own = root[:, None] * (left @ u[:, :rank]).T
-    return own[:, :-1], own[:, -1], root[:, None] * (right @ v[:rank].T).T
+    # Each side takes the square root of the singular values.
+    root = values[:rank].sqrt()[:, None]
+    cut_queries = root * (left @ u[:, :rank]).T
+    cut_keys = root * (right @ v[:rank].T).T
+    return cut_queries[:, :-1], cut_queries[:, -1], cut_keys
 
 
 def init_with_entropy(backpack: BackpackModel, batch: PackedBatch, seed: int) -> None:
-    """Start c_attn from random weights whose softmax has half of its greatest entropy, on average
-    over some texts.
+    """Start c_attn from random weights whose softmax has half of its greatest entropy.
+
+    The entropy is the mean over the texts of a batch.
 
     Raises:
         ValueError: no text has two tokens, or hidden states do not differ within the texts.
@@ -166,16 +170,22 @@ def init_with_entropy(backpack: BackpackModel, batch: PackedBatch, seed: int) ->
     network.c_attn.bias.zero_()
     queries, keys = (part.double() for part in network.split(backpack.hidden_states(batch)))
     pooled = queries[backpack.pooled_positions(batch)]  # [B, k, d / k]
-    logits = [
-        torch.einsum("km,nkm->kn", query, key) * width**-0.5
-        for query, key in zip(pooled, keys.split(batch.lengths), strict=True)
-    ]
+    logits = []
+    for query, key in zip(pooled, keys.split(batch.lengths), strict=True):
+        products = torch.einsum("km,nkm->kn", query, key)
+        logits.append(products * width**-0.5)
+    # Logits are products of queries and keys: each takes the square root of the factor.
     weight.mul_(sharpness(logits) ** 0.5)
 
 
 def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
-    """Factor of logits, [k, n] per text, that gives their softmax ``share`` of its greatest entropy
-    log n on average.
+    """Factor of logits that gives their softmax ``share`` of its greatest entropy on average.
+
+    The greatest entropy over n tokens is log n.
+
+    Args:
+        logits: of each text. [k, n]
+        share: of the greatest entropy.
 
     Raises:
         ValueError: there is none, because the logits of each text are equal or no text has two
@@ -187,7 +197,8 @@ def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
         shares = []
         for part in logits:
             logs = (factor * part).log_softmax(dim=-1)
-            shares.append(-(logs.exp() * logs).sum(dim=-1) / math.log(part.shape[-1]))
+            greatest = math.log(part.shape[-1])
+            shares.append(-(logs.exp() * logs).sum(dim=-1) / greatest)
         return float(torch.cat(shares).mean())
 
     low, high = 0.0, 1.0
@@ -197,9 +208,13 @@ def sharpness(logits: list[Tensor], share: float = 0.5) -> float:
         raise ValueError(
             "a sharp start needs texts of two and more tokens with hidden states that differ"
         )
-    for _ in range(60):  # entropy falls as the factor grows
+    # Bisection: entropy falls as the factor grows. 60 halvings are as exact as float64.
+    for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if entropy(middle) > share else (low, middle)
+        if entropy(middle) > share:
+            low = middle
+        else:
+            high = middle
     return high
 
 
@@ -224,9 +239,8 @@ def last_attention(backbone: PreTrainedModel) -> Attention:
     return _READERS[name](backbone)
 
 
-def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
-    """The same attention on the vectors behind the backbone's last norm instead of those behind its
-    own norm.
+def behind_last_norm(attention: Attention, inner: Any, last: Any) -> Attention:
+    """An attention on vectors behind its layer's norm, rewritten for those behind the last norm.
 
     Both norms give gain * z + shift of a normed z (RMS norms have no shift), so with g the quotient
     of gains, inner = g * last + (shift of inner - g * shift of last).
@@ -234,17 +248,19 @@ def behind_last_norm(found: Attention, inner: Any, last: Any) -> Attention:
     gain = last.weight.double()
     # A gain near 0 hides its dimension: what is behind the norm tells nothing of what was in front.
     hidden = gain.abs() < 1e-3 * gain.abs().mean()
-    quotient = torch.where(
-        hidden, torch.zeros_like(gain), inner.weight.double() / gain.masked_fill(hidden, 1.0)
-    )
+    quotient = inner.weight.double() / gain.masked_fill(hidden, 1.0)
+    quotient = torch.where(hidden, torch.zeros_like(gain), quotient)
     shift = _shift(inner, gain) - quotient * _shift(last, gain)
-    biases = found.biases + found.queries @ shift
     return replace(
-        found, queries=found.queries * quotient, biases=biases, keys=found.keys * quotient
+        attention,
+        queries=attention.queries * quotient,
+        biases=attention.biases + attention.queries @ shift,
+        keys=attention.keys * quotient,
     )
 
 
 def _shift(norm: Any, like: Tensor) -> Tensor:
+    """The shift of a norm; 0 of an RMS norm, which has none."""
     bias = getattr(norm, "bias", None)
     return torch.zeros_like(like) if bias is None else bias.double()
 
@@ -257,55 +273,65 @@ def _heads(
     biases = queries.new_zeros(queries.shape[:2])
     if query.bias is not None:
         biases = query.bias.double().unflatten(0, (heads, -1))
-    keys = (
-        key.weight.double()
-        .unflatten(0, (key_heads, -1))
-        .repeat_interleave(heads // key_heads, dim=0)
-    )
+    keys = key.weight.double().unflatten(0, (key_heads, -1))
+    keys = keys.repeat_interleave(heads // key_heads, dim=0)
     return Attention(queries, biases, keys, scaling)
 
 
 def _bert(backbone: Any) -> Attention:
-    own = backbone.encoder.layer[-1].attention.self
-    return _heads(own.query, own.key, own.num_attention_heads, own.num_attention_heads, own.scaling)
+    attention = backbone.encoder.layer[-1].attention.self
+    return _heads(
+        attention.query,
+        attention.key,
+        attention.num_attention_heads,
+        attention.num_attention_heads,
+        attention.scaling,
+    )
 
 
 def _distilbert(backbone: Any) -> Attention:
-    own = backbone.transformer.layer[-1].attention
-    return _heads(own.q_lin, own.k_lin, own.n_heads, own.n_heads, own.scaling)
+    attention = backbone.transformer.layer[-1].attention
+    return _heads(
+        attention.q_lin, attention.k_lin, attention.n_heads, attention.n_heads, attention.scaling
+    )
 
 
 def _gpt2(backbone: Any) -> Attention:
     layer = backbone.h[-1]
-    own = layer.attn
+    attention = layer.attn
     # Conv1D: weights are [in, out], and queries, keys and values stand side by side.
-    queries, keys, _ = own.c_attn.weight.double().T.unflatten(0, (3, own.num_heads, -1))
-    biases = own.c_attn.bias.double().unflatten(0, (3, own.num_heads, -1))[0]
+    queries, keys, _ = attention.c_attn.weight.double().T.unflatten(0, (3, attention.num_heads, -1))
+    biases = attention.c_attn.bias.double().unflatten(0, (3, attention.num_heads, -1))[0]
     return behind_last_norm(
-        Attention(queries, biases, keys, own.scaling), layer.ln_1, backbone.ln_f
+        Attention(queries, biases, keys, attention.scaling), layer.ln_1, backbone.ln_f
     )
 
 
 def _llama(backbone: Any) -> Attention:
     layer, config = backbone.layers[-1], backbone.config
-    own = layer.self_attn
+    attention = layer.self_attn
     heads = _heads(
-        own.q_proj, own.k_proj, config.num_attention_heads, config.num_key_value_heads, own.scaling
+        attention.q_proj,
+        attention.k_proj,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        attention.scaling,
     )
     return behind_last_norm(heads, layer.input_layernorm, backbone.norm)
 
 
 def _modernbert(backbone: Any) -> Attention:
     layer = backbone.layers[-1]
-    own = layer.attn
-    queries, keys, _ = own.Wqkv.weight.double().unflatten(0, (3, -1, own.head_dim))
+    attention = layer.attn
+    queries, keys, _ = attention.Wqkv.weight.double().unflatten(0, (3, -1, attention.head_dim))
     biases = queries.new_zeros(queries.shape[:2])
-    if own.Wqkv.bias is not None:
-        biases = own.Wqkv.bias.double().unflatten(0, (3, -1, own.head_dim))[0]
-    found = Attention(queries, biases, keys, own.head_dim**-0.5)
-    if isinstance(layer.attn_norm, nn.Identity):  # a model of one layer
-        return found
-    return behind_last_norm(found, layer.attn_norm, backbone.final_norm)
+    if attention.Wqkv.bias is not None:
+        biases = attention.Wqkv.bias.double().unflatten(0, (3, -1, attention.head_dim))[0]
+    heads = Attention(queries, biases, keys, attention.head_dim**-0.5)
+    # In a model of one layer, the embeddings' norm stands in front of the attention.
+    if isinstance(layer.attn_norm, nn.Identity):
+        return heads
+    return behind_last_norm(heads, layer.attn_norm, backbone.final_norm)
 
 
 _READERS: dict[str, Callable[[Any], Attention]] = {

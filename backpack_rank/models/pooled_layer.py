@@ -1,7 +1,7 @@
-"""The last layer of an encoder, computed at the tokens alone that texts are read at.
+"""The last layer of an encoder, computed only at the tokens whose states are used.
 
-All other tokens are read there once more, as keys and values, and what the layer makes of them
-nobody looks at. The states of the read tokens are those of the whole layer.
+Other tokens enter the layer as keys and values, and their own states behind it are not used. The
+states of the used tokens are those of the full layer.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from backpack_rank.data.packing import PackedBatch
 
 
 class _PooledLayer(nn.Module):
-    """Mixin of a layer that takes ``rows`` [B], the tokens of interest; without them it is the
-    library's own.
+    """Mixin of a layer that takes ``rows`` [B], the tokens whose states are used.
+
+    Without rows it is the library's layer.
     """
 
     attention: Any
@@ -37,34 +38,38 @@ class _PooledLayer(nn.Module):
         if rows is None:
             return super().forward(hidden_states, *arguments, packed=packed, **options)
         assert packed is not None
-        own, attention = hidden_states[:, rows], self.attention.self
+        attention = self.attention.self
         head = (-1, attention.attention_head_size)
-        queries = attention.query(own)[0].unflatten(-1, head)[
-            :, :, None
-        ]  # [B, heads, 1, d / heads]
-        keys, values = (
-            packed.pad(linear(hidden_states)[0]).unflatten(-1, head).transpose(1, 2)
-            for linear in (attention.key, attention.value)
+        pooled = hidden_states[:, rows]
+        queries = attention.query(pooled)[0].unflatten(-1, head)[:, :, None]  # [B, heads, 1, -]
+        keys = packed.pad(attention.key(hidden_states)[0]).unflatten(-1, head)
+        values = packed.pad(attention.value(hidden_states)[0]).unflatten(-1, head)
+        mixed = F.scaled_dot_product_attention(
+            queries,
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            packed.padding_mask()[:, None, None],
+            scale=attention.scaling,
         )
-        mask = packed.padding_mask()[:, None, None]
-        mixed = F.scaled_dot_product_attention(queries, keys, values, mask, scale=attention.scaling)
-        return self.feed_forward_chunk(self.attention.output(mixed.flatten(1)[None], own))
+        return self.feed_forward_chunk(self.attention.output(mixed.flatten(1)[None], pooled))
 
 
 class PooledBertLayer(_PooledLayer, BertLayer):
-    """Of BERT."""
+    """The last layer of BERT."""
 
 
 class PooledElectraLayer(_PooledLayer, ElectraLayer):
-    """Of ELECTRA."""
+    """The last layer of ELECTRA."""
 
 
 _CLASSES: dict[type, type] = {BertLayer: PooledBertLayer, ElectraLayer: PooledElectraLayer}
 
 
 def pool_last_layer(backbone: PreTrainedModel) -> bool:
-    """Let the last layer take ``rows``; False where the backbone is of another type, or reads left
-    to right.
+    """Use this to let the last layer of an encoder take ``rows``.
+
+    Returns:
+        False where the backbone is of another type, or reads left to right.
     """
     layers = getattr(getattr(backbone, "encoder", None), "layer", None)
     if layers is None or type(layers[-1]) not in _CLASSES or backbone.config.is_decoder:

@@ -1,5 +1,4 @@
-"""Cross-encoders that were trained elsewhere: any classifier of transformers with one label, read
-as it was trained.
+"""Cross-encoders that were trained elsewhere: any classifier of transformers with one label.
 
 The MS MARCO cross-encoders of sentence-transformers and the BGE rerankers are such models. Their
 scores are the raw logits; ``CrossEncoder.predict`` puts a sigmoid on most of them.
@@ -47,34 +46,36 @@ class TemplatePairTokenizer(PairTokenizer):
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TemplatePairTokenizer:
-        """Read the template off a pair. Raises ``ValueError`` where the tokenizer joins texts in
-        another way.
+        """Read a tokenizer's template off a pair of short texts.
+
+        Raises:
+            ValueError: the joined texts do not hold the tokens of both, the query's first.
         """
-        first, second = (
-            tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "b")
-        )
+        query = tokenizer("a", add_special_tokens=False)["input_ids"]
+        document = tokenizer("b", add_special_tokens=False)["input_ids"]
         ids = list(tokenizer("a", "b")["input_ids"])
-        starts = [place for place in range(len(ids)) if ids[place : place + len(first)] == first]
-        for start in starts:
-            behind = start + len(first)
-            for place in range(behind, len(ids)):
-                if ids[place : place + len(second)] == second:
-                    prefix, middle, suffix = (
-                        ids[:start],
-                        ids[behind:place],
-                        ids[place + len(second) :],
-                    )
-                    has_types = bool(middle) and "token_type_ids" in tokenizer.model_input_names
-                    spelled = max(tokenizer.get_vocab().values()) + 1 if has_types else None
-                    return cls(
-                        tokenizer,
-                        max_length,
-                        None,
-                        tuple(prefix),
-                        tuple(middle),
-                        tuple(suffix),
-                        spelled,
-                    )
+        # The first place counts where the query stands in front of the document.
+        for start in range(len(ids)):
+            query_end = start + len(query)
+            if ids[start:query_end] != query:
+                continue
+            for document_start in range(query_end, len(ids)):
+                document_end = document_start + len(document)
+                if ids[document_start:document_end] != document:
+                    continue
+                middle = ids[query_end:document_start]
+                spelled = None
+                if middle and "token_type_ids" in tokenizer.model_input_names:
+                    spelled = max(tokenizer.get_vocab().values()) + 1
+                return cls(
+                    tokenizer,
+                    max_length,
+                    None,
+                    prefix=tuple(ids[:start]),
+                    middle=tuple(middle),
+                    suffix=tuple(ids[document_end:]),
+                    spelled=spelled,
+                )
         raise ValueError(
             f"{type(tokenizer).__name__} joins two texts in a way that is not known here: {ids}"
         )
@@ -86,7 +87,7 @@ class TemplatePairTokenizer(PairTokenizer):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that turns a pair of texts into token ids."""
+        """Digest of everything that decides the token ids of a pair of texts."""
         return f"{self.prefix}{self.middle}{self.suffix}-{super().fingerprint}"
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -94,14 +95,14 @@ class TemplatePairTokenizer(PairTokenizer):
         if not texts:
             return []
         with no_panic(self.tokenizer.name_or_path):
-            encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)[
-                "input_ids"
-            ]
-        return [np.asarray(ids, dtype=np.int32) for ids in encoded]
+            encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)
+        return [np.asarray(ids, dtype=np.int32) for ids in encoded["input_ids"]]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query, not all of one that is far too long. Raises ``ValueError`` when it
-        is empty.
+        """Token ids of a query; of one that is far too long, the first.
+
+        Raises:
+            ValueError: the query is empty.
         """
         ids, _ = self._encoded_query(text)
         if not len(ids):
@@ -109,18 +110,15 @@ class TemplatePairTokenizer(PairTokenizer):
         return ids
 
     def room(self, query: np.ndarray) -> int:
-        """Tokens of a document that fit behind the query; a query may be cut to half of what there
-        is.
-        """
+        """Tokens of a document that fit behind the query, which may be cut to half of the room."""
         free = self.max_length - self.added
         return max(free - len(query), free // 2)
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
-        """[prefix, query, middle, document, suffix]; where it is too long, the longer text loses
-        tokens first.
-        """
+        """[prefix, query, middle, document, suffix], where the longer text is cut first."""
         free = self.max_length - self.added
         if len(query) + len(document) > free:
+            # The shorter text stays, unless both are longer than half of the room.
             shorter = min(len(query), len(document), free // 2)
             if len(query) <= len(document):
                 query, document = query[:shorter], document[: free - shorter]
@@ -128,19 +126,20 @@ class TemplatePairTokenizer(PairTokenizer):
                 query, document = query[: free - shorter], document[:shorter]
         if self.spelled is not None:
             query = np.where(query == self.middle[0], np.int32(self.spelled), query)
-        template = (
-            np.array(part, dtype=np.int32) for part in (self.prefix, self.middle, self.suffix)
-        )
-        before, between, behind = template
-        return np.concatenate([before, query, between, document, behind])
+        prefix = np.array(self.prefix, dtype=np.int32)
+        middle = np.array(self.middle, dtype=np.int32)
+        suffix = np.array(self.suffix, dtype=np.int32)
+        return np.concatenate([prefix, query, middle, document, suffix])
 
 
 class SequenceClassifierForRanking(Ranker):
-    """A classifier with one label; its logit is the score. It is measured and turned here, not
-    trained.
+    """Use this for a cross-encoder that was trained elsewhere: its one logit is the score.
+
+    Policies change its scores and evaluation measures them; it is not trained here.
+    :func:`load_classifier` reads one from a folder.
 
     Attributes:
-        one_by_one: texts are read without others beside them, because their scores depend on these.
+        one_by_one: each text is read in a batch of its own, because scores depend on the batch.
     """
 
     # Whatever the classifier inside supports; this class adds no attention.
@@ -149,7 +148,8 @@ class SequenceClassifierForRanking(Ranker):
     _supports_attention_backend = True
 
     def __init__(self, classifier: Any, pair_tokenizer: TemplatePairTokenizer) -> None:
-        """
+        """A ranker around a classifier.
+
         Args:
             classifier: what ``AutoModelForSequenceClassification`` loads, with one label.
             pair_tokenizer: joins its texts.
@@ -171,15 +171,16 @@ class SequenceClassifierForRanking(Ranker):
         return self.classifier.get_input_embeddings()
 
     def token_types(self, ids: Tensor) -> Tensor:
-        """1 behind the template's separator, where a model tells its two texts apart by types; else
-        0. [B, n] -> [B, n]
+        """The token types of the two texts: 1 behind the template's separator, else 0. [B, n]
 
-        It is the first: one that a query spells has another id, see :class:`TemplatePairTokenizer`.
+        0 everywhere where the model has no token types. The first separator counts: one that a
+        query spells has another id, see :class:`TemplatePairTokenizer`.
         """
         if self._separator is None:
             return torch.zeros_like(ids)
         separators = (ids == self._separator).long()
-        return ((separators.cumsum(1) - separators) > 0).long()
+        separators_before = separators.cumsum(1) - separators
+        return (separators_before > 0).long()
 
     def forward(
         self,
@@ -191,14 +192,14 @@ class SequenceClassifierForRanking(Ranker):
         """The classifier's raw logits [B]; ``token_shift`` moves its word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
         if len(batch) > 1 and self.one_by_one:
-            return RankerOutput(
-                torch.cat([self(text, token_shift=token_shift).scores for text in batch.texts()])
-            )
+            scores = [self(text, token_shift=token_shift).scores for text in batch.texts()]
+            return RankerOutput(torch.cat(scores))
         mask = batch.padding_mask()
         ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if self._separator is not None:
             inputs["token_type_ids"] = self.token_types(ids) * mask
+            # Types are known: a separator that the query spells gets its real id again.
             spelled: Any = ids == self._spelled
             inputs["input_ids"] = ids.masked_fill(spelled, self._separator)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
@@ -208,8 +209,9 @@ class SequenceClassifierForRanking(Ranker):
 def load_classifier(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
-    """A classifier with one label and its tokenizer, from a folder in the form of transformers; no
-    code is run.
+    """Use this to load a classifier with one label from a folder in the form of transformers.
+
+    Code in the folder is not run.
 
     Raises:
         ValueError: it has several labels, weights are missing, or the tokenizer's template is not
@@ -235,11 +237,11 @@ def load_classifier(
     pair_tokenizer = TemplatePairTokenizer.of(tokenizer, min(tokenizer.model_max_length, positions))
     ranker = SequenceClassifierForRanking(model, pair_tokenizer)
     _check_types(ranker, pair_tokenizer)
-    texts = pair_tokenizer.pairs(
-        "which tools", ["a saw", "a saw and a hammer, a plane, a file, a chisel and a vice"]
-    )
+    # A short text and a longer one: whether padding of the short one changes its score.
+    documents = ["a saw", "a saw and a hammer, a plane, a file, a chisel and a vice"]
+    short, long = pair_tokenizer.pairs("which tools", documents)
     ranker.one_by_one = depends_on_others(
-        lambda batch: ranker(batch).scores, ranker, *map(np.ndarray.tolist, texts)
+        lambda batch: ranker(batch).scores, ranker, short.tolist(), long.tolist()
     )
     return ranker, pair_tokenizer
 
@@ -247,14 +249,13 @@ def load_classifier(
 def _check_types(
     ranker: SequenceClassifierForRanking, pair_tokenizer: TemplatePairTokenizer
 ) -> None:
-    """Refuse a model whose token types are not those that the tokenizer gives, rather than score it
-    wrongly.
-    """
+    """Refuse a tokenizer that joins two texts in another way, or gives other token types."""
     query, document = "which tools", "a saw and a hammer"
-    given = pair_tokenizer.tokenizer(query, document)
+    expected = pair_tokenizer.tokenizer(query, document)
     (ids,) = pair_tokenizer.pairs(query, [document])
-    own = ranker.token_types(torch.from_numpy(ids)[None].long())[0].tolist()
-    if ids.tolist() == list(given["input_ids"]) and own == list(given.get("token_type_ids", own)):
+    types = ranker.token_types(torch.from_numpy(ids)[None].long())[0].tolist()
+    same_ids = ids.tolist() == list(expected["input_ids"])
+    if same_ids and types == list(expected.get("token_type_ids", types)):
         return
     raise ValueError(
         f"{type(pair_tokenizer.tokenizer).__name__} joins two texts in a way that is not known "

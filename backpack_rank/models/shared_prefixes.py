@@ -20,11 +20,16 @@ WORTH = 0.03
 
 @dataclass(frozen=True)
 class SharedPrefixes:
-    """Which tokens of a packed row are read, and which of them stands for each token.
+    """Which tokens of a packed row are read, and which of these stands for each token.
+
+    >>> batch = PackedBatch.from_sequences([[5, 6, 7], [5, 6, 8]])
+    >>> shared = SharedPrefixes.of(batch)
+    >>> shared.kept.tolist(), shared.rows.tolist()
+    ([True, True, True, False, False, True], [0, 1, 2, 0, 1, 3])
 
     Attributes:
         kept: tokens that are read. bool [T]
-        rows: number among the tokens read of the one that stands for each token. [T]
+        rows: for each token, which of the tokens read stands for it. [T]
     """
 
     kept: Tensor
@@ -32,17 +37,16 @@ class SharedPrefixes:
 
     @classmethod
     def of(cls, batch: PackedBatch) -> SharedPrefixes | None:
-        """What texts have in common with the text in front of them; None where that is next to
-        nothing.
-        """
+        """What texts share with the text before them; None where that saves little."""
         # One higher, so that a token with id 0 is not taken for padding.
         ids = batch.pad(batch.input_ids + 1)
         same = torch.zeros_like(ids, dtype=torch.bool)
-        same[1:] = ((ids[1:] == ids[:-1]) & (ids[1:] > 0)).cumprod(dim=1).bool()
+        equal = (ids[1:] == ids[:-1]) & (ids[1:] > 0)
+        same[1:] = equal.cumprod(dim=1).bool()  # up to the first token that differs
         kept = ~same.flatten()[batch.padded_rows]
         read = int(kept.sum())
         if read > (1 - WORTH) * len(kept):
             return None
-        # A repeated token is that of the last text above it that has one of its own in this place.
+        # A repeated token is that of the last text above it whose token in this place was read.
         numbers = batch.pad(torch.where(kept, kept.cumsum(0), 0)).cummax(dim=0).values
         return cls(kept, numbers.flatten()[batch.padded_rows] - 1)

@@ -65,10 +65,10 @@ class TokenClasses:
         names: what each class is, such as ``" He"`` of class ``subject pronoun``.
         members: token ids of each class, two or more.
         boundaries: tells words from pieces of words.
-        several_tokens: words of the lexicon that are no single token in any variant: they are left
-            as they are.
-        unpaired: words with a token but without a partner of the same case and spacing: left as
-            they are too.
+        several_tokens: words of the lexicon that are no single token in any variant: they do not
+            move.
+        unpaired: words with a token but without a partner of the same case and spacing: they do not
+            move either.
         behind_space_alone: words that move behind a space and not behind other signs ('"she'),
             where the tokenizer has several tokens for them, or one without a partner.
     """
@@ -329,7 +329,7 @@ def _class_means(
 def class_variants(
     tokenizer: PreTrainedTokenizerBase, words: WordClasses, texts: Sequence[str]
 ) -> dict[Variant, dict[int, str]]:
-    """Tokens that are a word of a class, and the word, by class and by what else the tokens hold.
+    """Use this to find the words of classes in a vocabulary: token ids and words, by variant.
 
     Args:
         tokenizer: whose vocabulary is looked through.

@@ -16,7 +16,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Without dropout for the length of a ``with`` block; the model's mode is put back."""
+    """Use this to run a model without dropout in a ``with`` block; then its mode is put back."""
     training = model.training
     model.eval()
     try:
@@ -26,7 +26,10 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def pick_device(name: str, option: str) -> torch.device:
-    """The device of that name; ``auto`` is a GPU where there is one.
+    """Use this for a device that a user names; ``auto`` is a GPU where there is one.
+
+    >>> pick_device("cpu", "device")
+    device(type='cpu')
 
     Args:
         name: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` ...
@@ -56,9 +59,7 @@ def pick_device(name: str, option: str) -> torch.device:
 
 
 def backbone_dtype(name: str) -> torch.dtype:
-    """The number format of that name. Raises ``ValueError`` for any but ``float32`` and
-    ``bfloat16``.
-    """
+    """The number format ``float32`` or ``bfloat16``. Raises ``ValueError`` for other names."""
     one_of("backbone: dtype", name, DTYPES)
     return DTYPES[name]
 
@@ -67,9 +68,8 @@ def cast_parameters(backbone: PreTrainedModel, name: str) -> None:
     """Convert a backbone's parameters, in place.
 
     Buffers stay in fp32, unlike in ``backbone.to(dtype)``: rotary positions have to be computed
-    from frequencies that
-    bf16 cannot hold. Everything above a backbone computes in fp32: hidden states and embeddings are
-        converted there.
+    from frequencies that bf16 cannot hold. Everything above a backbone computes in fp32: hidden
+    states and embeddings are converted there.
     """
     wanted = backbone_dtype(name)
     for parameter in backbone.parameters():
@@ -77,10 +77,9 @@ def cast_parameters(backbone: PreTrainedModel, name: str) -> None:
 
 
 def input_embeddings(model: nn.Module) -> nn.Module | None:
-    """What a model says its input embeddings are, or None: transformers' models without any raise
-    one of two errors.
-    """
+    """A model's input embeddings, or None where it has none."""
     try:
         return model.get_input_embeddings()  # type: ignore[operator]
+    # Models of transformers without embeddings raise one of two errors.
     except (AttributeError, NotImplementedError):
         return None

@@ -1,6 +1,4 @@
-"""Rankers over word vectors: the words of query and document are looked up and compared by an
-interaction module.
-"""
+"""Rankers over word vectors, which an interaction module compares."""
 
 from __future__ import annotations
 
@@ -95,7 +93,10 @@ class Side:
 
 
 class InteractionForRanking(Ranker):
-    """Word vectors and an interaction module over them: KNRM, Conv-KNRM, MatchPyramid, PACRR, TK."""
+    """Use this for the rankers over word vectors: KNRM, Conv-KNRM, MatchPyramid, PACRR and TK.
+
+    :func:`interaction_ranker` makes one for a vocabulary.
+    """
 
     config: InteractionConfig
     config_class = InteractionConfig
@@ -103,11 +104,10 @@ class InteractionForRanking(Ranker):
 
     def __init__(self, config: InteractionConfig) -> None:
         super().__init__(config)
-        # The name is that of the part which training.learning_rate is for; the interaction has
-        # head_learning_rate.
-        self.backbone = nn.Embedding(
-            config.vocab_size + config.unknown_buckets, config.embedding_size
-        )
+        # Called backbone because training.learning_rate is for the part of this name; the
+        # interaction is trained with head_learning_rate.
+        words = config.vocab_size + config.unknown_buckets
+        self.backbone = nn.Embedding(words, config.embedding_size)
         self.interaction = new_interaction(
             config.interaction, config.embedding_size, config.sizes or {}
         )
@@ -132,54 +132,60 @@ class InteractionForRanking(Ranker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
-        """Scores [B] from the interaction of query words with document words; ``token_shift`` moves
-        word vectors.
-        """
+        """Scores [B] of the texts of a batch; ``token_shift`` moves word vectors."""
         self.refuse_senses(sense_weights, return_senses)
         query, document = self.sides(batch, token_shift)
-        ids = query.ids(), document.ids()
-        return RankerOutput(
-            self.interaction(*query.padded(), *document.padded(), *ids, token_shift)
+        query_vectors, query_mask = query.padded()
+        document_vectors, document_mask = document.padded()
+        scores = self.interaction(
+            query=query_vectors,
+            query_mask=query_mask,
+            document=document_vectors,
+            document_mask=document_mask,
+            query_ids=query.ids(),
+            document_ids=document.ids(),
+            token_shift=token_shift,
         )
+        return RankerOutput(scores)
 
     def count(self, texts: Iterable[str], pair_tokenizer: WordPairTokenizer) -> None:
-        """Count a collection's documents, for interactions that weigh words by their IDF; others
-        read nothing.
+        """Count words in a collection's documents, where the interaction weighs words by their IDF.
 
-        IDF = log(N / (df + 1)), at least 0, of N documents of which df hold the word.
+        Other interactions read nothing. IDF = log(N / (df + 1)), at least 0, of N documents of
+        which df hold the word.
         """
-        if isinstance(self.interaction, Pacrr) and self.interaction.idf is not None:
-            holders, documents = document_frequencies(
-                texts, pair_tokenizer, len(self.interaction.idf)
+        interaction = self.interaction
+        if isinstance(interaction, Pacrr) and interaction.idf is not None:
+            frequencies, documents = document_frequencies(
+                texts, pair_tokenizer, len(interaction.idf)
             )
-            values = np.log(documents / (holders + 1)).clip(min=0.0)
-            self.interaction.set_idf(torch.from_numpy(values))
+            idf = np.log(documents / (frequencies + 1)).clip(min=0.0)
+            interaction.set_idf(torch.from_numpy(idf))
 
     def sides(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> tuple[Side, Side]:
         """Queries and documents, each cut to the words that are read."""
         separator = self.config.separator_id
-        behind = behind_separator(batch, separator)
-        query = ~behind & (batch.input_ids != separator)
-        return (
-            self._side(batch, query, self.config.max_query_length, token_shift),
-            self._side(batch, behind, self.config.max_document_length, token_shift),
-        )
+        in_document = behind_separator(batch, separator)
+        in_query = ~in_document & (batch.input_ids != separator)
+        query = self._side(batch, in_query, self.config.max_query_length, token_shift)
+        document = self._side(batch, in_document, self.config.max_document_length, token_shift)
+        return query, document
 
     def token_representations(self, batch: PackedBatch) -> Tensor:
-        """The vector of each token: its word vector, for TK in its context (Hofstätter et al. 2021,
-        eq. 4). [T, e]
+        """The vector of each token: its word vector, for TK in its context. [T, e]
 
-        Rows of separators and of words beyond the limits of query and document are 0.
+        Rows of separators and of words beyond the limits of query and document are 0. The vectors
+        in their context are those of Hofstätter et al. 2021, eq. 4.
         """
-        found = self.backbone.weight.new_zeros(len(batch.input_ids), self.config.embedding_size)
-        for side, shift in zip(
-            self.sides(batch), (0, getattr(self.interaction, "document_shift", 0)), strict=True
-        ):
+        query, document = self.sides(batch)
+        document_shift = getattr(self.interaction, "document_shift", 0)
+        table = self.backbone.weight.new_zeros(len(batch.input_ids), self.config.embedding_size)
+        for side, first_position in ((query, 0), (document, document_shift)):
             vectors, mask = side.padded()
             if isinstance(self.interaction, Tk):
-                vectors = self.interaction.contextualise(vectors, mask, shift)
-            found[side.tokens] = vectors[mask]
-        return found
+                vectors = self.interaction.contextualise(vectors, mask, first_position)
+            table[side.tokens] = vectors[mask]
+        return table
 
     def _side(
         self, batch: PackedBatch, tokens: Tensor, limit: int, token_shift: TokenShift | None
@@ -206,7 +212,11 @@ def interaction_ranker(
     max_query_length: Count = 30,
     max_document_length: Count = 200,
 ) -> InteractionForRanking:
-    """A word-embedding ranker for the words of a vocabulary; in training mode.
+    """Use this to make a word-embedding ranker for the words of a vocabulary; in training mode.
+
+    ::
+
+        ranker = interaction_ranker(tokenizer, interaction="knrm", embeddings="glove.6B.300d.txt")
 
     Args:
         tokenizer: of :class:`~backpack_rank.data.vocabulary.WordVocabulary`.
@@ -217,8 +227,8 @@ def interaction_ranker(
             folder of a pretrained model (see
             :func:`~backpack_rank.models.word_embeddings.word_vectors`).
         embedding_size: e of random vectors; None is 300.
-        embedding_norm: mean length that all vectors are brought to by one factor; None leaves them
-            as they are. Cosines do not change, but TK adds positions to the vectors, whose lengths
+        embedding_norm: mean length that all vectors are brought to by one factor; None: they are
+            not scaled. Cosines do not change, but TK adds positions to the vectors, whose lengths
             differ tenfold between sources.
         max_query_length: words of a query that are read; further ones are cut.
         max_document_length: the same of a document.
@@ -228,17 +238,19 @@ def interaction_ranker(
             of ``word_vectors``.
     """
     buckets = unknown_buckets(tokenizer)
-    words = tokenizer.convert_ids_to_tokens(list(range(len(SPECIAL), len(tokenizer))))
+    word_ids = list(range(len(SPECIAL), len(tokenizer)))
+    words = tokenizer.convert_ids_to_tokens(word_ids)
     vectors = word_vectors(words, embeddings, embedding_size, others=len(SPECIAL) + buckets)
     if embedding_norm is not None:
         above("model.ranker.embedding_norm", embedding_norm, 0, null="")
-        vectors = vectors * (embedding_norm / vectors[: len(words)].norm(dim=1).mean())
-    own = dict(sizes or {})
-    if own.pop("term_weights", False):
-        own["vocabulary_size"] = len(tokenizer) + buckets
+        mean_norm = vectors[: len(words)].norm(dim=1).mean()
+        vectors = vectors * (embedding_norm / mean_norm)
+    module_sizes = dict(sizes or {})
+    if module_sizes.pop("term_weights", False):
+        module_sizes["vocabulary_size"] = len(tokenizer) + buckets
     config = InteractionConfig(
         interaction=interaction,
-        sizes=own,
+        sizes=module_sizes,
         vocab_size=len(tokenizer),
         unknown_buckets=buckets,
         embedding_size=vectors.shape[1],
@@ -247,9 +259,9 @@ def interaction_ranker(
         max_document_length=max_document_length,
     )
     ranker = InteractionForRanking(config)
+    # Ids begin with the special tokens, whose vectors stand behind those of words and buckets.
+    special = vectors[len(words) + buckets :]
+    others = vectors[: len(words) + buckets]
     with torch.no_grad():
-        # Ids begin with the special tokens, whose vectors are among the others'.
-        ranker.backbone.weight.copy_(
-            torch.cat([vectors[len(words) + buckets :], vectors[: len(words) + buckets]])
-        )
+        ranker.backbone.weight.copy_(torch.cat([special, others]))
     return ranker.train()

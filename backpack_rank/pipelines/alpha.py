@@ -1,4 +1,4 @@
-"""``alpha=auto``: the smallest change that keeps measures within a budget, found on the dev split."""
+"""``alpha=auto``: the smallest change that keeps measures within a budget on the dev split."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def choose_alpha(
         metrics: measures to take.
 
     Raises:
-        ValueError: no budget or one that cannot be read; or no alpha is within it, with the best that can be reached.
+        ValueError: no budget or one that cannot be read; or no alpha is within it, with the best
+            that can be reached.
     """
     if budget is None:
         raise ValueError(f"alpha=auto needs budget=..., for example one of {EXAMPLES}")

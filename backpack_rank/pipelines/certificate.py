@@ -1,14 +1,15 @@
-"""``certificate=true``: to which candidates a policy promises one score whatever their listed words, and if it holds.
+"""``certificate=true``: which candidates keep their score whatever their listed words, and if they
+do.
 
-At alpha = 0 it is promised by
+At alpha = 0 one score for both wordings is promised by
 
 - ``policy=renditions`` for texts of one canonical form,
-- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ in words of their
-  classes alone,
+- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ
+  in words of their classes alone,
 - ``policy=paired_tokens`` for texts that differ in moved tokens alone.
 
-Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no renditions, pairs of
-texts that people wrote are counted and scored too.
+Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no
+renditions, pairs of texts that people wrote are counted and scored too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.attributes.counterfactual import Swapped
+from backpack_rank.attributes.counterfactual import LexiconSwap, Swapped
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
@@ -59,12 +60,13 @@ Promise = Callable[[str, str, str], bool]
 
 @dataclass(frozen=True)
 class Part:
-    """Candidates of one kind.
+    """Candidates of one kind, and the largest difference among them.
 
     Attributes:
         kind: :data:`NO_WORDS`, :data:`COVERED`, or one of :data:`REASONS`.
         candidates: how many pairs of query and document.
-        largest: largest absolute difference of the scores of the two wordings; None where nothing is swapped.
+        largest: largest absolute difference of the scores of the two wordings; None where nothing
+            is swapped.
     """
 
     kind: str
@@ -79,7 +81,7 @@ class HumanPairs:
     Attributes:
         source: collection or file.
         pairs: how many.
-        alike: those to which the policy promises one score.
+        alike: how many of them the policy promises one score.
         largest_alike: largest absolute difference of scores among these, None where there are none.
         mean_others, largest_others: absolute differences among the others.
     """
@@ -111,7 +113,10 @@ class Certificate:
 
     @property
     def kept(self) -> bool | None:
-        """Whether all that is covered has one score; None where scores are not fp32 of this machine, or nothing is."""
+        """Whether all that is covered has one score.
+
+        None where nothing is covered, or scores are not fp32 of this machine.
+        """
         if not self._promised or not self.number_format.startswith("float32"):
             return None
         return max(self._promised) < LARGEST
@@ -119,50 +124,44 @@ class Certificate:
     @property
     def _promised(self) -> list[float]:
         """Differences that should be 0."""
-        found = [part.largest for part in self.parts if part.kind == COVERED]
-        found += [pairs.largest_alike for pairs in self.human]
-        return [difference for difference in found if difference is not None]
+        differences = [part.largest for part in self.parts if part.kind == COVERED]
+        differences += [pairs.largest_alike for pairs in self.human]
+        return [difference for difference in differences if difference is not None]
 
     @property
     def sentences(self) -> list[str]:
         """For the terminal and the report."""
-        with_words = sum(part.candidates for part in self.parts if part.kind != NO_WORDS)
-        covered = sum(part.candidates for part in self.parts if part.kind == COVERED)
-        measured = (
-            f"measured in {self.number_format}, not certified"
-            if self._promised
-            else "nothing to certify"
-        )
-        verdict = {True: "certified", False: "NOT KEPT", None: measured}[self.kept]
-        found = [
-            f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} of {with_words} "
-            f"candidates with class words are covered. {SAYS}"
+        with_words = covered = 0
+        for part in self.parts:
+            if part.kind != NO_WORDS:
+                with_words += part.candidates
+            if part.kind == COVERED:
+                covered += part.candidates
+        if self.kept is not None:
+            verdict = "certified" if self.kept else "NOT KEPT"
+        elif self._promised:
+            verdict = f"measured in {self.number_format}, not certified"
+        else:
+            verdict = "nothing to certify"
+        lines = [
+            f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} "
+            f"of {with_words} candidates with class words are covered. {SAYS}"
         ]
-        found += [
-            f"  {part.kind}: {part.candidates} candidates"
-            + (
-                ""
-                if part.largest is None
-                else f", largest difference under the swap {part.largest:.1e}"
-            )
-            for part in self.parts
-            if part.candidates
-        ]
+        for part in self.parts:
+            if not part.candidates:
+                continue
+            line = f"  {part.kind}: {part.candidates} candidates"
+            if part.largest is not None:
+                line += f", largest difference under the swap {part.largest:.1e}"
+            lines.append(line)
         for pairs in self.human:
-            alike = (
-                ""
-                if pairs.largest_alike is None
-                else f" (largest difference {pairs.largest_alike:.1e})"
-            )
-            others = (
-                ""
-                if pairs.mean_others is None
-                else f"; mean difference of the others {pairs.mean_others:.3f}"
-            )
-            found.append(
-                f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered{alike}{others}"
-            )
-        return found
+            line = f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered"
+            if pairs.largest_alike is not None:
+                line += f" (largest difference {pairs.largest_alike:.1e})"
+            if pairs.mean_others is not None:
+                line += f"; mean difference of the others {pairs.mean_others:.3f}"
+            lines.append(line)
+        return lines
 
     def write(self, folder: Path) -> None:
         """``certificate.json``."""
@@ -176,7 +175,7 @@ class Certificate:
 
 
 def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] = ()) -> None:
-    """Refuse what :func:`certify` refuses, before anything is ranked.
+    """Use this to refuse what :func:`certify` refuses, before anything is ranked.
 
     Args:
         reranker, files: as of :func:`certify`.
@@ -189,6 +188,7 @@ def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] =
     for file in map(Path, files):
         if not file.is_file():
             raise FileNotFoundError(f"certificate_pairs: there is no file {file}")
+        # Read for its errors alone: a malformed line is named before an hour of ranking.
         for _ in read_jsonl(file, _two_wordings):
             pass
 
@@ -202,7 +202,9 @@ def certify(
     variants: tuple[WordingVariants, Collection] | None = None,
     files: Sequence[str | Path] = (),
 ) -> Certificate:
-    """Score the candidates in both wordings, and write the certificate and ``certificate.csv``.
+    """Use this to score the candidates in both wordings and see whether a promise is kept.
+
+    Writes ``certificate.json`` and ``certificate.csv``.
 
     Args:
         reranker: under a policy at alpha = 0.
@@ -210,16 +212,18 @@ def certify(
         candidates: first stage.
         folder: of the results.
         variants: a collection with documents in several wordings.
-        files: JSON Lines with two wordings of a sentence, as ``masculine`` and ``feminine``, ``male`` and ``female``,
-            or ``first`` and ``second``.
+        files: JSON Lines with two wordings of a sentence, as ``masculine`` and ``feminine``,
+            ``male`` and ``female``, or ``first`` and ``second``.
 
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: another alpha, a policy that promises nothing, or a malformed file.
     """
-    promise, policy, scorer = _promise(reranker), reranker.hook.policy, reranker.scorer
+    promise = _promise(reranker)
+    policy, scorer = reranker.hook.policy, reranker.scorer
     assert policy is not None
-    swap, gendered_words = reranker.attribute.swap(), _outside(reranker.attribute)
+    swap = reranker.attribute.swap()
+    gendered_words = _words_outside_swaps(reranker.attribute)
     pairs = Pairs.from_run(candidates, collection)
     kinds: list[str] = []
     rows_to_compare: list[int] = []
@@ -241,20 +245,19 @@ def certify(
         of_kind = differences[np.array(kinds, dtype=object) == kind]
         measured = kind != NO_WORDS and len(of_kind) > 0
         parts.append(Part(kind, len(of_kind), float(of_kind.max()) if measured else None))
-    human = [
-        _human_pairs(reranker, promise, file.name, _sentences(file, swap))
-        for file in map(Path, files)
-    ]
+    human = []
+    for file in map(Path, files):
+        human.append(_human_pairs(reranker, promise, file.name, _sentences(file, swap)))
     if variants is not None:
         wordings, texts = variants
         human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
     certificate = Certificate(
-        policy.name,
-        scorer.ranker.label,
-        collection.name,
-        scorer.number_format,
-        tuple(parts),
-        tuple(human),
+        policy=policy.name,
+        ranker=scorer.ranker.label,
+        collection=collection.name,
+        number_format=scorer.number_format,
+        parts=tuple(parts),
+        human=tuple(human),
     )
     certificate.write(folder)
     shown = [f"{difference:.3g}" for difference in differences.tolist()]
@@ -272,7 +275,8 @@ def _kind(
     text: str,
     swapped: Swapped,
 ) -> str:
-    """What is promised of a candidate, or the first reason why nothing is; the order of the reasons matters."""
+    """What is promised of a candidate, or the first reason why nothing is."""
+    # The order of the reasons is that of the table: a candidate counts for the first that holds.
     if swapped.text == text:
         return NO_WORDS
     if isinstance(policy, MeanOfRenditions) and not policy.covers(query):
@@ -285,106 +289,124 @@ def _kind(
 
 
 def _promise(reranker: PointwiseReranker) -> Promise:
+    """What the policy of a reranker promises; refuses other alphas and policies without promise."""
     policy, alpha = reranker.hook.policy, reranker.hook.alpha
     if policy is None or alpha != 0:
         raise ValueError(
-            f"certificate=true is about alpha=0, where a policy acts in full, and not alpha={alpha:g}"
+            "certificate=true is about alpha=0, where a policy acts in full, and not "
+            f"alpha={alpha:g}"
         )
     if isinstance(policy, MeanOfRenditions):
-        forms = policy.renditions
-        return lambda query, one, other: (
-            policy.covers(query) and forms.canonical(one) == forms.canonical(other)
-        )
+        return partial(_same_form, policy)
     if _scales_attribute_senses(reranker):
         return partial(_same_classes, reranker)
     ranker = reranker.scorer.ranker
-    if isinstance(policy, PairedTokens) and policy.scope_for(ranker) == replace(
-        policy, scope=None
-    ).scope_for(ranker):
-        return partial(_same_tokens, reranker)
+    if isinstance(policy, PairedTokens):
+        # Under another scope than its default the policy moves less than the ranker reads.
+        default = replace(policy, scope=None)
+        if policy.scope_for(ranker) == default.scope_for(ranker):
+            return partial(_same_tokens, reranker)
     raise ValueError(
-        f"policy {policy.name} promises nothing about single texts of this ranker: certificate=true needs "
-        "policy=renditions, policy=paired_tokens without policy.scope, or policy=lowest_senses and a Backpack trained "
-        "with attribute senses"
+        f"policy {policy.name} promises nothing about single texts of this ranker: "
+        "certificate=true needs policy=renditions, policy=paired_tokens without policy.scope, or "
+        "policy=lowest_senses and a Backpack trained with attribute senses"
     )
 
 
 def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
-    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its words as one."""
+    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its
+    words as one.
+    """
     ranker, view = reranker.scorer.ranker, reranker.hook.views[0]
     if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
         return False
-    own = ranker.backpack.attribute_senses
-    places = [
-        place
-        for place, (name, _) in enumerate(ranker.config.groups)
-        if name == reranker.attribute.name
-    ]
-    if own is None or not places:
+    senses = ranker.backpack.attribute_senses
+    places = []
+    for place, (name, _) in enumerate(ranker.config.groups):
+        if name == reranker.attribute.name:
+            places.append(place)
+    if senses is None or not places:
         return False
-    read_as_one = own.read_as_one[
-        torch.isin(own.group_of, torch.tensor(places, device=own.group_of.device))
-    ]
+    of_attribute = torch.isin(senses.group_of, torch.tensor(places, device=senses.group_of.device))
+    # Weights of the attribute's senses stand behind those of the senses that every Backpack has.
     weights = view.sense_weights[ranker.config.num_senses :][places]
-    return bool(read_as_one.all()) and not bool(weights.any())
+    return bool(senses.read_as_one[of_attribute].all()) and not bool(weights.any())
 
 
-def _same_classes(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:
-    """Whether two documents differ in words of one class alone, whatever their numbers of tokens."""
+def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) -> bool:
+    """Whether two documents have one canonical form, and the query no class word."""
+    canonical = policy.renditions.canonical
+    return policy.covers(query) and canonical(document) == canonical(other)
+
+
+def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
+    """Whether two documents differ in words of one class alone, with any numbers of tokens."""
     ranker, scorer = reranker.scorer.ranker, reranker.local_scorer
     assert isinstance(ranker, BackpackForRanking)
-    own = ranker.backpack.attribute_senses
-    assert own is not None
-    first, second = (own.with_classes(ids) for ids in scorer.join(query, [one, other]))
-    return np.array_equal(first, second)
+    senses = ranker.backpack.attribute_senses
+    assert senses is not None
+    first, second = scorer.join(query, [document, other])
+    return np.array_equal(senses.with_classes(first), senses.with_classes(second))
 
 
-def _same_tokens(reranker: PointwiseReranker, query: str, one: str, other: str) -> bool:
+def _same_tokens(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in tokens of one class alone, at the same places."""
     shift, scorer = reranker.hook.view.token_shift, reranker.local_scorer
     assert shift is not None
-    first, second = scorer.join(query, [one, other])
+    first, second = scorer.join(query, [document, other])
     return len(first) == len(second) and bool((shift.merged(first) == shift.merged(second)).all())
 
 
-def _outside(attribute: Attribute) -> frozenset[str]:
+def _words_outside_swaps(attribute: Attribute) -> frozenset[str]:
     """Words of the attribute that no swap replaces and no swap ends at."""
     swap = attribute.swap()
-    known = attribute.lexicon().words
+    words = attribute.lexicon().words
     if attribute.class_files:
-        known |= attribute.classes(wide=True).words
-    return known - swap.words - frozenset(swap.one_way.values())
+        words |= attribute.classes(wide=True).words
+    return words - swap.words - frozenset(swap.one_way.values())
 
 
 def _differences(
     reranker: PointwiseReranker, promise: Promise, triples: Sequence[tuple[str, str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Absolute difference of the scores of two documents of a query [N], and whether they are promised to be one [N].
+    """Differences of the scores of two documents of a query.
 
-    Renditions of both are scored in one call, equal texts once. Paired tokens promise equal scores in batches of equal
-    composition: texts with as many tokens as their partner are packed like these when each side is a call of its own.
-    A score depends on its batch in the last bits, and attribute senses read words of unlike numbers of tokens as one;
-    so texts that differ although one score is promised are scored once more, each by itself.
+    Args:
+        reranker, promise: what scores, and what it promises.
+        triples: a query and two documents each. [N]
+
+    Returns:
+        Absolute differences [N], and whether one score is promised [N].
     """
     alike = np.array([promise(*triple) for triple in triples], dtype=bool)
     differences = np.empty(len(triples))
+    # Pairs that are promised one score are packed apart from the others: paired tokens promise
+    # equal scores in batches of equal composition, and texts with as many tokens as their partner
+    # make such batches when each side is a call of its own.
     for rows in (np.flatnonzero(alike).tolist(), np.flatnonzero(~alike).tolist()):
-        sides = [[(triples[row][0], triples[row][side]) for row in rows] for side in (1, 2)]
+        first = [(triples[row][0], triples[row][1]) for row in rows]
+        second = [(triples[row][0], triples[row][2]) for row in rows]
         if reranker.hook.reads_one_text:
-            one, other = (reranker.predict(side) for side in sides)
+            first_scores = reranker.predict(first)
+            second_scores = reranker.predict(second)
         else:
-            one, other = np.split(reranker.predict(sides[0] + sides[1]), 2)
-        differences[rows] = np.abs(one.astype(np.float64) - other)
+            # Renditions of both are scored in one call, so that equal texts are read once.
+            first_scores, second_scores = np.split(reranker.predict(first + second), 2)
+        differences[rows] = np.abs(first_scores.astype(np.float64) - second_scores)
+
+    # A score depends on its batch in the last bits, and attribute senses read words of unlike
+    # numbers of tokens as one. Texts that differ although one score is promised are scored once
+    # more, each by itself.
     for row in np.flatnonzero(alike & (differences > 0)).tolist():
-        query, text, swapped = triples[row]
-        differences[row] = abs(
-            _score_by_itself(reranker, query, text) - _score_by_itself(reranker, query, swapped)
-        )
+        query, document, other = triples[row]
+        score = _score_by_itself(reranker, query, document)
+        differences[row] = abs(score - _score_by_itself(reranker, query, other))
     return differences, alike
 
 
 def _score_by_itself(reranker: PointwiseReranker, query: str, document: str) -> float:
-    """A score from a batch of one; that the document is long was said when all were scored."""
+    """A score from a batch of one."""
+    # That the document is long was said when all were scored.
     scorer_log.disabled = True
     try:
         return float(reranker.predict([(query, document)])[0])
@@ -398,41 +420,44 @@ def _human_pairs(
     source: str,
     triples: Iterable[tuple[str, str, str]],
 ) -> HumanPairs:
-    found = list(triples)
-    differences, alike = _differences(reranker, promise, found)
+    texts = list(triples)
+    differences, alike = _differences(reranker, promise, texts)
     same, others = differences[alike], differences[~alike]
     return HumanPairs(
-        source,
-        len(found),
-        int(alike.sum()),
-        float(same.max()) if len(same) else None,
-        float(others.mean()) if len(others) else None,
-        float(others.max()) if len(others) else None,
+        source=source,
+        pairs=len(texts),
+        alike=int(alike.sum()),
+        largest_alike=float(same.max()) if len(same) else None,
+        mean_others=float(others.mean()) if len(others) else None,
+        largest_others=float(others.max()) if len(others) else None,
     )
 
 
 def _wordings(wordings: WordingVariants, collection: Collection) -> Iterator[tuple[str, str, str]]:
-    relevant = (
-        pair for pair in wordings.pairs() if pair.relevance != 0
-    )  # those whose gap is measured
-    for pair in relevant:
+    for pair in wordings.pairs():
+        # As for the score gaps, which are measured on relevant documents.
+        if pair.relevance == 0:
+            continue
         texts = collection.documents.get_many([pair.first, pair.second])
         yield collection.queries[pair.query_id], texts[pair.first], texts[pair.second]
 
 
-def _sentences(path: Path, swap: Callable) -> Iterator[tuple[str, str, str]]:
-    """Two wordings of each sentence; the query is made of the words that both have and that no swap replaces."""
+def _sentences(path: Path, swap: LexiconSwap) -> Iterator[tuple[str, str, str]]:
+    """Two wordings of each sentence, with a query.
+
+    The query is made of the words that both have and that no swap replaces.
+    """
     left_out = 0
-    for _, (one, other) in read_jsonl(path, _two_wordings):
-        shared = set(word_tokens(one)) & set(word_tokens(other))
-        query = " ".join(
-            word
-            for word in dict.fromkeys(word_tokens(one))
-            if word in shared and not swap(word).swaps
-        )
-        if query:
-            yield query, one, other
-        left_out += not query
+    for _, (first, second) in read_jsonl(path, _two_wordings):
+        shared = set(word_tokens(first)) & set(word_tokens(second))
+        kept = []
+        for word in dict.fromkeys(word_tokens(first)):
+            if word in shared and not swap(word).swaps:
+                kept.append(word)
+        if kept:
+            yield " ".join(kept), first, second
+        else:
+            left_out += 1
     if left_out:
         log.warning(
             "%s: %d pairs are left out, because their wordings share no word for a query",
@@ -442,8 +467,8 @@ def _sentences(path: Path, swap: Callable) -> Iterator[tuple[str, str, str]]:
 
 
 def _two_wordings(row: dict[str, Any]) -> tuple[str, str]:
-    names = next((names for names in _WORDINGS if set(names) <= row.keys()), None)
-    if names is None:
-        keys = " or ".join(" and ".join(names) for names in _WORDINGS)
-        raise ValueError(f"two wordings are expected, under {keys}; found {', '.join(row)}")
-    return text_under(row, names[0]), text_under(row, names[1])
+    for first, second in _WORDINGS:
+        if first in row and second in row:
+            return text_under(row, first), text_under(row, second)
+    keys = " or ".join(" and ".join(names) for names in _WORDINGS)
+    raise ValueError(f"two wordings are expected, under {keys}; found {', '.join(row)}")

@@ -1,4 +1,4 @@
-"""Which collection is ranked: that of ``data=...``, or the one that a saved ranker was trained on."""
+"""Which collection is ranked: that of ``data=...``, or that which a ranker was trained on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _HINT = "add data=..., one of conf/data"
 
 
 class ChosenData:
-    """Use it to find the collection that an evaluation ranks; nothing is loaded before a split is asked for.
+    """Use it to find the collection that an evaluation ranks; nothing is loaded before a split is
+    asked for.
 
     >>> ChosenData({"rotation_seed": 3}).rotation.seed
     3
 
     Args:
-        data: ``data`` of the options. Without a ``name`` it only changes the data of a saved ranker.
+        data: ``data`` of the options. Without a ``name`` it only changes the data of a saved
+            ranker.
         first_stage: candidates of all splits, in place of those of the data.
     """
 
@@ -43,7 +45,7 @@ class ChosenData:
 
     @cached_property
     def dataset(self) -> Dataset | None:
-        """The data of ``data=...``; None where there is nothing but changes to those of a ranker."""
+        """The data of ``data=...``; None where the options only change those of a ranker."""
         return dataset_of(self._data, self._first_stage) if "name" in self._data else None
 
     def needed(self) -> Dataset:
@@ -53,7 +55,8 @@ class ChosenData:
         return self.dataset
 
     def of(self, checkpoint: Path | str) -> Dataset:
-        """The data of ``data=...``, or those that a saved ranker was trained on, changed as the options say.
+        """The data of ``data=...``, or those that a saved ranker was trained on, changed as the
+        options say.
 
         Raises:
             ValueError: neither is known.
@@ -66,7 +69,9 @@ class ChosenData:
         return rotation_of(self._data)
 
     def nodes_of(self, checkpoint: Path | str) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-        """Data and first stage that a saved ranker was trained with, as far as the options name no others."""
+        """Data and first stage that a saved ranker was trained with, as far as the options name no
+        others.
+        """
         if isinstance(checkpoint, str) or checkpoint.name != RANKER:
             raise ValueError(f"{checkpoint} does not say what it was trained on: {_HINT}")
         try:
@@ -131,7 +136,8 @@ def dataset_of(node: Mapping[str, Any], first_stage: Mapping[str, Any] | None = 
 
 
 def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[str, Dataset]:
-    """A node of ``conf/data`` with some of it changed, such as its candidates, and a text that is equal for equal ones.
+    """A node of ``conf/data`` with some of it changed, such as its candidates, and a text that is
+    equal for equal ones.
 
     Args:
         node: of ``conf/data``.

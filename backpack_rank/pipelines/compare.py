@@ -27,19 +27,24 @@ def evaluate(
     swap: bool = True,
     split: str = "test",
 ) -> ResultTable:
-    """Rank the candidates of a collection by every reranker, after the first stage itself, and measure all of them.
+    """Rank the candidates of a collection by every reranker, after the first stage itself, and
+    measure all of them.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
-    >>> dials = [reranker.with_policy("paired_tokens", alpha) for alpha in (1, 0.5, 0)]  # doctest: +SKIP
+    >>> dials = []  # doctest: +SKIP
+    >>> for alpha in (1, 0.5, 0):  # doctest: +SKIP
+    ...     dials.append(reranker.with_policy("paired_tokens", alpha))
     >>> from backpack_rank.data.sources.beir import load_beir  # doctest: +SKIP
     >>> evaluate(dials, load_beir("my_collection", "test")).summary()  # doctest: +SKIP
 
     Args:
-        rerankers: anything with ``rerank(run, collection)``, see :mod:`backpack_rank.reranking.rerankers`; their
-            names must differ.
+        rerankers: anything with ``rerank(run, collection)``, see
+            :mod:`backpack_rank.reranking.rerankers`; their names must differ.
         data: queries, documents and judgements; a dataset has splits and a first stage of its own.
-        first_stage: of a collection; None takes the collection's own candidates where it has some, else BM25.
-        measures: ir_measures strings, those of fairness (``RaB(tf)@10``) among them; None: those of the dataset.
+        first_stage: of a collection; None takes the collection's own candidates where it has some,
+            else BM25.
+        measures: ir_measures strings, those of fairness (``RaB(tf)@10``) among them; None: those of
+            the dataset.
         attribute: a name of ``conf/attribute``, or an attribute.
         bias: measures of bias; None: the preset ``default``.
         swap: score the bias set's candidates in swapped wording too.
@@ -52,7 +57,8 @@ def evaluate(
     names = [reranker.name for reranker in given]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(
-            f"two rerankers are called {twice[0]!r}: set reranker.name, or the rows could not be told apart"
+            f"two rerankers are called {twice[0]!r}: set reranker.name, or the rows could not be "
+            "told apart"
         )
     attribute = Attribute.named(attribute) if isinstance(attribute, str) else attribute
     dataset = Dataset.of(data, first_stage) if isinstance(data, Collection) else data

@@ -78,11 +78,13 @@ class MeasureRuns(EvaluationTask):
 
 
 def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[SavedRun]:
-    """One system for each file, labelled by the shortest end of its path that tells it from the others.
+    """One system for each file, labelled by the shortest end of its path that tells it from the
+    others.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: no file, a malformed one, the same file twice, or one without a query of the collection.
+        ValueError: no file, a malformed one, the same file twice, or one without a query of the
+            collection.
     """
     files = [Path(path).expanduser() for path in paths]
     if not files:

@@ -42,29 +42,29 @@ class VariantSet:
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Everything that a system ranks.
+    """Everything that a system ranks: what :func:`load_evaluation_data` gives.
 
     Attributes:
         test: queries with judgements.
         bias: neutral queries; part of ``test`` unless the data has a bias collection of its own.
+        neutral_to: what queries of the bias set are neutral to, such as ``gender``; for its name.
         separate: whether the bias set is of another collection than ``test``.
         stage: name of the first stage.
         candidates: of ``test``.
         bias_candidates: of ``bias``.
         swapped: for the stability under swaps, or None.
         variants: for score gaps between wordings, or None.
-        neutral: what queries of the bias set are neutral to, such as ``gender-``; for its name.
     """
 
     test: Collection
     bias: Collection
+    neutral_to: str
     separate: bool
     stage: str
     candidates: Run
     bias_candidates: Run
     swapped: CounterfactualSet | None = None
     variants: VariantSet | None = None
-    neutral: str = ""
 
     @property
     def bias_set(self) -> str:
@@ -72,10 +72,14 @@ class EvaluationData:
         return self.bias_set_of(len(self.bias.queries))
 
     def bias_set_of(self, measured: int) -> str:
-        """The same where only so many of its queries have a ranking: ``dl19/test: 1 of 30 gender-neutral queries``."""
+        """The same where only so many of its queries have a ranking.
+
+        Such as ``dl19/test: 1 of 30 gender-neutral queries``.
+        """
         number = len(self.bias.queries)
-        some = f"{measured} of " if measured < number else ""
-        return f"{self.bias.name}: {some}{number} {self.neutral}neutral {'query' if number == 1 else 'queries'}"
+        count = f"{measured} of {number}" if measured < number else f"{number}"
+        noun = "query" if number == 1 else "queries"
+        return f"{self.bias.name}: {count} {self.neutral_to}-neutral {noun}"
 
 
 def load_evaluation_data(
@@ -90,7 +94,7 @@ def load_evaluation_data(
     needs_candidates: bool = True,
     cut: Callable[[str], str] | None = None,
 ) -> EvaluationData:
-    """Queries and candidates of a split, its bias set, and their counterparts.
+    """Use this for all that an evaluation of a split ranks: queries, candidates and counterparts.
 
     Args:
         dataset: splits and first stage.
@@ -98,8 +102,10 @@ def load_evaluation_data(
         lexicon: queries with one of its words are not neutral.
         split: ``test`` or ``dev``.
         swap: also swap the words of the attribute in the bias set's candidates.
-        variants: documents in a wording for each group; None takes those of the dataset, if it has some.
-        halve_variants: only half of the variants' queries, chosen by a hash: one half belongs to ``dev``.
+        variants: documents in a wording for each group; None takes those of the dataset, if it has
+            some.
+        halve_variants: only half of the variants' queries, chosen by a hash: one half belongs to
+            ``dev``.
         needs_candidates: whether anything is to be ranked; else there are no candidates.
         cut: gives what of a text is read, so that no more of it is swapped.
 
@@ -108,32 +114,44 @@ def load_evaluation_data(
     """
     test = dataset.split(split)
     separate = split == "test" and dataset.has("bias")
-    bias = _bias_set(
-        dataset, attribute, dataset.split("bias") if separate else test, lexicon, split
-    )
+    bias_collection = dataset.split("bias") if separate else test
+    bias = _bias_set(dataset, attribute, bias_collection, lexicon, split)
+
     stage, candidates, bias_candidates = "", Run(), Run()
     if needs_candidates:
         stage, candidates = dataset.candidates(split, test)
-        own = separate and dataset.candidates("bias", bias)[1]
-        bias_candidates = own or select_queries(candidates, bias)
-    neutral = f"{_name_of_words(attribute, lexicon)}-"
-    data = EvaluationData(test, bias, separate, stage, candidates, bias_candidates, neutral=neutral)
+        if separate:
+            _, bias_candidates = dataset.candidates("bias", bias)
+        if not bias_candidates:
+            bias_candidates = select_queries(candidates, bias)
+
+    data = EvaluationData(
+        test=test,
+        bias=bias,
+        neutral_to=_name_of_words(attribute, lexicon),
+        separate=separate,
+        stage=stage,
+        candidates=candidates,
+        bias_candidates=bias_candidates,
+    )
     if swap:
         data = replace(data, swapped=_swapped(attribute, bias, bias_candidates, cut))
-    variants = variants or (dataset if dataset.variants is not None else None)
+    if variants is None and dataset.variants is not None:
+        variants = dataset
     if variants is not None:
         data = replace(data, variants=_variants(variants, split if halve_variants else None))
     return data
 
 
 def _name_of_words(attribute: Attribute, lexicon: str) -> str:
-    """What a query without a word of the lexicon is neutral to: the attribute, if the lexicon has its groups."""
+    """What a query without a word of the lexicon is neutral to.
+
+    The attribute if the lexicon has its groups, else the lexicon.
+    """
     words = _words_of(lexicon)
-    return (
-        attribute.name
-        if set(words.group_names) == set(attribute.lexicon().group_names)
-        else words.name
-    )
+    if set(words.group_names) == set(attribute.lexicon().group_names):
+        return attribute.name
+    return words.name
 
 
 def _words_of(lexicon: str) -> Lexicon:
@@ -144,6 +162,7 @@ def _words_of(lexicon: str) -> Lexicon:
 def _bias_set(
     dataset: Dataset, attribute: Attribute, collection: Collection, lexicon: str, split: str
 ) -> Collection:
+    """The neutral queries of a collection: the published ones, or those without a listed word."""
     # The published sets are of test collections, and neutral as to gender alone.
     if split == "test" and dataset.bias_queries is not None and attribute.name == "gender":
         wanted: Iterable[str] = load_neutral_queries(dataset.bias_queries)
@@ -160,19 +179,22 @@ def _bias_set(
 def _swapped(
     attribute: Attribute, bias: Collection, candidates: Run, cut: Callable[[str], str] | None
 ) -> CounterfactualSet | None:
-    ids = list(dict.fromkeys(doc_id for documents in candidates.values() for doc_id in documents))
-    if not ids:
+    """The candidates in their swapped wording; None where there are none."""
+    doc_ids: dict[str, None] = {}
+    for documents in candidates.values():
+        doc_ids |= dict.fromkeys(documents)
+    if not doc_ids:
         return None
-    collection, counts = swapped_collection(bias, attribute.swap(), ids, cut)
-    changed = {
-        query_id: {doc_id: score for doc_id, score in documents.items() if doc_id in counts.changed}
-        for query_id, documents in candidates.items()
-    }
-    return CounterfactualSet(
-        collection,
-        {query_id: documents for query_id, documents in changed.items() if documents},
-        counts,
-    )
+    collection, counts = swapped_collection(bias, attribute.swap(), list(doc_ids), cut)
+    changed = {}
+    for query_id, documents in candidates.items():
+        changed_documents = {}
+        for doc_id, score in documents.items():
+            if doc_id in counts.changed:
+                changed_documents[doc_id] = score
+        if changed_documents:
+            changed[query_id] = changed_documents
+    return CounterfactualSet(collection, changed, counts)
 
 
 def _variants(dataset: Dataset, half: str | None) -> VariantSet:
@@ -181,13 +203,13 @@ def _variants(dataset: Dataset, half: str | None) -> VariantSet:
     # Never rotated: each wording would be cut at another place.
     collection = dataset.with_rotation("none").split("test")
     if half is not None:
-        dev = half == "dev"
-        collection = collection.select_queries(
-            query for query in collection.queries if _in_dev_half(query) == dev
-        )
-    return VariantSet(collection, dataset.candidates("test", collection)[1], load())
-
-
-def _in_dev_half(query_id: str) -> bool:
-    first_byte = int(digest(query_id, size=4)[:2], 16)
-    return first_byte % 2 == 0
+        chosen = []
+        for query_id in collection.queries:
+            # By a hash, so that a query stays in its half whatever other queries there are.
+            first_byte = int(digest(query_id, size=4)[:2], 16)
+            in_dev_half = first_byte % 2 == 0
+            if in_dev_half == (half == "dev"):
+                chosen.append(query_id)
+        collection = collection.select_queries(chosen)
+    _, candidates = dataset.candidates("test", collection)
+    return VariantSet(collection, candidates, load())

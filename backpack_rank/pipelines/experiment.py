@@ -18,7 +18,7 @@ _NOT_FOR_EXPERIMENTS = ("alpha", "budget")
 
 
 class ExperimentTask(EvaluationTask):
-    """Use it to run what a file of ``conf/experiment`` names; its own options stand below ``task``."""
+    """Use it to run what a file of ``conf/experiment`` names; its options are below ``task``."""
 
     chosen_by: ClassVar[str] = "this experiment"
     # Some experiments swap nothing, so swap=false asks them for nothing else.
@@ -27,7 +27,8 @@ class ExperimentTask(EvaluationTask):
     def __init__(self, *, saved: SavedOptions, task: Mapping[str, Any]) -> None:
         """
         Args:
-            saved: all options; the experiment uses those that :meth:`takes` names through its settings.
+            saved: all options; the experiment uses those that :meth:`takes` names through its
+                settings.
             task: node of the experiment.
         """
         self.saved = saved

@@ -1,4 +1,6 @@
-"""``explain.*``: where the score of a query and a document comes from, and what alpha changes about it."""
+"""``explain.*``: where the score of a query and a document comes from, and what alpha changes about
+it.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ MAKERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def made_options(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The options of these names as a constructor takes them: objects for nodes, plain values else."""
+    """The options of these names as a constructor takes them: nodes have become objects."""
     arguments = {}
     for name in names:
         if name in values:

@@ -1,4 +1,8 @@
-"""From rerankers to measures: everything is ranked once, and every kind of measure has queries of its own."""
+"""From rerankers to measures: everything is ranked once and measured on the queries of its kind.
+
+suite = metrics_of(["nDCG@10"], bias, attribute, dataset)
+table = suite.evaluate([first_stage, reranker], data)
+"""
 
 from __future__ import annotations
 
@@ -32,12 +36,12 @@ from backpack_rank.reranking.rerankers import Reranker
 
 log = logging.getLogger(__name__)
 _EPS = 1e-5
-"""Gaps up to this share of the spread are rounding: scores of equal inputs differ by it between batches."""
+"""Gaps up to this share of the spread are rounding, as equal inputs have in two batches."""
 
 
 @dataclass(frozen=True)
 class SystemRuns:
-    """Everything that a reranker ranked.
+    """Everything that a reranker ranked: what :func:`rank_all` gives.
 
     Attributes:
         label: name in the tables.
@@ -57,32 +61,40 @@ class SystemRuns:
 
 
 def rank_all(reranker: Reranker, data: EvaluationData) -> SystemRuns:
-    """The rankings of a reranker; wordings are compared only by rerankers whose scores can be."""
+    """Use this for all rankings of a reranker that are measured.
+
+    Swapped wordings and variants are ranked only where the reranker compares texts.
+    """
     test = reranker.rerank(data.candidates, data.test)
-    bias = (
-        reranker.rerank(data.bias_candidates, data.bias)
-        if data.separate
-        else select_queries(test, data.bias)
-    )
+    if data.separate:
+        bias = reranker.rerank(data.bias_candidates, data.bias)
+    else:
+        bias = select_queries(test, data.bias)
+
     swapped = variants = None
     if reranker.compares_texts and data.swapped is not None:
-        # What a swap leaves alone keeps its score.
-        changed = (
-            reranker.rerank(data.swapped.candidates, data.swapped.collection)
-            if data.swapped.candidates
-            else {}
-        )
-        swapped = {
-            query_id: {**scores, **changed.get(query_id, {})} for query_id, scores in bias.items()
-        }
+        changed: Run = {}
+        if data.swapped.candidates:
+            changed = reranker.rerank(data.swapped.candidates, data.swapped.collection)
+        # What a swap does not change keeps its score, so only changed documents are scored again.
+        swapped = {}
+        for query_id, scores in bias.items():
+            swapped[query_id] = {**scores, **changed.get(query_id, {})}
     if reranker.compares_texts and data.variants is not None:
         variants = reranker.rerank(data.variants.candidates, data.variants.collection)
-    return SystemRuns(reranker.name, reranker.alpha, test, bias, swapped, variants)
+    return SystemRuns(
+        label=reranker.name,
+        alpha=reranker.alpha,
+        test=test,
+        bias=bias,
+        swapped=swapped,
+        variants=variants,
+    )
 
 
 @dataclass(frozen=True)
 class MetricSuite:
-    """Which measures are taken.
+    """Which measures are taken, and what takes them: see :func:`metrics_of`.
 
     Attributes:
         effectiveness: ir_measures strings.
@@ -99,30 +111,36 @@ class MetricSuite:
         return self.measure([rank_all(reranker, data) for reranker in rerankers], data)
 
     def measure(self, systems: Sequence[SystemRuns], data: EvaluationData) -> ResultTable:
-        """Values of every system, with one count of words for all of them."""
+        """Use this for the values of every system of finished rankings.
+
+        Words are counted once for all systems.
+        """
         background = data.bias_candidates if self.fairness.needs_background else None
         wanted = self.fairness.documents([system.bias for system in systems], background)
         magnitudes = self.fairness.magnitudes(wanted, data.bias.documents)
         if not magnitudes.values["tc"].any():
             log.warning(
-                "none of the %d ranked documents has a word of %s: measures of bias have nothing to see here",
+                "none of the %d ranked documents has a word of %s: measures of bias have nothing "
+                "to see here",
                 len(wanted),
                 self.fairness.lexicon,
             )
         context = self.fairness.context(magnitudes, background, data.bias.queries)
-        rows = tuple(
-            SystemMetrics(one.label, one.alpha, self._values(one, data, context)) for one in systems
-        )
-        measured = max(
-            (len(row.values[BIAS].query_ids) for row in rows if BIAS in row.values), default=0
-        )
+
+        rows = []
+        measured = 0
+        for system in systems:
+            values = self._values(system, data, context)
+            rows.append(SystemMetrics(system.label, system.alpha, values))
+            if BIAS in values:
+                measured = max(measured, len(values[BIAS].query_ids))
         info = RunInfo(
             data.test.name,
             data.bias_set_of(measured),
             notes=_without_background(systems, background, data),
         )
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
-        return ResultTable(rows, self.fairness.describe(info, data.stage), names)
+        return ResultTable(tuple(rows), self.fairness.describe(info, data.stage), names)
 
     def measure_names(self, data: EvaluationData) -> list[str]:
         """Names of all measures of a ranker over this data, before anything is ranked."""
@@ -140,15 +158,14 @@ class MetricSuite:
 
     def _warn_of_labels(self, collection: Collection) -> None:
         """Say which measures are 0 for every ranking, as no document is as relevant as they ask."""
-        highest = max(
-            (label for judged in collection.qrels.values() for label in judged.values()), default=0
-        )
+        labels = [max(judged.values()) for judged in collection.qrels.values() if judged]
+        highest = max(labels, default=0)
         for name, measure in parse_measures(self.effectiveness).items():
             wanted = measure.params.get("rel", 1)
             if wanted > highest:
                 log.warning(
-                    "measures: %s counts documents of relevance %d or more, and the highest label of %s is %d: it is 0 "
-                    "for every ranking",
+                    "measures: %s counts documents of relevance %d or more, and the highest label "
+                    "of %s is %d: it is 0 for every ranking",
                     name,
                     wanted,
                     collection.name,
@@ -158,11 +175,13 @@ class MetricSuite:
     def _values(
         self, runs: SystemRuns, data: EvaluationData, context: FairnessContext
     ) -> Mapping[str, PerQuery]:
+        """Values of a system, each set of measures on queries of its own."""
         values: dict[str, PerQuery] = {}
         if data.test.qrels and self.effectiveness:
             self._warn_of_labels(data.test)
             values[EFFECTIVENESS] = effectiveness(runs.test, data.test.qrels, self.effectiveness)
         values[BIAS] = context.measure(runs.bias, self.fairness.measures)
+        # Differences of scores are measured in units of the spread of the test set's scores.
         spread = None
         if runs.swapped is not None or runs.variants is not None:
             spread = score_spread(runs.test)
@@ -185,7 +204,9 @@ def metrics_of(
     attribute: Attribute,
     dataset: Dataset | None,
 ) -> MetricSuite:
-    """The measures that options ask for; those of fairness among ``measures`` join ``bias``.
+    """Use this for the measures that options ask for.
+
+    Measures of fairness among ``measures`` join ``bias``.
 
     Args:
         measures: ir_measures strings; None: those of the data.
@@ -196,8 +217,13 @@ def metrics_of(
     Raises:
         ValueError: a measure that does not exist; lists those that do.
     """
-    given = dataset.measures if measures is None and dataset is not None else measures
-    names = [given] if isinstance(given, str) else [str(name) for name in given or ()]
+    given = measures
+    if given is None and dataset is not None:
+        given = dataset.measures
+    if isinstance(given, str):
+        names = [given]
+    else:
+        names = [str(name) for name in given or ()]
     ranking: Sequence[str] = ()
     fairness: Sequence[str] = ()
     if names:
@@ -210,36 +236,37 @@ def metrics_of(
 def _without_background(
     systems: Sequence[SystemRuns], background: Run | None, data: EvaluationData
 ) -> tuple[str, ...]:
-    """A note on queries that a system ranks and NFaiRR leaves out, because the first stage has no document of them."""
+    """A note on the queries that a system ranks and NFaiRR leaves out."""
     if background is None:
         return ()
-    ranked = [
-        query_id
-        for query_id in data.bias.queries
-        if any(system.bias.get(query_id) for system in systems)
-    ]
-    absent = [query_id for query_id in ranked if not background.get(query_id)]
+    ranked = 0
+    absent = []
+    for query_id in data.bias.queries:
+        if not any(system.bias.get(query_id) for system in systems):
+            continue
+        ranked += 1
+        if not background.get(query_id):
+            absent.append(query_id)
     if not absent:
         return ()
-    queries = f"{len(absent)} of {len(ranked)} queries"
+    queries = f"{len(absent)} of {ranked} queries"
     return (f"NFaiRR leaves out {queries}, of which {data.stage} has no document: {shown(absent)}",)
 
 
 def check_known(run: Run, data: EvaluationData, name: str) -> None:
-    """Whether a finished run is of this collection.
+    """Use this to refuse a finished run of another collection before it is measured.
 
     Raises:
-        ValueError: none of its queries is in the collection, or one of its documents.
+        ValueError: none of its queries is in the collection, or one of its documents is not.
     """
-    known = [
-        query_id
-        for query_id in run
-        if query_id in data.test.queries or query_id in data.bias.queries
-    ]
+    known = []
+    for query_id in run:
+        if query_id in data.test.queries or query_id in data.bias.queries:
+            known.append(query_id)
     if not known:
         raise ValueError(
-            f"{name}: none of its {len(run)} queries is in {data.test.name}, for example {list(run)[:3]}; "
-            "is data= the collection that this run ranks?"
+            f"{name}: none of its {len(run)} queries is in {data.test.name}, for example "
+            f"{list(run)[:3]}; is data= the collection that this run ranks?"
         )
     if len(known) < len(run):
         log.warning(
@@ -249,17 +276,12 @@ def check_known(run: Run, data: EvaluationData, name: str) -> None:
             len(run) - len(known),
             len(run),
         )
+    # Texts are needed for measures of bias alone.
     for query_id, scores in select_queries(run, data.bias).items():
-        _check_documents(query_id, scores, data.bias, name)
-
-
-def _check_documents(
-    query_id: str, scores: Mapping[str, float], collection: Collection, name: str
-) -> None:
-    unknown = [doc_id for doc_id in scores if doc_id not in collection.documents]
-    if unknown:
-        raise ValueError(
-            f"{name}: document {unknown[0]!r} of query {query_id!r} is not in {collection.name} "
-            f"({len(unknown)} of {len(scores)} documents of this query are not); "
-            "is data= the collection that this run ranks?"
-        )
+        unknown = [doc_id for doc_id in scores if doc_id not in data.bias.documents]
+        if unknown:
+            raise ValueError(
+                f"{name}: document {unknown[0]!r} of query {query_id!r} is not in "
+                f"{data.bias.name} ({len(unknown)} of {len(scores)} documents of this query are "
+                "not); is data= the collection that this run ranks?"
+            )

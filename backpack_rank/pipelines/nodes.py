@@ -1,8 +1,10 @@
-"""The door between OmegaConf and everything else: composed options become plain values, and nodes become objects.
+"""The door between OmegaConf and everything else: composed options become plain values, and nodes
+become objects.
 
-Nothing behind this module reads a ``DictConfig``. A node names its constructor (``_target_``); it is made only by a
-constructor that a file of conf/ names, with arguments that its signature takes. So what stands on a command line calls
-nothing else, and a wrong value is one sentence with the option's name.
+Nothing behind this module reads a ``DictConfig``. A node names its constructor (``_target_``); it
+is made only by a constructor that a file of conf/ names, with arguments that its signature takes.
+So what stands on a command line calls nothing else, and a wrong value is one sentence with the
+option's name.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _FLAGS = ("_convert_", "_recursive_", "_partial_", "_args_")
 
 
 def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as plain values, with everything that they look up; what has no value yet is left as ``???``.
+    """Options as plain values, with everything that they look up; what has no value yet is left as
+    ``???``.
 
     >>> plain_options(OmegaConf.create({"folder": "nfcorpus", "test": {"folder": "${folder}"}}))
     {'folder': 'nfcorpus', 'test': {'folder': 'nfcorpus'}}
@@ -51,7 +54,8 @@ def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ...]]:
-    """Which options the entries below an option look up, such as ``{"rows.PSC": ("task.options.psc",)}``.
+    """Which options the entries below an option look up, such as
+    ``{"rows.PSC": ("task.options.psc",)}``.
 
     Args:
         config: as composed; plain values look nothing up.
@@ -90,7 +94,9 @@ def merged(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def with_nodes(options: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options with some nodes replaced as a whole; other options that look something up find it in the new ones."""
+    """Options with some nodes replaced as a whole; other options that look something up find it in
+    the new ones.
+    """
     values = OmegaConf.to_container(_composed(options))
     assert isinstance(values, dict)
     config = OmegaConf.create({**values, **changes})
@@ -107,7 +113,8 @@ def build(node: Mapping[str, Any], option: str, **more: Any) -> Any:
         more: arguments that the configuration does not have.
 
     Raises:
-        ValueError: no file of conf/ names the constructor, or it does not take one of the arguments.
+        ValueError: no file of conf/ names the constructor, or it does not take one of the
+            arguments.
     """
     config = _composed(node)
     check_node(config, option, more)
@@ -123,7 +130,9 @@ def build_or_none(node: Mapping[str, Any] | None, option: str) -> Any:
 
 
 def constructor_of(node: Mapping[str, Any], option: str) -> Any:
-    """The class or function that a node names. Raises ``ValueError`` where no file of conf/ names it."""
+    """The class or function that a node names. Raises ``ValueError`` where no file of conf/ names
+    it.
+    """
     return _constructor(_composed(node), option)
 
 
@@ -147,7 +156,8 @@ def check_options(options: Mapping[str, Any], *declared: type) -> None:
 
 
 def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = None) -> type | None:
-    """Refuse a node that is not made by a constructor of conf/ or has an argument that it does not take.
+    """Refuse a node that is not made by a constructor of conf/ or has an argument that it does not
+    take.
 
     Returns:
         The class of its object; None where the constructor does not say.
@@ -223,7 +233,9 @@ def plain_values(value: Any) -> Any:
 
 
 def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
-    """Names and values; a value that is missing or looks up what is not there is asked for by whoever needs it."""
+    """Names and values; a value that is missing or looks up what is not there is asked for by
+    whoever needs it.
+    """
     for name in config:
         try:
             yield name, config[name]
@@ -232,7 +244,9 @@ def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
 
 
 def _named_by_user(node: DictConfig, name: str, option: str) -> str:
-    """The option that a value is written at: that of ``data.test.seed`` is ``data.seed``, which it looks up."""
+    """The option that a value is written at: that of ``data.test.seed`` is ``data.seed``, which it
+    looks up.
+    """
     value = node._get_node(name)
     if not isinstance(value, Node) or not _LOOKED_UP.fullmatch(str(value._value())):
         return option
@@ -245,7 +259,8 @@ def _constructor(node: DictConfig, option: str) -> Any:
     target = node["_target_"]
     if not isinstance(target, str) or target not in known_targets():
         raise ValueError(
-            f"{option}._target_={shown(target)}: no file of conf/ names it; a class of your own goes into a file there"
+            f"{option}._target_={shown(target)}: no file of conf/ names it; a class of your own "
+            "goes into a file there"
         )
     try:
         return get_object(target)
@@ -254,7 +269,7 @@ def _constructor(node: DictConfig, option: str) -> Any:
 
 
 def known_targets() -> frozenset[str]:
-    """Constructors that files of conf/ name, and files of the folder that ``--config-dir`` gives."""
+    """Constructors that files of conf/ and of the folder of ``--config-dir`` name."""
     folders = {resource_folder("conf")}
     if HydraConfig.initialized():
         sources = HydraConfig.get().runtime.config_sources

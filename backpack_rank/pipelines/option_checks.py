@@ -1,4 +1,6 @@
-"""What options must be together, tried before anything is loaded; each alone is checked by :mod:`.nodes`."""
+"""What options must be together, tried before anything is loaded; each alone is checked by
+:mod:`.nodes`.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,20 @@ def check_chosen(config: Mapping[str, Any], *groups: str) -> None:
 
 
 def check_ranking(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go together."""
+    """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go
+    together.
+    """
     check_options(config, RankingOptions)
     ranker = config["model"].get("ranker")
-    # A saved ranker that is trained further has none. Sizes are arguments of the interaction that another option names.
+    # A saved ranker that is trained further has none. Sizes are arguments of the interaction that
+    # another option names.
     if ranker is not None and "sizes" in ranker:
         check_sizes(ranker["interaction"], ranker["sizes"])
     size, relevant = config["lists"]["size"], config["lists"]["relevant"]
     if relevant is not None and relevant >= size:
         raise ValueError(
-            f"lists.relevant={relevant} must be below lists.size={size}: a list needs other documents too"
+            f"lists.relevant={relevant} must be below lists.size={size}: a list needs other "
+            "documents too"
         )
 
 
@@ -57,11 +63,14 @@ def check_evaluation(config: Mapping[str, Any]) -> None:
 
 
 def check_trainer_options(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option of a type that Lightning's ``Trainer`` does not take, or that is set here."""
+    """Raise ``ValueError`` for an option of a type that Lightning's ``Trainer`` does not take, or
+    that is set here.
+    """
     for name, instead in SET_ELSEWHERE.items():
         if name in options:
             raise ValueError(f"trainer.{name} is not an option here: {instead}")
-    # Imported here, as below: an evaluation, which checks its options too, needs nothing of training.
+    # Imported here, as below: an evaluation, which checks its options too, needs nothing of
+    # training.
     import lightning as L
 
     check_arguments(L.Trainer, options, {name: f"trainer.{name}" for name in options})
@@ -85,7 +94,9 @@ def check_trainer(options: Mapping[str, Any]) -> None:
 
 
 def check_sharding(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for what FSDP cannot train: all processes must run the same layers at the same time."""
+    """Raise ``ValueError`` for what FSDP cannot train: all processes must run the same layers at
+    the same time.
+    """
     from backpack_rank.training.sharding import SHARDED
 
     if config["trainer"].get("strategy") not in SHARDED:
@@ -93,7 +104,8 @@ def check_sharding(config: Mapping[str, Any]) -> None:
     instead = "use trainer=gpu or trainer=ddp"
     if "_target_" in (config.get("task") or ()):
         raise ValueError(
-            f"task=listwise does not train with trainer=fsdp: {instead}, with adapter=lora for a large model"
+            f"task=listwise does not train with trainer=fsdp: {instead}, with adapter=lora for a "
+            "large model"
         )
     steps = config["reconstruct"]["steps"]
     if steps and config["checkpoint"] is None:

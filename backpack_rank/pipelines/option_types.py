@@ -1,6 +1,8 @@
-"""Options of conf/ that no constructor takes, with what each takes; :mod:`backpack_rank.constructors` checks them.
+"""Options of conf/ that no constructor takes, with what each takes;
+:mod:`backpack_rank.constructors` checks them.
 
-Options of a node with a ``_target_`` are those of its constructor's signature, and are not declared again.
+Options of a node with a ``_target_`` are those of its constructor's signature, and are not declared
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ Alpha = Annotated[
     float,
     # No range: the hook checks it, where it joins alpha to a ranker.
     Called(
-        f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more amplifies)"
+        f"a finite number >= 0 and at most {LARGEST_ALPHA} (0 removes, 1 leaves as it is, more "
+        "amplifies)"
     ),
 ]
 Alphas = Annotated[Sequence[Alpha], Length(1, 1000)]

@@ -61,8 +61,9 @@ class PairToExplain:
                 )
             if not given:
                 raise ValueError(
-                    "an explanation needs both texts: explain.query='...' explain.document='...', or files "
-                    "(explain.query_file, explain.document_file), or ids of the data (explain.query_id, explain.doc_id)"
+                    "an explanation needs both texts: explain.query='...' explain.document='...', "
+                    "or files (explain.query_file, explain.document_file), or ids of the data "
+                    "(explain.query_id, explain.doc_id)"
                 )
 
     def texts(self, dataset: Callable[[], Dataset]) -> tuple[str, str]:
@@ -73,7 +74,8 @@ class PairToExplain:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a text is empty or cannot be read, or an id is not in the data; the option is named.
+            ValueError: a text is empty or cannot be read, or an id is not in the data; the option
+                is named.
         """
         self.check()
         query, document = _own(self, "query"), _own(self, "document")

@@ -1,4 +1,6 @@
-"""``backpack-rank retrieve``: the candidates of a collection, of BM25 or another first stage, as a TREC run."""
+"""``backpack-rank retrieve``: the candidates of a collection, of BM25 or another first stage, as a
+TREC run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ SPLITS = ("test", "dev", "train")
 
 
 def retrieve(config: Mapping[str, Any]) -> Path:
-    """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives its path.
+    """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives
+    its path.
 
     ::
 

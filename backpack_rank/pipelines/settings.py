@@ -1,4 +1,6 @@
-"""What experiments are given: the data, rankers and measures that the options of an evaluation ask for."""
+"""What experiments are given: the data, rankers and measures that the options of an evaluation ask
+for.
+"""
 
 from __future__ import annotations
 

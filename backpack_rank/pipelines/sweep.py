@@ -12,7 +12,7 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from backpack_rank.evaluation.results import PerQuery
+from backpack_rank.evaluation.results import PerQuery, shared_measures
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
 from backpack_rank.pipelines.output_folder import link_latest, resumed_folder
@@ -158,17 +158,16 @@ def _against(
     dial: Mapping[int, SweepEntry],
     values: Mapping[int, Mapping[str, PerQuery]],
 ) -> dict[int, tuple[PairedTest, ...]]:
-    """Tests of every alpha, by the number of its entry."""
+    """Tests of every position of the dial, by the number of its entry."""
+    # By number, because two jobs may give their systems the same label.
     tests: dict[int, tuple[PairedTest, ...]] = {}
     for kind, reference in values[unchanged].items():
-        systems = {}
-        for number, values_by_kind in values.items():
-            if kind in values_by_kind:
-                systems[str(number)] = values_by_kind[kind]
-        measures = []
-        for measure in reference.measures:
-            if all(measure in of_system.values for of_system in systems.values()):
-                measures.append(measure)
+        systems: dict[str, PerQuery] = {}
+        for number, by_kind in values.items():
+            if kind in by_kind:
+                systems[str(number)] = by_kind[kind]
+        # First the reference, whose order of measures is that of the tests.
+        measures = shared_measures([reference, *systems.values()])
         for test in pairwise_against(str(unchanged), systems, measures):
             number = int(test.first)
             first, second = dial[number].row.label, dial[unchanged].row.label

@@ -51,7 +51,9 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     if not shown:
         why = "The sweep has no position of the dial that ranks, beside alpha=1 of the same ranker."
         settings = jobs.settings(sweep.entries[-1].job)
-        return write_with_texts(folder, replace(page, changes=why), settings.saved, report, [], None)
+        return write_with_texts(
+            folder, replace(page, changes=why), settings.saved, report, [], None
+        )
     first = shown[0]
     settings, loaded = jobs.settings(first.job), jobs.loaded(first)
     reranker = loaded.reranker.with_policy(settings.policy, first.row.alpha or 0.0)

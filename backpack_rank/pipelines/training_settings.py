@@ -46,7 +46,8 @@ _OF_NEW_RANKERS = ("model.", "start.", "reconstruct.", "pretraining.")
 
 
 class TrainingSettings:
-    """Use it to get what any training needs: data, tokenizer, model, trainer; conf/train.yaml describes every option.
+    """Use it to get what any training needs: data, tokenizer, model, trainer; conf/train.yaml
+    describes every option.
 
     Attributes:
         options: all of them, as plain values.
@@ -59,7 +60,8 @@ class TrainingSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], changed: Sequence[str] = ()) -> TrainingSettings:
-        """Of a new run; with ``checkpoint`` the model is that of the saved ranker, whose defaults then count.
+        """Of a new run; with ``checkpoint`` the model is that of the saved ranker, whose defaults
+        then count.
 
         Raises:
             FileNotFoundError: there is no ranker in the folder of ``checkpoint``.
@@ -80,10 +82,12 @@ class TrainingSettings:
 
         Args:
             folder: of the run.
-            changed: options of the command line; those that the run was started with may stand there again.
+            changed: options of the command line; those that the run was started with may stand
+                there again.
 
         Raises:
-            ValueError: any other option is given, or the folder does not say how the run was started.
+            ValueError: any other option is given, or the folder does not say how the run was
+                started.
         """
         config, begun_with = run_config(folder), saved_overrides(folder)
         refused = [option for option in comparable(changed) if option not in begun_with]
@@ -99,7 +103,9 @@ class TrainingSettings:
         write_text(folder / CONFIG, yaml_of(self.options))
 
     def ranking(self) -> RankingSettings:
-        """Those of ``task=ranking``. Raises ``ValueError`` for a wrong one, before anything is loaded."""
+        """Those of ``task=ranking``. Raises ``ValueError`` for a wrong one, before anything is
+        loaded.
+        """
         return RankingSettings.of(self.options)
 
     @property
@@ -192,7 +198,8 @@ class RankingSettings:
         lists_per_batch: training lists of a step.
         list_options: arguments of :class:`~backpack_rank.data.training_lists.TrainingLists`.
         freezing: parts of the model that stay as they are.
-        keep_swap: folder of the ranker whose changes under swaps are kept, and the weight of the term, or None.
+        keep_swap: folder of the ranker whose changes under swaps are kept, and the weight of the
+            term, or None.
         beginning: first values of a new Backpack over a pretrained backbone.
         pretraining: next-token prediction on the collection's text.
     """
@@ -273,15 +280,16 @@ def _continued(config: Mapping[str, Any], changed: Sequence[str]) -> Mapping[str
     if config.get("checkpoint") is None:
         return config
     folder = find_ranker(config["checkpoint"], config["output"])
-    # Of the run beside the ranker only names and numbers are taken; the ranker itself is read from its folder.
+    # Of the run beside the ranker only names and numbers are taken; the ranker itself is read from
+    # its folder.
     model = (plain_values(folder.parent).get("model") or {}) if folder.name == RANKER else {}
     recommended = model.get("recommended")
     refused = _OF_NEW_RANKERS + (("model=",) if recommended is not None else ())
     ignored = [option for option in changed if option.lstrip("+~").startswith(refused)]
     if ignored:
         raise ValueError(
-            f"checkpoint={config['checkpoint']} goes on from a saved ranker, and {', '.join(ignored)} "
-            "is about new ones: leave it out"
+            f"checkpoint={config['checkpoint']} goes on from a saved ranker, and "
+            f"{', '.join(ignored)} is about new ones: leave it out"
         )
     changes: dict[str, Any] = {"checkpoint": str(folder)}  # a later run may lie in the same folder
     if recommended is not None:

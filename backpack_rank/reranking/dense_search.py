@@ -1,9 +1,8 @@
-"""Exact search for the highest dot products, in blocks, so that memory does not grow with the
-collection.
+"""Exact search for the highest dot products, in blocks: memory does not grow with the collection.
 
-Scores and places of documents are held as one integer each, the score above the place, so that
-sorting by score with ties by place is sorting integers: nothing depends on the order in which a
-kernel happens to see equal scores.
+Score and rank of a document are held as one integer, the key: the score in its upper 32 bits, the
+rank in its lower 32. So sorting by score with ties by rank is sorting integers, and nothing depends
+on the order in which a kernel happens to see equal scores.
 """
 
 from __future__ import annotations
@@ -18,8 +17,11 @@ BLOCK = 8192
 QUERIES = 256
 """Queries of a batch."""
 _LOW = 2**31 - 1
+"""The largest rank, and all bits of an int32 but its sign."""
 _WORST = -(2**63)
+"""A key below those of all documents."""
 _EVEN = 64
+"""Matrix products take documents in multiples of this number."""
 
 
 def top_k(
@@ -30,78 +32,88 @@ def top_k(
     device: torch.device,
     block: int = BLOCK,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k documents with the highest dot product for every query; products in fp32.
+    """Use this for exact dense retrieval: the k documents with the highest dot product per query.
+
+    Products are computed in fp32.
+
+    >>> queries = torch.tensor([[1.0, 0.0]])
+    >>> vectors = np.array([[0.5, 9.0], [2.0, 0.0], [1.0, 1.0]], dtype=np.float16)
+    >>> ranks, scores = top_k(queries, vectors, np.arange(3), k=2, device=torch.device("cpu"))
+    >>> ranks.tolist(), scores.tolist()
+    ([[1, 2]], [[2.0, 1.0]])
 
     Args:
         queries: [Q, d].
         vectors: of the documents, in any number format, such as a memory map. [N, d]
-        ranks: place of each document among all of them, by which ties are broken, lowest first; a
-            permutation of 0 .. N - 1. [N]
+        ranks: rank of each document in the order that breaks ties, lowest first; a permutation of
+            0 .. N - 1. [N]
         k: documents per query; a smaller N gives all of them.
         block: documents that are read at a time.
 
     Returns:
         Ranks of the documents [Q, min(k, N)], best first, and their scores in fp32.
     """
-    found = [
-        _batch(queries[start : start + QUERIES].to(device, torch.float32), vectors, ranks, k, block)
-        for start in range(0, len(queries), QUERIES)
-    ]
-    if not found:
-        return np.empty((0, min(k, len(vectors))), dtype=np.int64), np.empty(
-            (0, min(k, len(vectors))), np.float32
-        )
-    best = torch.cat(found)
-    return (_LOW - (best & 0xFFFFFFFF)).numpy(), _scores(best).numpy()
+    best = []
+    for start in range(0, len(queries), QUERIES):
+        batch = queries[start : start + QUERIES].to(device, torch.float32)
+        best.append(_best_keys(batch, vectors, ranks, k, block))
+    if not best:
+        shape = (0, min(k, len(vectors)))
+        return np.empty(shape, np.int64), np.empty(shape, np.float32)
+    keys = torch.cat(best)
+    return (_LOW - (keys & 0xFFFFFFFF)).numpy(), _scores(keys).numpy()
 
 
-def _batch(queries: Tensor, vectors: np.ndarray, ranks: np.ndarray, k: int, block: int) -> Tensor:
+def _best_keys(
+    queries: Tensor, vectors: np.ndarray, ranks: np.ndarray, k: int, block: int
+) -> Tensor:
     """Keys of the best documents of some queries. [Q, min(k, N)]"""
-    best = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
+    device = queries.device
+    best = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
     for start in range(0, len(vectors), block):
-        rows = torch.from_numpy(np.array(vectors[start : start + block])).to(queries.device).float()
-        places = (
-            torch.from_numpy(np.asarray(ranks[start : start + block])).to(queries.device).long()
-        )
+        # Copied: the vectors may be a read-only map of a file.
+        documents = torch.from_numpy(np.array(vectors[start : start + block])).to(device).float()
+        block_ranks = torch.from_numpy(np.asarray(ranks[start : start + block])).to(device).long()
         # Matrix products treat a last incomplete group of rows differently, in the last bit; equal
         # documents must tie.
-        whole = F.pad(rows, (0, 0, 0, -len(rows) % _EVEN))
-        found = _candidates((queries @ whole.T)[:, : len(rows)], places, best, k)
-        best = torch.cat([best, found], dim=1)
+        padded = F.pad(documents, (0, 0, 0, -len(documents) % _EVEN))
+        scores = (queries @ padded.T)[:, : len(documents)]
+        best = torch.cat([best, _candidates(scores, block_ranks, best, k)], dim=1)
         best = best.topk(min(k, best.shape[1]), dim=1).values
     return best.cpu()
 
 
-def _candidates(scores: Tensor, places: Tensor, best: Tensor, k: int) -> Tensor:
-    """Keys of the documents of a block that may be among the k best, in rows filled up with the
-    worst key. [Q, ...]
+def _candidates(scores: Tensor, ranks: Tensor, best: Tensor, k: int) -> Tensor:
+    """Keys of a block's documents that may be among the k best. [Q, ...]
+
+    Rows with fewer of them are filled up with the worst key.
     """
     if best.shape[1] < k:
-        return _keys(scores, places)
-    # Past the first blocks this leaves few, and keys are made of these alone.
+        return _keys(scores, ranks)
+    # Behind the first blocks few documents beat the k-th best, and only their keys are computed.
     kept = scores >= _scores(best[:, -1:])
     queries, columns = kept.nonzero(as_tuple=True)
     counts = kept.sum(dim=1)
-    firsts = counts.cumsum(0) - counts
     keys = torch.full(
         (len(scores), int(counts.max())), _WORST, dtype=torch.int64, device=scores.device
     )
-    numbers = torch.arange(len(queries), device=scores.device) - firsts[queries]
-    keys[queries, numbers] = _keys(scores[queries, columns], places[columns])
+    # Kept documents stand query by query: number each within its query.
+    first_of_query = counts.cumsum(0) - counts
+    numbers = torch.arange(len(queries), device=scores.device) - first_of_query[queries]
+    keys[queries, numbers] = _keys(scores[queries, columns], ranks[columns])
     return keys
 
 
-def _keys(scores: Tensor, places: Tensor) -> Tensor:
-    """Integers in the order of the scores, among equal scores in the opposite order of the
-    places.
-    """
+def _keys(scores: Tensor, ranks: Tensor) -> Tensor:
+    """Integers in the order of the scores; among equal scores a lower rank has the higher key."""
     bits = (scores + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
-    # The bits of a negative float grow with its size.
+    # The bits of a positive float are in its order. Those of a negative one grow with its size, so
+    # all but the sign are inverted.
     ordered = torch.where(bits < 0, bits ^ _LOW, bits).long()
-    return (ordered << 32) | (_LOW - places)
+    return (ordered << 32) | (_LOW - ranks)
 
 
 def _scores(keys: Tensor) -> Tensor:
-    """The scores of keys."""
+    """The scores of keys: :func:`_keys` the other way round."""
     ordered = (keys >> 32).int()
     return torch.where(ordered < 0, ordered ^ _LOW, ordered).view(torch.float32)

@@ -1,6 +1,4 @@
-"""The vectors of a collection's documents: encoded once, kept on disk in half precision, read
-memory-mapped.
-"""
+"""The vectors of a collection's documents: encoded once, and kept on disk in half precision."""
 
 from __future__ import annotations
 
@@ -30,12 +28,20 @@ from backpack_rank.senses.cache import weights_digest
 log = logging.getLogger(__name__)
 _FORMAT = 1
 _CHUNK = 4096
-_VECTORS, _IDS, _SETTINGS, _DONE = "vectors.npy", "doc_ids.npy", "settings.json", "encoded.txt"
+"""Documents that are encoded between two notes of how far the encoding has come."""
+_VECTORS = "vectors.npy"
+_IDS = "doc_ids.npy"
+_SETTINGS = "settings.json"
+_DONE = "encoded.txt"
 
 
 @dataclass(frozen=True)
 class DocumentVectors:
-    """Vectors of all documents of a store, in its order.
+    """Use this for dense retrieval: the vectors of all documents of a store, in its order.
+
+    ::
+
+        vectors = DocumentVectors.of(collection.documents, Encoding(scorer), Path("vectors"))
 
     Attributes:
         doc_ids: UTF-8 bytes. [N]
@@ -49,17 +55,17 @@ class DocumentVectors:
     def of(cls, documents: DocumentStore, encoding: Encoding, folder: Path) -> DocumentVectors:
         """The vectors of these documents, from the folder or encoded now.
 
-        They lie in a subfolder named after weights, tokenizer, settings and documents. It is there
-        when it is complete; an encoding that is stopped goes on where it was, from the last 4,096
-        documents on. Jobs that need the same vectors at the same time wait for the one that
-        encodes.
+        They lie in a subfolder named after weights, tokenizer, settings and documents, which exists
+        when it is complete. An interrupted encoding resumes behind its last 4,096 documents. Jobs
+        that need the same vectors at the same time wait for the one that encodes.
 
         Raises:
             ValueError: a vector does not fit into half precision; the document is named.
         """
         settings = encoding.settings(documents)
         key = digest(json.dumps(settings, sort_keys=True))
-        final, partial = folder / key, folder / f"{key}.partial"
+        final = folder / key
+        partial = folder / f"{key}.partial"
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f"{key}.lock"):
             if not intact(final):
@@ -69,16 +75,16 @@ class DocumentVectors:
                 os.replace(partial, final)
             else:
                 log.info("vectors of %d documents taken from %s", len(documents), final)
-        return cls(np.load(final / _IDS, mmap_mode="r"), np.load(final / _VECTORS, mmap_mode="r"))
+        doc_ids = np.load(final / _IDS, mmap_mode="r")
+        vectors = np.load(final / _VECTORS, mmap_mode="r")
+        return cls(doc_ids, vectors)
 
 
 class Encoding:
-    """A dual encoder that turns texts into vectors."""
+    """Use this to encode texts with the dual encoder of a scorer."""
 
     def __init__(self, scorer: Scorer) -> None:
-        """Raises ``ValueError`` when the scorer's ranker does not read queries and documents
-        apart.
-        """
+        """Raises ``ValueError`` where the scorer's ranker is no dual encoder."""
         if not isinstance(scorer.ranker, DualEncoderForRanking) or not isinstance(
             scorer.pair_tokenizer, DualPairTokenizer
         ):
@@ -111,8 +117,10 @@ class Encoding:
         return self._vectors(self.pair_tokenizer.documents(texts), queries=False)
 
     def queries(self, queries: Queries) -> np.ndarray:
-        """Vectors of queries. [Q, d] float32. Raises ``ValueError`` for one that is empty or too
-        long.
+        """Vectors of queries. [Q, d] float32
+
+        Raises:
+            ValueError: a query is empty or too long; it is named.
         """
         sequences = []
         for query_id, text in queries.items():
@@ -123,22 +131,19 @@ class Encoding:
         return self._vectors(sequences, queries=True)
 
     def _vectors(self, sequences: list[np.ndarray], queries: bool) -> np.ndarray:
-        out = np.empty((len(sequences), self.size), dtype=np.float32)
+        vectors = np.empty((len(sequences), self.size), dtype=np.float32)
         if not sequences:
-            return out
+            return vectors
         encode = self.ranker.encode_queries if queries else self.ranker.encode_documents
+        rows_of_all = np.arange(len(sequences))
         with torch.inference_mode():
-            for rows, batch in pack_by_length(
-                np.arange(len(sequences)), sequences, self._tokens_per_batch
-            ):
-                out[rows] = encode(batch.to(self.device)).float().cpu().numpy()
-        return out
+            for rows, batch in pack_by_length(rows_of_all, sequences, self._tokens_per_batch):
+                vectors[rows] = encode(batch.to(self.device)).float().cpu().numpy()
+        return vectors
 
 
 def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:
-    """Fill a folder with the vectors and ids of all documents, from where an earlier attempt
-    stopped.
-    """
+    """Fill a folder with vectors and ids of all documents, resuming an interrupted attempt."""
     vectors, done = _started(folder, (len(documents), encoding.size))
     if done:
         log.info("encoding goes on behind the first %d of %d documents", done, len(documents))
@@ -149,9 +154,9 @@ def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:
             doc_ids += [doc_id.encode("utf-8") for doc_id, _ in chunk]
             if start < done:
                 continue
-            vectors[start : start + len(chunk)] = _halved(
-                encoding.documents([text for _, text in chunk]), chunk
-            )
+            encoded = encoding.documents([text for _, text in chunk])
+            vectors[start : start + len(chunk)] = _in_half_precision(encoded, chunk)
+            # On disk before the note that says so.
             vectors.flush()
             write_text(folder / _DONE, f"{len(doc_ids)}\n")
             bar.update(len(chunk))
@@ -164,7 +169,8 @@ def _started(folder: Path, shape: tuple[int, int]) -> tuple[np.memmap, int]:
     done = folder / _DONE
     if done.is_file():
         try:
-            return np.lib.format.open_memmap(folder / _VECTORS, mode="r+"), int(done.read_text())
+            vectors = np.lib.format.open_memmap(folder / _VECTORS, mode="r+")
+            return vectors, int(done.read_text())
         except (OSError, ValueError) as error:
             log.warning("%s is damaged (%s), so all documents are encoded anew", folder, error)
     shutil.rmtree(folder, ignore_errors=True)
@@ -175,19 +181,23 @@ def _started(folder: Path, shape: tuple[int, int]) -> tuple[np.memmap, int]:
 
 
 def _chunks(documents: DocumentStore) -> Iterator[list[tuple[str, str]]]:
-    every = iter(documents)
-    while chunk := list(islice(every, _CHUNK)):
+    """Ids and texts of the documents, some thousands at a time."""
+    remaining = iter(documents)
+    while chunk := list(islice(remaining, _CHUNK)):
         yield chunk
 
 
-def _halved(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
+def _in_half_precision(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
+    """Vectors in fp16. Raises ``ValueError`` for values that it cannot hold."""
     with np.errstate(over="ignore"):
         halved = vectors.astype(np.float16)
-    bad = np.flatnonzero(~np.isfinite(halved).all(axis=1))
-    if bad.size:
-        largest = float(np.abs(vectors[bad[0]]).max())
+    not_finite = np.flatnonzero(~np.isfinite(halved).all(axis=1))
+    if not_finite.size:
+        row = not_finite[0]
+        doc_id, _ = chunk[row]
+        largest = float(np.abs(vectors[row]).max())
         raise ValueError(
-            f"the vector of document {chunk[bad[0]][0]} has a value of {largest:g}, which half "
+            f"the vector of document {doc_id} has a value of {largest:g}, which half "
             "precision cannot hold (65504 at most); the weights may have diverged in training"
         )
     return halved

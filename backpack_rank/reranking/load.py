@@ -33,7 +33,7 @@ def load(
     revision: str | None = None,
     split_attribute: bool = True,
 ) -> TextReranker:
-    """A ranker, ready to rank: one that ``train.py`` saved, or one that was trained elsewhere.
+    """Use this first: it loads a ranker that ``train.py`` saved, or one that was trained elsewhere.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
@@ -50,9 +50,9 @@ def load(
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
         dtype: ``float32``, ``bfloat16``, ``float16``, ``int8`` (CPUs), or ``auto``: bfloat16 where
             the device computes in it.
-        cache: folder for sense vectors of a collection's pairs, which all alphas then share; None
-            keeps none.
-        revision: of the hub, a branch, tag or commit.
+        cache: folder for sense vectors of a collection's pairs, which all alphas then share; None:
+            no cache.
+        revision: branch, tag or commit on the hub.
         split_attribute: whether a Backpack that was trained without attribute senses gets them now
             (:mod:`backpack_rank.models.attribute_senses`, step 2), which changes no score at
             alpha=1. False: the senses that it was trained with, for the paper's rule on an ordinary
@@ -69,40 +69,47 @@ def load(
     if is_address(name):
         return PointwiseReranker(RemoteScorer(str(name)), attribute=attribute)
     folder = local_folder(name, "load", revision)
-    if (kind := folder_kind(folder)) is not None:
+    kind = folder_kind(folder)
+    if kind is not None:
         reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
         return reranker
-    loaded, pair_tokenizer = load_ranker(folder)
+    ranker, pair_tokenizer = load_ranker(folder)
     if split_attribute:
-        add_missing_senses(loaded, pair_tokenizer, attribute)
-    scorer = Scorer(loaded, pair_tokenizer, ScoringSettings(device=device, dtype=dtype))
-    kept = None if cache is None else SenseCache(Path(cache).expanduser())
-    return PointwiseReranker(scorer, attribute=attribute, cache=kept)
+        add_missing_senses(ranker, pair_tokenizer, attribute)
+    scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(device=device, dtype=dtype))
+    sense_cache = None
+    if cache is not None:
+        sense_cache = SenseCache(Path(cache).expanduser())
+    return PointwiseReranker(scorer, attribute=attribute, cache=sense_cache)
 
 
 def is_address(name: str | Path) -> bool:
-    """Whether this is the address of a server."""
+    """Whether a name is the address of a server.
+
+    >>> is_address("http://localhost:8000"), is_address("outputs/train")
+    (True, False)
+    """
     return _URL.fullmatch(str(name)) is not None
 
 
 def local_folder(name: str | Path, option: str, revision: str | None = None) -> Path:
-    """The folder of a ranker, downloaded where the name is an id of the hub.
+    """Use this to find the folder of a ranker, downloaded where the name is an id of the hub.
 
     Args:
         name: folder of a run or of a ranker, or an id of the hub.
         option: where it was given, for the error.
-        revision: of the hub.
+        revision: branch, tag or commit on the hub.
 
     Raises:
         FileNotFoundError: there is neither.
     """
-    given = Path(name).expanduser()
-    if given.exists() or not _HUB_ID.fullmatch(str(name)):
+    # A folder of this name counts before an id of the hub.
+    exists = Path(name).expanduser().exists()
+    if exists or not _HUB_ID.fullmatch(str(name)):
         return ranker_folder(name, option)
     try:
-        return ranker_folder(
-            snapshot_download(str(name), revision=revision, allow_patterns=_FILES), option
-        )
+        downloaded = snapshot_download(str(name), revision=revision, allow_patterns=_FILES)
+        return ranker_folder(downloaded, option)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         why = str(error).strip().splitlines()[0]
         raise FileNotFoundError(

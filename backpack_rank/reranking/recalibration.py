@@ -1,15 +1,14 @@
-r"""Recalibration of any ranker's scores with the changes that a dial makes to a Backpack's (Afzali
-et al., appendix D).
+r"""Recalibration of any ranker's scores with the changes that alpha makes to a Backpack's.
 
-delta(d) = s_alpha(d) - s_1(d) is what a position of the dial does to the score of document d.
-Another ranker's score f(d) becomes
+Afzali et al., appendix D. delta(d) = s_alpha(d) - s_1(d) is the change that alpha makes to the
+score of document d. Another ranker's score f(d) becomes
 
-    z(f(d)) + lambda z(delta(d)),        z(x) = (x - mean) / standard deviation within the list of
-    the query
+    z(f(d)) + lambda z(delta(d)),        z(x) = (x - mean) / standard deviation
 
-so the unit of lambda is one standard deviation of the other ranker's scores. The standard deviation
-is that of the list itself (divided by n, not n - 1). Where all values of a list are equal, which a
-list of one document always is, z is 0 for all of them.
+with mean and standard deviation within the list of the query, so the unit of lambda is one standard
+deviation of the other ranker's scores. The standard deviation is that of the list itself (divided
+by n, not n - 1). Where all values of a list are equal, which a list of one document always is, z is
+0 for all of them.
 """
 
 from __future__ import annotations
@@ -24,11 +23,14 @@ from backpack_rank.evaluation.results import check_finite
 
 
 def deltas(before: Run, after: Run) -> Run:
-    """Change of every score, ``after - before``.
+    """Use this on two runs of a Backpack: the change of every score, ``after - before``.
+
+    >>> deltas({"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d1": 1.5, "d2": 1.0}})
+    {'q1': {'d1': -0.5, 'd2': 0.0}}
 
     Args:
         before: scores at alpha = 1.
-        after: scores of the same documents for the same queries under the dial.
+        after: scores of the same documents for the same queries at another alpha.
 
     Raises:
         ValueError: a query or a document that only one of the runs has, or a score that is not
@@ -39,30 +41,32 @@ def deltas(before: Run, after: Run) -> Run:
     _same_ids(list(before), list(after), "queries")
     for query_id, scores in before.items():
         _same_ids(list(scores), list(after[query_id]), f"documents of query {query_id!r}")
-    return {
-        query_id: {doc_id: after[query_id][doc_id] - score for doc_id, score in scores.items()}
-        for query_id, scores in before.items()
-    }
+    changes: dict[str, dict[str, float]] = {}
+    for query_id, scores in before.items():
+        scores_after = after[query_id]
+        changes[query_id] = {doc_id: scores_after[doc_id] - scores[doc_id] for doc_id in scores}
+    return changes
 
 
 def recalibrate(run: Run, delta: Run, weight: float) -> Run:
-    """Scores z(f) + weight * z(delta) of every list of a run.
+    """Use this to carry the changes of a Backpack over to another ranker: z(f) + weight * z(delta).
+
+    >>> run = {"q1": {"d1": 3.0, "d2": 1.0}}
+    >>> recalibrate(run, {"q1": {"d1": -0.5, "d2": 0.0}}, weight=0.5)
+    {'q1': {'d1': 0.5, 'd2': -0.5}}
 
     Args:
         run: another ranker's scores f.
         delta: changes of scores, see :func:`deltas`; documents and queries that the run does not
-            have play no part, neither in the mean nor in the standard deviation.
+            have are ignored, in the mean and the standard deviation too.
         weight: lambda; 0 keeps the order of the run.
 
     Raises:
         ValueError: a query or a document of the run without a delta (named), a score that is not
             finite, or a weight that is no finite number.
     """
-    if (
-        isinstance(weight, bool)
-        or not isinstance(weight, (int, float))
-        or not math.isfinite(weight)
-    ):
+    is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not is_number or not math.isfinite(weight):
         raise ValueError(
             f"the weight of a recalibration must be a finite number such as 0.5, got {weight!r}"
         )
@@ -74,18 +78,24 @@ def recalibrate(run: Run, delta: Run, weight: float) -> Run:
             f"no changes of scores for {_named(unknown, 'queries')}; score their documents under "
             "the dial"
         )
-    return {
-        query_id: _recalibrated(query_id, scores, delta.get(query_id, {}), weight)
-        for query_id, scores in run.items()
-    }
+    recalibrated = {}
+    for query_id, scores in run.items():
+        # A list without documents needs no changes.
+        changes = delta.get(query_id, {})
+        recalibrated[query_id] = _recalibrated(query_id, scores, changes, weight)
+    return recalibrated
 
 
 def standardised(values: np.ndarray) -> np.ndarray:
-    """z of the values of one list [m]; all 0 where the values are all equal. float64 [m]"""
+    """Use this for z of the values of a list [m]; 0 where all values are equal. float64 [m]
+
+    >>> standardised(np.array([3.0, 1.0]))
+    array([ 1., -1.])
+    """
     values = np.asarray(values, dtype=np.float64)
-    if (
-        not values.size or values.min() == values.max()
-    ):  # the mean of equal numbers is not always that number
+    # Asked of the values and not of their deviation: the mean of equal numbers is not always that
+    # number.
+    if not values.size or values.min() == values.max():
         return np.zeros(len(values))
     # Scaled twice and centred twice, so that neither huge or tiny values nor a large common part
     # spoil the squares.

@@ -1,7 +1,7 @@
 """``engine=datatrove``: its executors call the workers, on this machine, by SLURM or by Ray.
 
-A task is a shard. datatrove's own marks of finished tasks know nothing of a plan, so they are not used: a task whose
-shard is scored ends at once.
+A task is a shard. datatrove's own marks of finished tasks know nothing of a plan, so they are not
+used: a task whose shard is scored ends at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from backpack_rank.scale.shards import score_shard
 
 
 def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
-    """Let an executor of datatrove score every shard; logs go to ``datatrove/`` in the folder of the plan.
+    """Use this to let an executor of datatrove score every shard.
+
+    Logs go to ``datatrove/`` in the folder of the plan.
 
     Raises:
         ValueError: datatrove is not installed, or the executor does not take an option.
@@ -29,48 +31,53 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
         from datatrove import executor as executors
     except ModuleNotFoundError as error:
         raise ValueError(f"engine=datatrove needs datatrove: {install('scale')}") from error
-    kind = {
+    names = {
         "local": "LocalPipelineExecutor",
         "slurm": "SlurmPipelineExecutor",
         "ray": "RayPipelineExecutor",
     }
-    task = ShardTask(json.dumps(settings.options))
+    name = names[settings.executor]
+    # -1: the other executors run all tasks at once, unless a number is given.
+    workers = settings.workers
+    if settings.executor != "local":
+        workers = settings.options["workers"] or -1
     options: dict[str, Any] = {
-        "pipeline": [task],
+        "pipeline": [ShardTask(json.dumps(settings.options))],
         "tasks": len(plan),
-        "workers": settings.workers
-        if settings.executor == "local"
-        else settings.options["workers"] or -1,
+        "workers": workers,
         "logging_dir": str(plan.folder / "datatrove"),
         "skip_completed": False,
         **settings.executor_options,
     }
     try:
-        executor = getattr(executors, kind[settings.executor])(**options)
+        executor = getattr(executors, name)(**options)
     except TypeError as error:
-        raise ValueError(
-            f"executor_options: {error}; see datatrove's {kind[settings.executor]}"
-        ) from error
+        raise ValueError(f"executor_options: {error}; see datatrove's {name}") from error
     executor.run()
 
 
 class ShardTask:
-    """A step of a pipeline of datatrove: the shard with the task's number. Only text, so that it goes anywhere."""
+    """A step of a pipeline of datatrove: it scores the shard with the task's number.
+
+    It holds nothing but text, so that every executor can send it to its tasks.
+    """
 
     def __init__(self, options: str) -> None:
         """``options``: those of the re-ranking, as JSON."""
         self.options = options
 
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
-        """Score shard ``rank``; ``data`` is that of a step before, and there is none."""
+        """Score shard ``rank``; ``data`` is what an earlier step gives, and there is none."""
         settings, plan, sweep = _opened(self.options)
         score_shard(plan, rank, sweep, settings.collection)
 
 
-@cache  # one ranker for each process, whichever shards it gets
+# One ranker for each process, whichever shards it gets.
+@cache
 def _opened(options: str) -> tuple[RerankSettings, Plan, AlphaSweep]:
     settings = RerankSettings.of(json.loads(options))
     torch.set_num_threads(settings.threads)
     plan, sweep = Plan.read(settings.folder), settings.sweep()
+    # The data or the ranker may have changed since the plan was made.
     plan.check(sweep.fingerprint(settings.collection))
     return settings, plan, sweep

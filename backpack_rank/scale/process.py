@@ -1,16 +1,24 @@
-"""Where a process of ``backpack-rank rerank`` begins: it imports nothing until the collector is off."""
+"""Where a process of ``backpack-rank rerank`` begins: it imports nothing until the collector is
+off.
+"""
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Any
 
 from backpack_rank._gc import exit_without_gc, without_gc
 
 
-def begin(*given: Any) -> None:
-    """Be a worker; arguments as of :func:`backpack_rank.scale.workers.work`."""
+def begin(function: str, *arguments: Any) -> None:
+    """Use this as the target of a process that starts by importing torch and transformers.
+
+    Args:
+        function: module and name, such as ``backpack_rank.scale.workers:work``. A name, because a
+            function would be imported to be unpickled, before this is called.
+        arguments: of the function.
+    """
     exit_without_gc()
     with without_gc():
-        from backpack_rank.scale.workers import work
-
-    work(*given)
+        call = pkgutil.resolve_name(function)
+    call(*arguments)

@@ -1,4 +1,4 @@
-"""Re-ranking at any size: plan, score, merge, and where it stands; the shard is the unit of restart."""
+"""Re-ranking at any size: plan, score, merge, and status; the shard is the unit of restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _POLL = 0.5
 
 
 def rerank(config: Mapping[str, Any]) -> Path:
-    """Do what ``conf/rerank.yaml`` and the command line ask for; gives the folder of the plan.
+    """Use this to do what ``conf/rerank.yaml`` and the command line ask for.
+
+    Returns:
+        The folder of the plan.
 
     Raises:
         ValueError: options that do not go together, or that are not those of the folder's plan.
@@ -37,7 +40,10 @@ def rerank(config: Mapping[str, Any]) -> Path:
     refuse_links(settings.folder)
     if settings.action in ("plan", "score", "all"):
         sweep = settings.sweep()
-        plan = _score(settings, sweep) if settings.action == "score" else _plan(settings, sweep)
+        if settings.action == "score":
+            _score(settings, sweep)
+        else:
+            plan = _plan(settings, sweep)
     if settings.action == "all":
         _score_all(settings, plan, sweep)
     if settings.action in ("merge", "all"):
@@ -50,7 +56,7 @@ def rerank(config: Mapping[str, Any]) -> Path:
 
 
 def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
-    """Score every open shard by the engine that is asked for.
+    """Use this to score every open shard by the engine that is asked for.
 
     Raises:
         ValueError: as :func:`backpack_rank.scale.shards.score_shard`.
@@ -75,27 +81,51 @@ def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
 
 
 def status(plan: Plan) -> Table:
-    """Where a re-ranking stands: shards, pairs and tokens that are scored and open, and how fast it went."""
-    shards = [read_shard(plan, number) for number in range(len(plan))]
-    scored = [number for number, shard in enumerate(shards) if shard is not None]
-    left = [number for number, shard in enumerate(shards) if shard is None]
-    seconds = sum(shard.seconds for shard in shards if shard is not None)
+    """Use this to see how far a re-ranking is.
+
+    Returns:
+        Shards, pairs and tokens that are scored and open, and how fast it went.
+    """
+    scored: list[int] = []
+    left: list[int] = []
+    hosts: set[str] = set()
+    seconds_of_shards: list[float] = []
+    for number in range(len(plan)):
+        shard = read_shard(plan, number)
+        if shard is None:
+            left.append(number)
+            continue
+        scored.append(number)
+        hosts.add(shard.host)
+        seconds_of_shards.append(shard.seconds)
+    seconds = sum(seconds_of_shards)
     rows = [_row(plan, "scored", scored, seconds), _row(plan, "open", left, None)]
     notes = [f"Plan: {plan.folder}. Tokens are estimated; hours and pairs/s are of one worker."]
     if left:
         notes.append(f"Open: {ranges(left)}")
     if left and scored:
-        rate = sum(plan.shards[number].tokens for number in scored) / max(seconds, 1e-9)
-        hours = sum(plan.shards[number].tokens for number in left) / rate / 3600
+        # By tokens and not by pairs: shards are cut by tokens, and time goes with them.
+        tokens_scored = sum(plan.shards[number].tokens for number in scored)
+        tokens_left = sum(plan.shards[number].tokens for number in left)
+        tokens_per_second = tokens_scored / max(seconds, 1e-9)
+        hours = tokens_left / tokens_per_second / 3600
         notes.append(f"Left, for one worker: {hours:.2f} hours")
-    if hosts := sorted({shard.host for shard in shards if shard is not None}):
-        notes.append(f"Scored on {', '.join(hosts)}")
+    if hosts:
+        notes.append(f"Scored on {', '.join(sorted(hosts))}")
     columns = ("shards", "queries", "pairs", "tokens", "hours", "pairs/s")
     title = f"Re-ranking of {plan.about.get('candidates', '')} at {', '.join(plan.labels)}"
-    return Table("rerank", title, ("",), [Group("", columns)], [Section("", rows)], notes)
+    return Table(
+        name="rerank",
+        title=title,
+        labels=("",),
+        groups=[Group("", columns)],
+        sections=[Section("", rows)],
+        notes=notes,
+    )
 
 
 def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
+    """The plan of the folder, made if there is none yet."""
     about = {
         "candidates": settings.stage,
         "collection": settings.collection.name,
@@ -115,10 +145,15 @@ def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
 
 
 def _score_all(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
-    """Score until nothing is open, and wait for what other commands are at."""
+    """Score until nothing is open, and wait for the shards that other commands hold."""
     score_open(settings, plan, sweep)
-    left, waiting = open_shards(plan), False
-    while left := [number for number in left if read_shard(plan, number) is None]:
+    left = open_shards(plan)
+    waiting = False
+    while True:
+        left = [number for number in left if read_shard(plan, number) is None]
+        if not left:
+            return
+        # A command that was killed holds nothing any more, and its shards are scored here.
         if not all(is_held(plan, number) for number in left):
             score_open(settings, plan, sweep)
         elif not waiting:
@@ -127,8 +162,8 @@ def _score_all(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
         time.sleep(_POLL)
 
 
-def _score(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
-    """One shard, or all that are open."""
+def _score(settings: RerankSettings, sweep: AlphaSweep) -> None:
+    """Score one shard, or all that are open."""
     plan = Plan.read(settings.folder)
     plan.check(sweep.fingerprint(settings.collection))
     if settings.shard is None:
@@ -137,20 +172,23 @@ def _score(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
         log.info("shard %d is scored already, or another process is at it", settings.shard)
     left = open_shards(plan)
     print(printable(f"{len(plan) - len(left)} of {len(plan)} shards are scored: {plan.folder}"))
-    return plan
 
 
 def _describe(plan: Plan, folder: Path) -> None:
-    """``ir-metadata.yml`` beside a run."""
-    alpha = dict(zip(plan.labels, plan.fingerprint["alpha"], strict=True))[folder.name]
+    """Write ``ir-metadata.yml`` beside a run."""
+    alpha_by_label = dict(zip(plan.labels, plan.fingerprint["alpha"], strict=True))
+    alpha = alpha_by_label[folder.name]
+    # At alpha = 1 a policy changes nothing, and the run is that of the unchanged ranker.
     policy = plan.fingerprint["policy"] if alpha != 1 else ""
     params = {
         "ranker": plan.about["ranker"],
         "number format": plan.fingerprint["number format"],
         "weights": plan.fingerprint["weights"],
-        **({"policy": policy, "alpha": alpha} if policy else {}),
     }
-    under = f", policy {policy} at alpha={alpha:g}" if policy else ""
+    under = ""
+    if policy:
+        params |= {"policy": policy, "alpha": alpha}
+        under = f", policy {policy} at alpha={alpha:g}"
     first = plan.about["candidates"]
     write_metadata(
         folder,
@@ -165,15 +203,19 @@ def _describe(plan: Plan, folder: Path) -> None:
 
 
 def _row(plan: Plan, name: str, numbers: Sequence[int], seconds: float | None) -> Row:
+    """Figures of some shards; ``seconds`` is how long they took, None where they are open."""
     shards = [plan.shards[number] for number in numbers]
     pairs = sum(shard.pairs for shard in shards)
-    timed = seconds is not None and seconds > 0 and bool(pairs)
+    hours = speed = NONE
+    if seconds is not None and seconds > 0 and pairs:
+        hours = f"{seconds / 3600:.3f}"
+        speed = f"{pairs / seconds:.1f}"
     figures = [
         str(len(shards)),
         str(sum(shard.queries for shard in shards)),
         str(pairs),
         str(sum(shard.tokens for shard in shards)),
-        f"{seconds / 3600:.3f}" if timed and seconds is not None else NONE,
-        f"{pairs / seconds:.1f}" if timed and seconds is not None else NONE,
+        hours,
+        speed,
     ]
     return Row((name,), [Cell(figure) for figure in figures])

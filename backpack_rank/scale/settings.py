@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -62,7 +62,9 @@ class RerankOptions(Options):
 
 
 class RerankSettings:
-    """What ``backpack-rank rerank`` is asked for; every option is described in ``conf/rerank.yaml``.
+    """What ``backpack-rank rerank`` is asked for: made by :meth:`of` from composed options.
+
+    Every option is described in ``conf/rerank.yaml``.
 
     Attributes:
         options: all of them, as plain values, for workers to read again.
@@ -93,26 +95,27 @@ class RerankSettings:
         self.shard: int | None = options["shard"]
         if (self.action, self.engine, self.executor) == ("all", "datatrove", "slurm"):
             raise ValueError(
-                "executor=slurm only hands jobs in: give action=plan, action=score, and action=merge when they are done"
+                "executor=slurm only hands jobs in: give action=plan, action=score, and "
+                "action=merge when they are done"
             )
         if self.shard is not None and self.action != "score":
             raise ValueError(
                 f"shard={self.shard} is for action=score: add it, or leave out the shard"
             )
         alphas = options["alpha"]
-        self.alphas = tuple(
-            float(alpha) for alpha in (alphas if isinstance(alphas, list) else [alphas])
-        )
-        self.executor_options = {
-            str(name): value for name, value in options["executor_options"].items()
-        }
+        if not isinstance(alphas, list):
+            alphas = [alphas]
+        self.alphas = tuple(float(alpha) for alpha in alphas)
+        executor_options = options["executor_options"]
+        self.executor_options = {str(name): value for name, value in executor_options.items()}
         self.split: str = options["split"]
         self.sharding = Sharding(options["shards"], options["pairs_per_shard"])
-        self.run = None if options["run"] is None else Path(options["run"]).expanduser()
+        self.run: Path | None = None
+        if options["run"] is not None:
+            self.run = Path(options["run"]).expanduser()
         self.threads: int = options["threads"]
-        self.workers: int = options["workers"] or _workers(
-            options["scoring"]["device"], self.threads
-        )
+        workers: int | None = options["workers"]
+        self.workers = workers or _workers(options["scoring"]["device"], self.threads)
         self.folder = self._folder()
 
         made = made_options(options, ("attribute", "policy", "scoring"))
@@ -133,6 +136,7 @@ class RerankSettings:
         return cls(plain_options(config))
 
     def _folder(self) -> Path:
+        """The folder that is given, or one of the output folder with the name of the candidates."""
         if self.options["folder"] is not None:
             return Path(self.options["folder"]).expanduser()
         if self.run is not None:
@@ -153,7 +157,7 @@ class RerankSettings:
 
     @cached_property
     def collection(self) -> Collection:
-        """Texts of queries and documents. Raises ``ValueError`` where the data has no such split."""
+        """Texts of queries and documents. Raises ``ValueError`` if the data has no such split."""
         return self.dataset.split(self.split)
 
     def sweep(self) -> AlphaSweep:
@@ -161,7 +165,7 @@ class RerankSettings:
         return AlphaSweep(self._ranker.load(self.checkpoint), self.alphas, self._policy)
 
     def candidates(self) -> Candidates:
-        """What is ranked anew.
+        """What is ranked anew, from the run or from the first stage of the data.
 
         Raises:
             FileNotFoundError: there is no such run.
@@ -171,11 +175,10 @@ class RerankSettings:
                 raise FileNotFoundError(f"run={self.run}: there is no such file")
             path = self.run
             return Candidates(str(path), lambda: _pairs_of_file(path), _file_digest(path))
-        name, found = self.dataset.candidates(self.split, self.collection)
-        total = sum(map(len, found.values()))
-        return Candidates(
-            f"{name} of {self.collection.name}", lambda: _pairs_of(found), _run_digest(found), total
-        )
+        stage, run = self.dataset.candidates(self.split, self.collection)
+        name = f"{stage} of {self.collection.name}"
+        total = sum(map(len, run.values()))
+        return Candidates(name, lambda: _pairs_of(run), _run_digest(run), total)
 
     @property
     def stage(self) -> str:
@@ -190,18 +193,23 @@ def _workers(device: str, threads: int) -> int:
     """A process for each GPU, or for every so many cores."""
     if pick_device(device, "scoring.device").type == "cuda":
         return torch.cuda.device_count() if device in ("auto", "cuda") else 1
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    # What this process may use, which in a container or under SLURM is less than there is.
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     return max(1, cores // threads)
 
 
 def _pairs_of_file(path: Path) -> Iterator[tuple[str, str]]:
-    return ((query_id, doc_id) for _, query_id, doc_id, _, _ in run_rows(path))
+    for _, query_id, doc_id, _, _ in run_rows(path):
+        yield query_id, doc_id
 
 
-def _pairs_of(run: Run) -> Iterable[tuple[str, str]]:
-    return ((query_id, doc_id) for query_id, documents in run.items() for doc_id in documents)
+def _pairs_of(run: Run) -> Iterator[tuple[str, str]]:
+    for query_id, documents in run.items():
+        for doc_id in documents:
+            yield query_id, doc_id
 
 
 def _file_digest(path: Path) -> str:
@@ -210,4 +218,5 @@ def _file_digest(path: Path) -> str:
 
 
 def _run_digest(run: Run) -> str:
+    """Hash of which documents are candidates of which query; scores and orders do not count."""
     return digest(json.dumps([query_id, sorted(run[query_id])]) for query_id in sorted(run))

@@ -1,8 +1,8 @@
 """Processes that score the shards of a plan, each with a ranker of its own.
 
-Nobody hands out work: a worker takes any shard that is open and that no other process holds. So a worker may be killed,
-a second command may run beside the first, on this machine or on another one with the same folder, and nothing is lost
-but the shards that were open.
+Nobody hands out work: a worker takes any shard that is open and that no other process holds. So a
+worker may be killed, a second command may run beside the first, on this machine or on another one
+with the same folder, and nothing is lost but the shards that were open.
 """
 
 from __future__ import annotations
@@ -37,11 +37,16 @@ _REPLACED = 3
 
 
 def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers: list[int]) -> int:
-    """Score shards in this process; gives how many it scored."""
-    total, scored, behind = sum(plan.shards[number].pairs for number in numbers), 0, 0
+    """Use this to score shards in this process.
+
+    Returns:
+        How many it scored; the others are scored already, or another process is at them.
+    """
+    total = sum(plan.shards[number].pairs for number in numbers)
+    scored = behind = 0
     with _threads(settings.threads), Progress(total=total, desc="scoring", unit="pair") as bar:
         for number in numbers:
-
+            # ``behind`` is bound now: the loop counts on while the shard is scored.
             def show(pairs: int, behind: int = behind) -> None:
                 bar.update(behind + pairs - bar.n)
 
@@ -52,7 +57,7 @@ def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers:
 
 
 def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
-    """Score all open shards with ``settings.workers`` processes.
+    """Use this to score all open shards with ``settings.workers`` processes.
 
     Raises:
         ValueError: what a worker cannot score.
@@ -67,9 +72,14 @@ def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
         try:
             while pool.alive():
                 pool.replace_killed()
-                left = [number for number in numbers if not scores_path(plan, number).is_file()]
-                whole = total - sum(plan.shards[number].pairs for number in left)
-                bar.update(max(0, min(total, whole + sum(pool.counts)) - bar.n))
+                in_finished_shards = 0
+                for number in numbers:
+                    if scores_path(plan, number).is_file():
+                        in_finished_shards += plan.shards[number].pairs
+                # A shard that has just been saved may still be among the counts, and the count of
+                # a killed worker goes back to 0; the bar does neither pass its end nor go back.
+                scored = min(total, in_finished_shards + sum(pool.counts))
+                bar.update(max(0, scored - bar.n))
                 wait(pool.sentinels(), timeout=_POLL)
         finally:
             pool.stop()
@@ -77,7 +87,11 @@ def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
 
 
 class _Pool:
-    """Workers, those that ended too."""
+    """The processes that score, also those that have ended.
+
+    Attributes:
+        counts: pairs of its open shard that each worker has scored. [workers]
+    """
 
     def __init__(self, settings: RerankSettings, workers: int) -> None:
         self.context: SpawnContext = multiprocessing.get_context("spawn")
@@ -122,22 +136,33 @@ class _Pool:
         codes = [process.exitcode for process in self._processes]
         if any(codes):
             raise RuntimeError(
-                f"workers ended with {', '.join(map(str, codes))} (negative: killed by that signal, often for want of "
-                "memory: give fewer workers). What is scored is kept: give the same command again"
+                f"workers ended with {', '.join(map(str, codes))} (negative: killed by that "
+                "signal, often for want of memory: give fewer workers). What is scored is kept: "
+                "give the same command again"
             )
 
     def _started(self, place: int) -> SpawnProcess:
-        arguments = (self._options, place, self.counts, self._writer)
+        function = f"{work.__module__}:{work.__name__}"
         process = self.context.Process(
-            target=begin, args=arguments, daemon=True, name=f"rerank-{place}"
+            target=begin,
+            args=(function, self._options, place, self.counts, self._writer),
+            daemon=True,
+            name=f"rerank-{place}",
         )
-        with _deaf_to_ctrl_c():
+        with _ctrl_c_ignored():
             process.start()
         return process
 
 
 def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
-    """A worker: any open shard that nobody holds, until there is none."""
+    """What a worker does: score any open shard that nobody holds, until there is none.
+
+    Args:
+        options: of the re-ranking, as plain values.
+        place: number of the worker.
+        counts: gets at that place how many pairs of its open shard are scored.
+        errors: the end of a pipe that gets the sentence of a mistake.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     quiet_libraries()
     start_worker(place)
@@ -145,35 +170,41 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
         settings = RerankSettings.of(on_own_device(options, place))
         torch.set_num_threads(settings.threads)
         plan, sweep = Plan.read(settings.folder), settings.sweep()
+        # The data or the ranker may have changed since the plan was made.
         plan.check(sweep.fingerprint(settings.collection))
+
+        def show(pairs: int) -> None:
+            counts[place] = pairs
+
         for number in open_shards(plan):
             try:
-                score_shard(
-                    plan,
-                    number,
-                    sweep,
-                    settings.collection,
-                    lambda pairs: counts.__setitem__(place, pairs),
-                )
+                score_shard(plan, number, sweep, settings.collection, show)
             finally:
                 counts[place] = 0
     except MISTAKES as error:
-        errors.send(
-            str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        )
+        sentence = str(error)
+        if isinstance(error, KeyError) and error.args:
+            # The text of a KeyError is its argument in quotes.
+            sentence = str(error.args[0])
+        errors.send(sentence)
         raise SystemExit(1) from None
 
 
 def on_own_device(options: Mapping[str, Any], place: int) -> Mapping[str, Any]:
-    """The options with a GPU of the worker's own, where there are several and none is named."""
-    if options["scoring"]["device"] not in ("auto", "cuda") or torch.cuda.device_count() < 2:
+    """Use this for the options of one worker: it gets a GPU where there are several.
+
+    A device that is named with its number stays.
+    """
+    gpus = torch.cuda.device_count()
+    if options["scoring"]["device"] not in ("auto", "cuda") or gpus < 2:
         return options
-    device = f"cuda:{place % torch.cuda.device_count()}"
-    return {**options, "scoring": {**options["scoring"], "device": device}}
+    scoring = {**options["scoring"], "device": f"cuda:{place % gpus}"}
+    return {**options, "scoring": scoring}
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed says nothing to its workers, so they watch it."""
+    """End this process when its parent does."""
+    # A parent that is killed says nothing to its workers, so they watch it.
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -181,10 +212,11 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started here is deaf to Ctrl-C, from its first moment on: the parent ends its workers."""
+def _ctrl_c_ignored() -> Iterator[None]:
+    """Processes that start here ignore Ctrl-C from the first moment: their parent ends them."""
+    # Only the main thread may set signals.
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are out of reach
+        yield
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -195,6 +227,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
+    """So many threads of torch within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -24,7 +24,7 @@ ALL_LINEAR = "all-linear"
 
 
 class Adapter(Protocol):
-    """One entry of ``conf/adapter``."""
+    """The method that an entry of ``conf/adapter`` needs."""
 
     def apply(self, ranker: Ranker) -> None:
         """Put the adapter into the ranker's backbone, in place."""
@@ -33,7 +33,7 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True)
 class NoAdapter:
-    """The backbone's own weights are trained."""
+    """The weights of the backbone are trained themselves (``adapter=none``)."""
 
     def apply(self, ranker: Ranker) -> None:
         """Leave the ranker unchanged."""
@@ -42,7 +42,14 @@ class NoAdapter:
 @checked("adapter")
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank updates W + scale B A of the backbone's matrices (Hu et al. 2022, LoRA).
+    """Use this to train a large backbone: low-rank updates W + scale B A of its matrices.
+
+    LoRA, Hu et al. 2022. Put it into a new ranker, and merge it before saving::
+
+        Lora(rank=8).apply(ranker)
+        ...  # train
+        with merged(ranker) as ordinary:
+            ordinary.save_pretrained(folder)
 
     The backbone itself is frozen; senses, contextual weights and head are trained in full. An
     adapter starts at 0, so scores do not change when it is put in.
@@ -53,7 +60,7 @@ class Lora:
             than the dial.
         dropout: of what goes into A.
         target_modules: ``all-linear``, names of modules as they end (``[q_proj, v_proj]``), a
-            pattern of whole module names within the backbone, or None for peft's choice for this
+            pattern of full module names within the backbone, or None for peft's choice for this
             type of model.
     """
 
@@ -83,12 +90,14 @@ class Lora:
                 f"{type(ranker).__name__} has no pretrained network to adapt: use adapter=none"
             )
         names = self._targets(peft, backbone)
+        # Conv1D of transformers keeps its weights as [in, out].
+        all_conv1d = all(isinstance(backbone.get_submodule(name), Conv1D) for name in names)
         config = peft.LoraConfig(
             r=self.rank,
             lora_alpha=self.scale * self.rank,
             lora_dropout=self.dropout,
             target_modules=names,
-            fan_in_fan_out=all(isinstance(backbone.get_submodule(name), Conv1D) for name in names),
+            fan_in_fan_out=all_conv1d,
         )
         peft.inject_adapter_in_model(config, backbone)
         for layer in _adapted(backbone).values():
@@ -98,36 +107,34 @@ class Lora:
 
     def _targets(self, peft: ModuleType, backbone: Any) -> list[str]:
         """Full names of the modules that get an adapter."""
-        linear = [
-            name
-            for name, module in backbone.named_modules()
-            if isinstance(module, nn.Linear | Conv1D)
-        ]
-        kind = backbone.config.model_type
-        wanted = self.target_modules
-        if wanted is None:
-            wanted = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(kind)
-            if wanted is None:
+        linear = []
+        for name, module in backbone.named_modules():
+            if isinstance(module, nn.Linear | Conv1D):
+                linear.append(name)
+        model_type = backbone.config.model_type
+        targets = self.target_modules
+        if targets is None:
+            targets = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(model_type)
+            if targets is None:
                 raise ValueError(
-                    f"peft has no default modules for a backbone of type {kind!r}: set "
+                    f"peft has no default modules for a backbone of type {model_type!r}: set "
                     f"adapter.target_modules={ALL_LINEAR}, or to some of {_endings(linear)}"
                 )
-        if isinstance(wanted, str):
-            chosen = (
-                linear
-                if wanted == ALL_LINEAR
-                else [name for name in linear if re.fullmatch(wanted, name)]
-            )
-            unknown = [] if chosen else [wanted]
+        if targets == ALL_LINEAR and linear:
+            return linear
+        if isinstance(targets, str):
+            chosen = [name for name in linear if re.fullmatch(targets, name)]
+            unknown = [] if chosen else [targets]
         else:
-            chosen = [name for name in linear if any(_ends(name, ending) for ending in wanted)]
-            unknown = [
-                ending for ending in wanted if not any(_ends(name, ending) for name in linear)
-            ]
+            chosen = [name for name in linear if any(_ends(name, ending) for ending in targets)]
+            unknown = []
+            for ending in targets:
+                if not any(_ends(name, ending) for name in linear):
+                    unknown.append(ending)
         if unknown:
-            # Word embeddings among them: the sense network reads them too, and knows of no adapter.
+            # Word embeddings are refused too: the sense network reads them without an adapter.
             raise ValueError(
-                f"adapter.target_modules: no linear layer of the backbone ({kind}) is called "
+                f"adapter.target_modules: no linear layer of the backbone ({model_type}) is called "
                 f"{', '.join(unknown)}; there are {_endings(linear)}"
             )
         return chosen
@@ -135,11 +142,11 @@ class Lora:
 
 @contextmanager
 def merged(ranker: Ranker) -> Iterator[Ranker]:
-    """The ranker with its adapters added into the weights for the length of a ``with`` block.
+    """Use this to save or convert a ranker with adapters: in the block they are in its weights.
 
     In the block it is an ordinary ranker that can be saved and scores without peft; afterwards the
     adapters are back, bit for bit. Weights keep the backbone's number format. A ranker without
-    adapters is given unchanged.
+    adapters stays unchanged.
     """
     backbone = backbone_of(ranker)
     adapted = _adapted(backbone)
@@ -154,7 +161,7 @@ def merged(ranker: Ranker) -> Iterator[Ranker]:
 
 @torch.no_grad()
 def _plain(layer: Any) -> nn.Module:
-    """A linear layer with the sum of a weight and its adapter; the other parameters are shared."""
+    """A linear layer with the sum of a weight and its adapters; other parameters are shared."""
     base = layer.get_base_layer()
     plain = copy.copy(base)
     plain._parameters = dict(base._parameters)
@@ -171,9 +178,11 @@ def _adapted(backbone: nn.Module) -> dict[str, Any]:
         return {}
     from peft.tuners.lora import LoraLayer
 
-    return {
-        name: module for name, module in backbone.named_modules() if isinstance(module, LoraLayer)
-    }
+    adapted = {}
+    for name, module in backbone.named_modules():
+        if isinstance(module, LoraLayer):
+            adapted[name] = module
+    return adapted
 
 
 def _peft() -> ModuleType:
@@ -188,5 +197,6 @@ def _ends(name: str, ending: str) -> bool:
 
 
 def _endings(names: list[str]) -> str:
-    """What module names end in, each once."""
-    return ", ".join(dict.fromkeys(name.rsplit(".", 1)[-1] for name in names)) or "none"
+    """The last parts of module names, each once."""
+    endings = dict.fromkeys(name.rsplit(".", 1)[-1] for name in names)
+    return ", ".join(endings) or "none"

@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: whole or absent, the best epoch and the last one, and what a
-resumed run needs.
+"""Checkpoints of a training run: those of the best epoch and of the last one.
 
-A resumed run ends with the weights of an uninterrupted one, so everything that a decision depends
+A checkpoint is complete or absent. A resumed run ends with the weights of an uninterrupted one, so
+everything that a decision depends
 on is in the checkpoint: the best epoch so far, the counter of early stopping, the measures of the
 last epoch.
 """
@@ -31,14 +31,15 @@ log = logging.getLogger(__name__)
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints in their own folder; Lightning's own plugin copies them from the system's
-    temporary folder.
+    """Writes checkpoints within their folder.
+
+    Lightning's plugin writes to the system's temporary folder and copies the file from there.
     """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Write a checkpoint, whole or not at all."""
+        """Write a checkpoint; the file is complete or absent."""
         with atomic_path(path) as temporary:
             torch.save(checkpoint, temporary)
 
@@ -60,14 +61,13 @@ class BestEpoch(ModelCheckpoint):
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's own callback, under which runs of version 0.1 have kept their best
-        epoch.
-        """
+        """That of Lightning's callback, under which runs of version 0.1 kept their best epoch."""
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best epoch so far; where its file is damaged or missing, with the best one
-        from now on.
+        """Resume with the best epoch so far.
+
+        Where its file is damaged or missing, the best of the later epochs counts.
         """
         assert self.dirpath is not None
 
@@ -75,22 +75,22 @@ class BestEpoch(ModelCheckpoint):
             return str(Path(str(self.dirpath), Path(path).name)) if path else ""
 
         best = Path(here(state_dict["best_model_path"]))
-        if (why := _damage(best)) is not None:
+        damage = _damage(best)
+        if damage is not None:
             log.warning(
-                "the best epoch's %s %s: the best of the epochs from now on counts", best, why
+                "the best epoch's %s %s: the best of the epochs from now on counts", best, damage
             )
             return
-        moved = {
-            name: here(state_dict[name])
-            for name in ("best_model_path", "kth_best_model_path", "last_model_path")
-        }
-        models = {here(path): score for path, score in state_dict["best_k_models"].items()}
-        super().load_state_dict(
-            {**state_dict, **moved, "best_k_models": models, "dirpath": self.dirpath}
-        )
+        # The state has the paths of the folder in which it was written.
+        state = {**state_dict, "dirpath": self.dirpath}
+        for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+            state[name] = here(state_dict[name])
+        best_k_models = state_dict["best_k_models"]
+        state["best_k_models"] = {here(path): score for path, score in best_k_models.items()}
+        super().load_state_dict(state)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Remove best epochs that a kill kept from being removed."""
+        """Remove checkpoints of earlier best epochs, which an interruption may have left behind."""
         if trainer.is_global_zero and self.best_model_path:
             for path in Path(self.best_model_path).parent.glob("step=*.ckpt"):
                 if path != Path(self.best_model_path):
@@ -98,8 +98,9 @@ class BestEpoch(ModelCheckpoint):
 
 
 class LastEpoch(Checkpoint):
-    """Keeps the state after the last epoch, with its measures. It comes after :class:`BestEpoch`,
-    whose state it holds.
+    """Keeps the state after the last epoch, with its measures.
+
+    It comes after :class:`BestEpoch` among the callbacks, whose state it holds.
 
     Attributes:
         metrics: logged in the last epoch, also of a run that had nothing left to do when it was
@@ -122,9 +123,7 @@ class LastEpoch(Checkpoint):
 
 
 class Patience(EarlyStopping):
-    """Early stopping that a resumed run remembers: one that had stopped does not train a further
-    epoch.
-    """
+    """Use this for early stopping: a run that had stopped trains no further epoch when resumed."""
 
     def __init__(self, monitor: str, patience: int) -> None:
         """``patience``: epochs without a higher value of the monitored measure."""
@@ -132,30 +131,34 @@ class Patience(EarlyStopping):
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's own callback, as for :class:`BestEpoch`."""
+        """That of Lightning's callback, as for :class:`BestEpoch`."""
         return super().state_key.replace(type(self).__qualname__, EarlyStopping.__qualname__, 1)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        trainer.should_stop = (
-            trainer.should_stop or self.stopping_reason != EarlyStoppingReason.NOT_STOPPED
-        )
+        had_stopped = self.stopping_reason != EarlyStoppingReason.NOT_STOPPED
+        trainer.should_stop = trainer.should_stop or had_stopped
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The whole checkpoint of a run with the most steps; damaged ones are named in the log. None:
-    there is none.
+    """Use this to resume a run: its undamaged checkpoint with the most steps, None without any.
+
+    Damaged ones are named in the log.
 
     Raises:
         ValueError: a checkpoint holds more than weights and numbers.
     """
-    found: list[tuple[int, bool, Path]] = []
+    undamaged: list[tuple[int, bool, Path]] = []
     for path in sorted((folder / LAST).parent.glob("*.ckpt")):
-        if (why := _damage(path)) is not None:
-            log.warning("%s %s, so it is not used", path, why)
+        damage = _damage(path)
+        if damage is not None:
+            log.warning("%s %s, so it is not used", path, damage)
             continue
         # Of the last epoch and the best one at the same step, the last one was written later.
-        found.append((steps_of(path), path == folder / LAST, path))
-    return max(found)[-1] if found else None
+        undamaged.append((steps_of(path), path == folder / LAST, path))
+    if not undamaged:
+        return None
+    _, _, newest = max(undamaged)
+    return newest
 
 
 def steps_of(path: Path) -> int:
@@ -165,9 +168,9 @@ def steps_of(path: Path) -> int:
         ValueError: it holds more than weights and numbers.
     """
     try:
-        return int(
-            torch.load(path, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-        )
+        # Mapped: the weights in the file are not read.
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return int(checkpoint["global_step"])
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path} holds more than weights and numbers, so it is not read"
@@ -175,31 +178,32 @@ def steps_of(path: Path) -> int:
 
 
 def _damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint, by the checksums that torch writes into it."""
+    """What is wrong with a checkpoint, by torch's checksums in the file; None: nothing."""
     try:
         with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
+            damaged = archive.testzip()
     except FileNotFoundError:
         return "is missing"
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError):
         return "is damaged or cut off"
-    return None if bad is None else f"is damaged ({bad})"
+    return None if damaged is None else f"is damaged ({damaged})"
 
 
 @dataclass(frozen=True)
 class EarlierMetrics:
-    """The rows of ``metrics.csv`` before a checkpoint, which Lightning's logger removes when it is
-    made.
+    """The rows of ``metrics.csv`` before a checkpoint, to be put back in a resumed run.
+
+    Lightning's logger removes the file when it is made.
 
     Attributes:
-        rows: by file, each with the header's names.
+        rows: by file; a row has its values by the names of the header.
     """
 
     rows: Mapping[Path, list[dict[str, str]]]
 
     @classmethod
     def read(cls, folder: Path, steps: int) -> EarlierMetrics:
-        """Rows of the first ``steps`` steps; a row that a kill cut off is left out."""
+        """Rows of the first ``steps`` steps, without a row that an interruption cut off."""
         rows_by_file: dict[Path, list[dict[str, str]]] = {}
         for path in folder.glob("logs/**/metrics.csv"):
             rows: list[dict[str, str]] = []
@@ -218,10 +222,17 @@ class EarlierMetrics:
         if not isinstance(logger, CSVLogger):
             return
         path = Path(logger.experiment.metrics_file_path)
-        if rows := next(
-            (rows for known, rows in self.rows.items() if os.path.abspath(known) == str(path)), []
-        ):
-            names = list(rows[0])
-            lines = [",".join(names), *(",".join(row[name] for name in names) for row in rows)]
-            write_text(path, "\r\n".join(lines) + "\r\n")
-            logger.experiment.metrics_keys = names
+        rows: list[dict[str, str]] = []
+        for earlier_path, earlier_rows in self.rows.items():
+            if os.path.abspath(earlier_path) == str(path):
+                rows = earlier_rows
+                break
+        if not rows:
+            return
+        names = list(rows[0])
+        lines = [",".join(names)]
+        for row in rows:
+            lines.append(",".join(row[name] for name in names))
+        # The csv module, with which the logger goes on, ends lines in this way.
+        write_text(path, "\r\n".join(lines) + "\r\n")
+        logger.experiment.metrics_keys = names

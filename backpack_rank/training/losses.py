@@ -1,10 +1,9 @@
-"""Losses over lists: pure functions of scores and labels with a mask, the list on the last axis,
-and terms beside them.
+"""Losses over lists: pure functions of scores, labels and a mask, with the list on the last axis.
 
 All take raw logits ``scores`` [..., m], the ``mask`` [..., m] that is True where the list has a
-document, and labels or a teacher's scores [..., m]; what stands where the mask is False plays no
-part. All give the mean over the lists that can be used, so every query counts the same, and how
-many lists were left out. The loss of no list at all is 0, with a gradient of 0.
+document, and labels or a teacher's scores [..., m]; values where the mask is False have no effect.
+All give the mean over the lists that can be used, so every query counts the same, and how many
+lists were left out. The loss of no list at all is 0, with a gradient of 0.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from backpack_rank.models.rankers import Ranker, RankerOutput
 
 
 class AuxiliaryLoss(Protocol):
-    """One more term of the loss.
+    """Write a class with these attributes to add a term to the loss of a training.
 
     Attributes:
         name: for logs, ``train/<name>``.
@@ -48,10 +47,15 @@ class AuxiliaryLoss(Protocol):
 
 
 def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Listwise softmax cross-entropy (Afzali et al., eq. 3; Bruch et al. 2019).
+    """Use this by default: listwise softmax cross-entropy (Afzali et al., eq. 3; Bruch et al.
+    2019).
 
     L = - mean over lists of sum_j y_j log softmax_j(s). With labels (1, 0) and scores (0, 0) it is
-    log 2.
+    log 2:
+
+    >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
+    >>> listwise_softmax(torch.zeros(1, 2), labels, mask)
+    (tensor(0.6931), 0)
 
     Args:
         scores: raw logits [..., m].
@@ -63,24 +67,32 @@ def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tens
     """
     weights = labels.to(scores.dtype).masked_fill(~mask, 0.0)
     usable = (weights > 0).any(dim=-1)
-    return _over_lists(-(weights * _log_softmax(scores, mask)).sum(dim=-1), usable)
+    losses = -(weights * _log_softmax(scores, mask)).sum(dim=-1)
+    return _over_lists(losses, usable)
 
 
 def pairwise_hinge(
     scores: Tensor, labels: Tensor, mask: Tensor, margin: float = 1.0
 ) -> tuple[Tensor, int]:
-    """Mean over pairs with y_i > y_j of max(0, margin - (s_i - s_j)); lists without such a pair are
-    left out.
+    """Use this to have scores of a pair differ by a margin: max(0, margin - (s_i - s_j)).
+
+    The mean is over pairs with y_i > y_j. Lists without such a pair are left out.
+
+    >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
+    >>> pairwise_hinge(torch.tensor([[0.25, 0.0]]), labels, mask)
+    (tensor(0.7500), 0)
     """
     pairs = _ordered_pairs(labels, mask)
-    return _over_pairs((margin - _differences(scores, mask)).clamp(min=0.0), pairs)
+    losses = (margin - _differences(scores, mask)).clamp(min=0.0)
+    return _over_pairs(losses, pairs)
 
 
 def ranknet(
     scores: Tensor, labels: Tensor, mask: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, int]:
-    """log(1 + exp(-(s_i - s_j))) over pairs with y_i > y_j (Burges et al. 2005); lists without one
-    are left out.
+    """Use this to learn from pairs without a margin: log(1 + exp(-(s_i - s_j))).
+
+    RankNet (Burges et al. 2005), over pairs with y_i > y_j. Lists without such a pair are left out.
 
     Args:
         weights: of the pairs [..., m, m], such as :func:`lambda_weights`; a list's loss is then
@@ -90,37 +102,47 @@ def ranknet(
     losses = F.softplus(-_differences(scores, mask))
     if weights is None:
         return _over_pairs(losses, pairs)
-    return _over_lists(
-        (losses * weights.masked_fill(~pairs, 0.0)).sum(dim=(-2, -1)), pairs.any(-1).any(-1)
-    )
+    weighted = losses * weights.masked_fill(~pairs, 0.0)
+    return _over_lists(weighted.sum(dim=(-2, -1)), usable=pairs.any(-1).any(-1))
+
+
+def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
+    """Use this where the top of a list counts most: RankNet with pairs weighed by their nDCG.
+
+    The weight of a pair is the change of nDCG when its documents swap ranks, see
+    :func:`lambda_weights`.
+    """
+    return ranknet(scores, labels, mask, lambda_weights(scores, labels, mask))
 
 
 @torch.no_grad()
 def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """|change of nDCG when documents i and j swap ranks|, LambdaRank's weights (Burges 2010 section
-    4). [..., m, m]
+    """LambdaRank's weights: |change of nDCG when documents i and j swap ranks|. [..., m, m]
 
-    Gain 2^y - 1, discount 1 / log2(1 + rank), the whole list. Equal scores rank by their place in
-    the list. A list without a relevant document has weights of 0. No gradient flows through the
-    weights.
+    Burges 2010, section 4, with gain 2^y - 1 and discount 1 / log2(1 + rank), over all ranks.
+    Equal scores rank by their place in the list. A list without a relevant document has weights of
+    0. No gradient flows through the weights.
     """
     gains = (2.0 ** labels.to(scores.dtype).masked_fill(~mask, 0.0)) - 1.0
-    places = (
-        1.0 / torch.arange(2, labels.shape[-1] + 2, device=scores.device, dtype=scores.dtype).log2()
-    )
-    ideal = (gains.sort(dim=-1, descending=True).values * places).sum(dim=-1)
+    one_plus_rank = torch.arange(2, labels.shape[-1] + 2, device=scores.device, dtype=scores.dtype)
+    discount_at_rank = 1.0 / one_plus_rank.log2()
+    ideal_dcg = (gains.sort(dim=-1, descending=True).values * discount_at_rank).sum(dim=-1)
     order = scores.masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
-    discounts = places[order.argsort(dim=-1)].masked_fill(~mask, 0.0)
+    # The inverse of the order: the rank of each document.
+    ranks = order.argsort(dim=-1)
+    discounts = discount_at_rank[ranks].masked_fill(~mask, 0.0)
+    # A swap moves the gain of i to the discount of j and the other way round.
     changes = _pairwise(gains) * _pairwise(discounts)
-    both = mask[..., :, None] & mask[..., None, :]
-    return (
-        changes.abs() / ideal.clamp(min=torch.finfo(scores.dtype).tiny)[..., None, None]
-    ).masked_fill(~both, 0.0)
+    # Without relevant documents both are 0; 0 / 0 would be nan.
+    ideal_dcg = ideal_dcg.clamp(min=torch.finfo(scores.dtype).tiny)
+    both_in_list = mask[..., :, None] & mask[..., None, :]
+    return (changes.abs() / ideal_dcg[..., None, None]).masked_fill(~both_in_list, 0.0)
 
 
 def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Mean over pairs (relevant i, not relevant j) of ((s_i - s_j) - (t_i - t_j))^2 (Hofstätter et
-    al. 2020).
+    """Use this to learn a teacher's score differences: ((s_i - s_j) - (t_i - t_j))^2.
+
+    Hofstätter et al. 2020; the mean is over pairs of a relevant i and a j that is not.
 
     Args:
         teacher: a teacher's scores, nan where it has none; such documents are in no pair. [..., m]
@@ -138,10 +160,10 @@ def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) ->
 def listwise_kl(
     scores: Tensor, teacher: Tensor, mask: Tensor, temperature: float = 1.0
 ) -> tuple[Tensor, int]:
-    """temperature^2 * KL(softmax(t / temperature) || softmax(s / temperature)) over the documents
-    of a list.
+    """Use this to learn a teacher's scores of a list as a distribution, whatever the labels.
 
-    The square keeps the gradient's size as the temperature rises (Hinton et al. 2015 section 2).
+    temperature^2 * KL(softmax(t / temperature) || softmax(s / temperature)). The square keeps the
+    gradient's size as the temperature rises (Hinton et al. 2015 section 2).
 
     Args:
         teacher: a teacher's scores, nan where it has none; such documents are in neither softmax.
@@ -152,34 +174,31 @@ def listwise_kl(
         teacher's score.
     """
     known = mask & ~teacher.isnan()
-    wanted, found = (_log_softmax(values / temperature, known) for values in (teacher, scores))
-    losses = temperature**2 * (wanted.exp() * (wanted - found)).sum(dim=-1)
+    teacher_logs = _log_softmax(teacher / temperature, known)
+    student_logs = _log_softmax(scores / temperature, known)
+    divergence = (teacher_logs.exp() * (teacher_logs - student_logs)).sum(dim=-1)
+    losses = temperature**2 * divergence
     return _over_lists(losses, known.sum(dim=-1) > 1)
 
 
 def scatter_lists(scores: Tensor, mask: Tensor) -> Tensor:
     """Scores of all documents, list by list [N], as rows [L, m] with 0 where ``mask`` is False."""
-    return torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device).masked_scatter(
-        mask, scores
-    )
+    rows = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
+    return rows.masked_scatter(mask, scores)
 
 
 def _log_softmax(values: Tensor, mask: Tensor) -> Tensor:
     """log softmax over the documents of a list; 0 where the mask is False. [..., m]"""
-    # Lists without any document would give nan; they are 0 here as well.
+    values = values.masked_fill(~mask, float("-inf"))
+    # A softmax of minus infinities alone would give nan.
     empty = ~mask.any(dim=-1, keepdim=True)
-    return (
-        values.masked_fill(~mask, float("-inf"))
-        .masked_fill(empty, 0.0)
-        .log_softmax(-1)
-        .masked_fill(~mask, 0.0)
-    )
+    values = values.masked_fill(empty, 0.0)
+    return values.log_softmax(-1).masked_fill(~mask, 0.0)
 
 
 def _differences(values: Tensor, mask: Tensor) -> Tensor:
-    """v_i - v_j of all pairs, with masked values as 0: a nan among them would reach the gradient.
-    [..., m, m]
-    """
+    """v_i - v_j of all pairs. [..., m, m]"""
+    # A nan among masked values would reach the gradient.
     return _pairwise(values.masked_fill(~mask, 0.0))
 
 
@@ -205,15 +224,13 @@ def _over_lists(losses: Tensor, usable: Tensor) -> tuple[Tensor, int]:
     return losses.masked_fill(~usable, 0.0).sum() / max(count, 1), usable.numel() - count
 
 
-def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """RankNet with the pairs weighed by what swapping them would change about nDCG."""
-    return ranknet(scores, labels, mask, lambda_weights(scores, labels, mask))
-
-
 @checked("training", name="loss", weight="loss_weight")
 @dataclass(frozen=True)
 class RankingLoss:
-    """What makes a ranker rank: a loss over labelled lists.
+    """Use this for the loss that a configuration names, over labelled lists.
+
+    >>> RankingLoss("pairwise_hinge", margin=0.5).name
+    'pairwise_hinge'
 
     Attributes:
         name: ``listwise_softmax``, ``pairwise_hinge``, ``ranknet`` or ``lambdarank``.
@@ -229,13 +246,11 @@ class RankingLoss:
     weight: NonNegative = 1.0
 
     def __call__(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-        """The loss before its weight, and how many lists were left out; see
-        :mod:`backpack_rank.training.losses`.
-        """
+        """The loss before its weight, and how many lists were left out."""
         return LOSSES[self.name](scores, labels, mask, self.margin)
 
 
-# What each makes of (scores, labels, mask, margin).
+# All are called with (scores, labels, mask, margin); most have no margin.
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, int]]] = {
     "listwise_softmax": lambda scores, labels, mask, _: listwise_softmax(scores, labels, mask),
     "pairwise_hinge": pairwise_hinge,

@@ -1,6 +1,4 @@
-"""A short language-model warm-up on the collection's own text, for models that start from random
-weights.
-"""
+"""A short language-model warm-up on a collection's text, for models with random weights."""
 
 from __future__ import annotations
 
@@ -29,10 +27,12 @@ _TEXTS = 1024
 @checked("pretraining")
 @dataclass(frozen=True)
 class Pretraining:
-    """Next-token prediction before ranking training (``pretraining`` in ``conf/train.yaml``).
+    """Use this for a ranker with random weights: next-token prediction before ranking training.
+
+    It is ``pretraining`` in ``conf/train.yaml``.
 
     Attributes:
-        epochs: passes over the text; 0 leaves the warm-up out.
+        epochs: passes over the text; 0: no warm-up.
         sequence_length: tokens per sequence; texts are joined with end tokens and cut into these.
         batch_size: sequences per step.
         learning_rate: highest learning rate.
@@ -51,15 +51,19 @@ class Pretraining:
         Raises:
             ValueError: there is less text than one row.
         """
+        end_id = np.int32(pair_tokenizer.end_id)
         parts = [np.empty(0, dtype=np.int32)]
-        total, remaining = 0, iter(texts)
-        while total < self.max_tokens and (chunk := list(islice(remaining, _TEXTS))):
-            parts += [
-                np.append(ids, np.int32(pair_tokenizer.end_id))
-                for ids in pair_tokenizer.encode(chunk)
-                if len(ids)
-            ]
-            total = sum(map(len, parts))
+        total = 0
+        remaining = iter(texts)
+        # Only as much of a large collection is read as is needed.
+        while total < self.max_tokens:
+            chunk = list(islice(remaining, _TEXTS))
+            if not chunk:
+                break
+            for ids in pair_tokenizer.encode(chunk):
+                if len(ids):
+                    parts.append(np.append(ids, end_id))
+                    total += len(ids) + 1
         tokens = np.concatenate(parts)[: self.max_tokens]
         rows = len(tokens) // self.sequence_length
         if rows == 0:
@@ -68,9 +72,8 @@ class Pretraining:
                 f"pretraining.sequence_length={self.sequence_length}; shorten it or set "
                 "pretraining.epochs=0"
             )
-        return torch.from_numpy(tokens[: rows * self.sequence_length].astype(np.int64)).view(
-            rows, -1
-        )
+        tokens = tokens[: rows * self.sequence_length]
+        return torch.from_numpy(tokens.astype(np.int64)).view(rows, -1)
 
     def loader(self, sequences: Tensor, seed: int) -> DataLoader:
         """Shuffled batches of rows."""
@@ -81,15 +84,12 @@ class Pretraining:
 
 
 class LanguageModelModule(L.LightningModule):
-    """Trains a ranker's network on next-token prediction with the tied word embeddings as its
-    head.
-    """
+    """Trains a ranker's network on next-token prediction, with its word embeddings as the head."""
 
     def __init__(self, ranker: Ranker, optimisation: OptimizerConfig) -> None:
         super().__init__()
-        if not hasattr(ranker, "lm_logits") or not getattr(
-            ranker.config, "reads_left_to_right", True
-        ):
+        reads_left_to_right = getattr(ranker.config, "reads_left_to_right", True)
+        if not hasattr(ranker, "lm_logits") or not reads_left_to_right:
             raise ValueError(
                 f"this {type(ranker).__name__} predicts no next token: use pretraining.epochs=0"
             )
@@ -97,8 +97,10 @@ class LanguageModelModule(L.LightningModule):
         self.optimisation = optimisation
 
     def training_step(self, batch: list[Tensor], batch_index: int) -> Tensor:
-        """Mean next-token loss of [B, n] token ids. Raises ``ValueError`` when n - 1 exceeds the
-        positions.
+        """Mean next-token loss of token ids [B, n].
+
+        Raises:
+            ValueError: n - 1 exceeds the ranker's positions.
         """
         (rows,) = batch
         positions = self.ranker.config.n_positions
@@ -114,6 +116,5 @@ class LanguageModelModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over all steps."""
-        return self.optimisation.configured(
-            self.ranker, int(self.trainer.estimated_stepping_batches)
-        )
+        steps = int(self.trainer.estimated_stepping_batches)
+        return self.optimisation.configured(self.ranker, steps)

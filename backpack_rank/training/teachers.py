@@ -1,5 +1,6 @@
-"""Knowledge distillation: scores of a teacher (run files, or a ranker that scores once) and the
-term that uses them.
+"""Knowledge distillation: scores of a teacher, and the term of the loss that uses them.
+
+Scores come from run files, or from a ranker that scores once.
 """
 
 from __future__ import annotations
@@ -58,13 +59,14 @@ TEACHER_RUN = "teacher.trec"
 @checked("teacher", kind="loss")
 @dataclass
 class Distillation:
-    """A :class:`~backpack_rank.training.losses.AuxiliaryLoss` on the teacher's scores of a batch.
+    """Use this as a term of the loss that draws scores to a teacher's.
 
-    Documents without a teacher's score, and lists with too few of them, play no part.
+    It is an :class:`~backpack_rank.training.losses.AuxiliaryLoss`. Documents without a teacher's
+    score, and lists with too few of them, have no effect.
 
     Attributes:
         kind: ``margin_mse`` (differences of scores between relevant and other documents) or
-            ``listwise_kl`` (the whole list as a distribution, whatever the labels).
+            ``listwise_kl`` (the list as a distribution, whatever the labels).
         weight: factor of the term.
         temperature: of both softmaxes of ``listwise_kl``; higher looks more at the lower documents.
 
@@ -90,8 +92,10 @@ class Distillation:
         if batch.teacher is None:
             raise ValueError("the batch has no teacher's scores: give RankingData a teacher")
         if self.kind == "margin_mse":
-            return margin_mse(scores, batch.teacher, batch.labels, batch.mask)[0]
-        return listwise_kl(scores, batch.teacher, batch.mask, self.temperature)[0]
+            loss, _ = margin_mse(scores, batch.teacher, batch.labels, batch.mask)
+        else:
+            loss, _ = listwise_kl(scores, batch.teacher, batch.mask, self.temperature)
+        return loss
 
 
 @dataclass(frozen=True)
@@ -136,13 +140,14 @@ class TeacherSource(Protocol):
 
 @dataclass(frozen=True)
 class NoTeacher:
-    """Labels alone (``teacher=none``)."""
+    """Training with labels alone (``teacher=none``)."""
 
 
 @checked("teacher")
 @dataclass(frozen=True, kw_only=True)
 class RunTeacher:
-    """Scores from TREC runs of the training queries (``teacher=run``).
+    """Use this for a teacher whose scores are in TREC runs of the training queries
+    (``teacher=run``).
 
     Attributes:
         files: one run or several that have no pair in common; queries and documents not trained on
@@ -179,15 +184,16 @@ class RunTeacher:
         return Distillation(self.loss, self.weight, self.temperature)
 
     def run(self, material: StudentData) -> Run:
-        """What the files say of the training queries."""
+        """The files' scores of the training queries."""
         return read_runs(self._paths, material.lists.query_ids)
 
 
 @checked("teacher")
 @dataclass(frozen=True, kw_only=True)
 class RankerTeacher:
-    """Scores of a saved ranker, computed once and kept in the training run's folder
-    (``teacher=ranker``).
+    """Use this for a teacher that is a saved ranker (``teacher=ranker``).
+
+    It scores once, and its scores are kept in the training run's folder.
 
     Attributes:
         checkpoint: folder of the ranker or of the run that trained it.
@@ -216,7 +222,9 @@ class RankerTeacher:
     temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
-        _ = self.term, self._ranker_folder  # both check their options
+        # Each checks its options when it is made.
+        _ = self.term
+        _ = self._ranker_folder
         self._settings("cpu")
 
     @property
@@ -231,19 +239,19 @@ class RankerTeacher:
         return Distillation(self.loss, self.weight, self.temperature)
 
     def run(self, material: StudentData) -> Run:
-        """The ranker's scores; those of an earlier call in the same folder when ranker and texts
-        are the same.
+        """The ranker's scores, read from the folder where an earlier call has written the same.
+
+        They are the same if ranker, number format and texts are.
         """
         path = material.folder / TEACHER_RUN
         material.folder.mkdir(parents=True, exist_ok=True)
-        # Several processes train in one folder: the first scores, the others read. The student's
-        # random numbers are those it would have without a teacher.
+        # Several processes train in one folder: the first scores, the others read. isolate_rng:
+        # the student draws the random numbers that it would draw without a teacher.
         with FileLock(material.folder / f".{TEACHER_RUN}.lock"), isolate_rng():
             ranker, pair_tokenizer = load_ranker(self._ranker_folder)
             pairs = self._pairs(material)
-            dtype = resolved_format(
-                self.dtype, pick_device(material.device, "teacher.device"), "teacher.dtype"
-            )
+            device = pick_device(material.device, "teacher.device")
+            dtype = resolved_format(self.dtype, device, "teacher.dtype")
             tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, dtype)}"
             if intact(path) and _tag(path) == tag:
                 log.info("teacher: scores of %d pairs taken from %s", len(pairs), path)
@@ -256,13 +264,18 @@ class RankerTeacher:
                 scorer = Scorer(ranker, pair_tokenizer, self._settings(material.device))
                 write_run(path, pairs.to_run(scorer.scores(pairs)), tag)
                 seal(path)
-            return read_run(path)  # also of a new file: writing sets equal scores apart
+            # A new file is read too: writing sets equal scores apart.
+            return read_run(path)
 
     def _pairs(self, material: StudentData) -> Pairs:
-        wanted = material.pairs
+        doc_ids_by_query = material.pairs
         if self.candidates_per_query is not None:
-            wanted = drawn_pairs(wanted, material.lists, material.epochs, self.candidates_per_query)
-        run = {query_id: dict.fromkeys(doc_ids, 0.0) for query_id, doc_ids in wanted.items()}
+            doc_ids_by_query = drawn_pairs(
+                doc_ids_by_query, material.lists, material.epochs, self.candidates_per_query
+            )
+        run = {}
+        for query_id, doc_ids in doc_ids_by_query.items():
+            run[query_id] = dict.fromkeys(doc_ids, 0.0)
         return Pairs.from_run(run, material.collection)
 
     def _settings(self, device: str) -> ScoringSettings:
@@ -275,14 +288,17 @@ class RankerTeacher:
 def prepare_teacher(
     source: TeacherSource | NoTeacher, material: StudentData
 ) -> tuple[Teacher | None, tuple[AuxiliaryLoss, ...]]:
-    """The teacher for the lists and the term for the loss; (None, ()) without a teacher.
+    """Use this before a training: the teacher for the lists and the term for the loss.
+
+    Both are empty, (None, ()), without a teacher.
 
     Raises:
         ValueError: too few training pairs have a score for the term to ever be other than 0.
     """
     if isinstance(source, NoTeacher):
         return None, ()
-    run, term = source.run(material), source.term
+    run = source.run(material)
+    term = source.term
     coverage = Coverage.of(run, material.pairs, material.collection)
     log.info("teacher: %s", coverage)
     if coverage.scored == 0:
@@ -291,22 +307,22 @@ def prepare_teacher(
             "teacher's score: do the runs of teacher.files hold other queries or documents?"
         )
     if term.kind == "margin_mse":
-        usable, wanted = coverage.comparable, "a relevant and for another document"
+        usable = coverage.comparable
+        needed = "a relevant and for another document"
     else:
-        usable, wanted = coverage.several, "two documents"
+        usable = coverage.several
+        needed = "two documents"
     if not usable:
         raise ValueError(
             f"teacher.loss={term.kind} can use no query of {material.collection.name}, because "
-            f"none has a teacher's score for {wanted} among its relevant documents and candidates "
+            f"none has a teacher's score for {needed} among its relevant documents and candidates "
             f"({coverage})"
         )
     return TeacherRun(run), (term,)
 
 
 def _fingerprint(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs, dtype: str) -> str:
-    """Digest of all that the scores depend on: ranker, tokenizer, number format, texts and their
-    ids.
-    """
+    """Digest of ranker, tokenizer, number format, and texts with their ids."""
     rows = chain(zip(pairs.query_ids, pairs.doc_ids, strict=True), pairs.texts())
     config = ranker.config.to_json_string()
     settings = repr((weights_digest(ranker), config, pair_tokenizer.fingerprint, dtype))
@@ -317,4 +333,6 @@ def _tag(path: Path) -> str | None:
     """The tag of a run file; None when there is no such file."""
     if not path.is_file():
         return None
-    return next((line.split()[-1] for _, line in numbered_lines(path)), None)
+    for _, line in numbered_lines(path):
+        return line.split()[-1]
+    return None

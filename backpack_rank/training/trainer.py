@@ -1,6 +1,4 @@
-"""What every training run shares: hardware, logger, trainer, checkpoints, and the best weights at
-the end.
-"""
+"""What every training run shares: hardware, logger, trainer, checkpoints, and its best weights."""
 
 from __future__ import annotations
 
@@ -38,11 +36,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """What all trainings of a run share.
+    """What all trainings of a run share: hardware, seed and logger.
 
     Attributes:
         options: of :class:`lightning.Trainer`: accelerator, devices, strategy, precision ...
-        seed: of everything that is drawn.
+        seed: of all random numbers.
         logger: makes the logger of a run from the run's folder.
         weight_decay: of AdamW.
         gradient_clip: largest norm of a gradient, None for any.
@@ -57,10 +55,12 @@ class TrainerSettings:
     @property
     def device(self) -> str:
         """``cpu`` or ``auto``, for passes outside the trainer."""
-        return "cpu" if self.options.get("accelerator") == "cpu" else "auto"
+        if self.options.get("accelerator") == "cpu":
+            return "cpu"
+        return "auto"
 
     def warm_up_trainer(self, folder: Path, **options: Any) -> L.Trainer:
-        """A trainer for what comes before the ranking: it logs nothing and keeps no checkpoint."""
+        """A trainer for steps before ranking training: it logs nothing and keeps no checkpoint."""
         return L.Trainer(
             **with_sharding({**self.options, **options}),
             logger=False,
@@ -76,7 +76,7 @@ class Fitted:
     """A training that has ended, with the best weights in its module.
 
     Attributes:
-        trainer: that did it.
+        trainer: the one that ran it.
         best: highest value of the monitored measure; nan when no epoch had one.
         metrics: logged in the last epoch.
     """
@@ -98,18 +98,20 @@ def fit(
     callbacks: Sequence[Callback] = (),
     start: Path | None = None,
 ) -> Fitted:
-    """Train, measure after every epoch, and leave the best weights in the module of the first
-    process.
+    """Use this for every training: it trains, measures after every epoch, and keeps the best epoch.
+
+    The best weights are in the module of the first process afterwards.
 
     Args:
         settings: hardware, logger and seed.
         folder: of the run; gets ``checkpoints/`` and the logs.
-        monitor: name of the logged measure that tells the best epoch, by its highest value.
+        monitor: name of the logged measure whose highest value makes the best epoch.
         callbacks: beside checkpoints, learning rate and progress.
-        start: checkpoint to go on from, see
+        start: checkpoint to resume from, see
             :func:`~backpack_rank.training.checkpoints.newest_checkpoint`.
     """
-    best, last = BestEpoch(folder, monitor), LastEpoch(folder / LAST)
+    best = BestEpoch(folder, monitor)
+    last = LastEpoch(folder / LAST)
     logger = _logger(settings, folder, start)
     trainer = L.Trainer(
         **with_sharding(settings.options),
@@ -134,28 +136,24 @@ def fit(
     with quiet_lightning(), whole_afterwards(trainer, module):
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero and best.best_model_path:
-        state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)[
-            "state_dict"
-        ]
-        module.load_state_dict(state)
+        checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
+        module.load_state_dict(checkpoint["state_dict"])
     if isinstance(logger, WandbLogger):
         logger.experiment.finish()
-    return Fitted(
-        trainer,
-        float("nan" if best.best_model_score is None else best.best_model_score),
-        last.metrics,
-    )
+    highest = float("nan")
+    if best.best_model_score is not None:
+        highest = float(best.best_model_score)
+    return Fitted(trainer, highest, last.metrics)
 
 
 def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logger | None:
     """The logger of a run; the measures before the checkpoint it starts from are kept."""
     if settings.logger is None:
         return None
-    earlier = (
-        EarlierMetrics.read(folder, steps_of(start))
-        if start is not None and is_first_process()
-        else None
-    )
+    # Read before the logger is made, which removes them.
+    earlier = None
+    if start is not None and is_first_process():
+        earlier = EarlierMetrics.read(folder, steps_of(start))
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=".*Previous log files in this directory will be deleted.*"
@@ -167,9 +165,9 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
 
 
 class OwnSignals(Callback):
-    """Leaves SIGTERM to whoever had it before, and ends all processes of a training with the first.
+    """Puts the earlier handler of SIGTERM back, and ends other processes with the first.
 
-    Lightning's own handler, set just before training starts, waits for the other processes, and may
+    Lightning's handler, set just before training starts, waits for the other processes, and may
     wait forever. Only the first process has anything to keep.
     """
 
@@ -183,50 +181,53 @@ class OwnSignals(Callback):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
+        # Interruptions are no Exception; an error ends the other processes in Lightning's way.
         launcher = trainer.strategy.launcher
         if not isinstance(exception, Exception) and launcher is not None:
             launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 class ProgressLines(ProgressBar):
-    """Lines in place of Lightning's bars, for a file or a pipe: one for each epoch, and one every
-    ten seconds.
+    """Lines in place of Lightning's bars, for a file or a pipe.
+
+    One line for each epoch, and one every ten seconds.
     """
 
     def disable(self) -> None:
-        """Called in every process but the first, which writes alone in any case."""
+        """Nothing: called in every process but the first, and only the first writes."""
 
     def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
         self._begun = self._written = time.monotonic()
-        self._batches = (
-            self.total_train_batches
-        )  # with max_steps it is what is left, which falls from step to step
+        # Kept, because with max_steps it is the number of steps left and falls from step to step.
+        self._batches = self.total_train_batches
 
     def on_train_batch_end(
         self, trainer: L.Trainer, module: L.LightningModule, outputs: Any, batch: Any, n: int
     ) -> None:
-        """A line, where the last one is long enough ago."""
+        """Write a line where the last one is ten seconds old."""
         now = time.monotonic()
         if now - self._written >= INTERVAL:
             self._written = now
             rate = (n + 1) / (now - self._begun)
             left = (float(self._batches) - n - 1) / rate
-            self._write(
-                trainer, module, f"{n + 1}/{self._batches} ({rate:.1f}/s, {left:.0f} s left)"
-            )
+            progress = f"{n + 1}/{self._batches} ({rate:.1f}/s, {left:.0f} s left)"
+            self._write(trainer, module, progress)
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self._write(trainer, module, f"{time.monotonic() - self._begun:.0f} s")
 
-    def _write(self, trainer: L.Trainer, module: L.LightningModule, what: str) -> None:
-        if trainer.is_global_zero:
-            metrics = self.get_metrics(trainer, module)
-            shown = [f"{name}={value}" for name, value in metrics.items() if name != "v_num"]
-            of = f"/{trainer.max_epochs}" if (trainer.max_epochs or 0) > 0 else ""
-            print(
-                ", ".join([f"epoch {trainer.current_epoch + 1}{of}: {what}", *map(_short, shown)]),
-                flush=True,
-            )
+    def _write(self, trainer: L.Trainer, module: L.LightningModule, progress: str) -> None:
+        if not trainer.is_global_zero:
+            return
+        epoch = f"epoch {trainer.current_epoch + 1}"
+        # max_epochs is -1 where steps are counted.
+        if trainer.max_epochs is not None and trainer.max_epochs > 0:
+            epoch += f"/{trainer.max_epochs}"
+        parts = [f"{epoch}: {progress}"]
+        for name, value in self.get_metrics(trainer, module).items():
+            if name != "v_num":
+                parts.append(f"{name}={_short(value)}")
+        print(", ".join(parts), flush=True)
 
 
 def progress_bar() -> ProgressBar:
@@ -234,32 +235,29 @@ def progress_bar() -> ProgressBar:
     return TQDMProgressBar(leave=True) if sys.stdout.isatty() else ProgressLines()
 
 
-def _short(metric: str) -> str:
-    name, _, value = metric.partition("=")
+def _short(value: Any) -> str:
+    """A value with four digits where it is a number."""
     try:
-        return f"{name}={float(value):.4g}"
+        return f"{float(str(value)):.4g}"
     except ValueError:
-        return metric
+        return str(value)
 
 
 def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of Lightning's trainer, with ``precision=auto`` as what the hardware is fast in.
+    """Use this to resolve ``precision=auto`` in options of Lightning's trainer.
 
-    That is ``bf16-mixed`` where it computes in bf16, else ``32-true``.
+    It is ``bf16-mixed`` where the hardware computes in bf16, else ``32-true``.
     """
     chosen = dict(options)
     if chosen.get("precision") == "auto":
-        chosen["precision"] = (
-            "bf16-mixed" if computes_in_bf16(chosen.get("accelerator") == "cpu") else "32-true"
-        )
+        on_cpu = chosen.get("accelerator") == "cpu"
+        chosen["precision"] = "bf16-mixed" if computes_in_bf16(on_cpu) else "32-true"
         log.info("trainer.precision=auto: %s", chosen["precision"])
     return chosen
 
 
 def check_hardware(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` when the trainer wants a GPU that is not there, or trains in half
-    precision alone.
-    """
+    """Raise ``ValueError`` for a GPU that is not there, and for weights in half precision."""
     if options["accelerator"] == "gpu" and not torch.cuda.is_available():
         raise ValueError(
             "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA "
@@ -276,8 +274,9 @@ def check_hardware(options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Without Lightning's advice on worker counts and the like; its errors and our own warnings
-    stay.
+    """Use this around a training to hide Lightning's advice on worker counts and the like.
+
+    Its errors and the warnings of this package stay.
     """
     with warnings.catch_warnings():
         for message in (

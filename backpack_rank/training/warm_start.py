@@ -1,5 +1,7 @@
-"""What a new Backpack over a pretrained backbone does before ranking training: first values and
-reconstruction.
+"""What comes before ranking training of a new Backpack over a pretrained backbone.
+
+The contextual weights get their first values, and senses learn to reconstruct the backbone's pooled
+vector.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _TEXTS = 32
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Both steps, each of which may be nothing.
+    """Use this for a new Backpack over a pretrained backbone: its start before ranking training.
 
     Attributes:
         weights: ``start.weights`` of ``conf/train.yaml``, see
@@ -52,18 +54,19 @@ class WarmStart:
         candidates: Run,
         folder: Path,
     ) -> None:
-        """Give a new ranker's weights their start and warm senses and weights up.
+        """Start a new ranker's contextual weights, and reconstruct the backbone's vectors.
 
         Args:
             settings: hardware and seed.
             collection: of the training queries.
-            candidates: of its queries; texts are drawn from the pairs, labels are not looked at.
+            candidates: of its queries; texts are drawn from the pairs, labels are not used.
             folder: of the run.
 
         Raises:
             ValueError: the ranker has no senses, or has trained ones that a start would overwrite.
         """
-        weights, reconstruction = self.weights, self.reconstruction
+        weights = self.weights
+        reconstruction = self.reconstruction
         if weights == "random" and reconstruction.steps == 0:
             return
         if not isinstance(ranker, BackpackForRanking):
@@ -71,24 +74,19 @@ class WarmStart:
                 f"{type(ranker).__name__} has no senses to begin with: leave out start.weights "
                 "and reconstruct.steps, or use model=backpack"
             )
-        known = {
-            query_id: documents
-            for query_id, documents in candidates.items()
-            if query_id in collection.queries
-        }
-        pairs = Pairs.from_run(known, collection)
+        run = {}
+        for query_id, documents in candidates.items():
+            if query_id in collection.queries:
+                run[query_id] = documents
+        pairs = Pairs.from_run(run, collection)
         if weights != "random":
             if ranker.name_or_path:
                 raise ValueError(
                     f"the weights of {ranker.name_or_path} are trained ones: leave out "
                     "start.weights"
                 )
-            start_weights(
-                ranker.backpack,
-                weights,
-                sample_texts(pairs, pair_tokenizer, _TEXTS, settings.seed),
-                settings.seed,
-            )
+            texts = sample_texts(pairs, pair_tokenizer, _TEXTS, settings.seed)
+            start_weights(ranker.backpack, weights, texts, settings.seed)
             log.info("start: weights=%s", weights)
         if reconstruction.steps:
             reconstruct(settings, reconstruction, ranker, pair_tokenizer, pairs, folder)
@@ -102,11 +100,10 @@ def reconstruct(
     pairs: Pairs,
     folder: Path,
 ) -> None:
-    """The warm-up on the backbone's pooled vector."""
-    wanted = reconstruction.texts + reconstruction.held_out
-    texts, held_out = reconstruction.split(
-        sample_texts(pairs, pair_tokenizer, wanted, settings.seed)
-    )
+    """Train senses to reconstruct the backbone's pooled vector, on texts drawn from pairs."""
+    count = reconstruction.texts + reconstruction.held_out
+    drawn = sample_texts(pairs, pair_tokenizer, count, settings.seed)
+    texts, held_out = reconstruction.split(drawn)
     optimisation = OptimizerConfig(reconstruction.learning_rate, settings.weight_decay)
     trainer = settings.warm_up_trainer(
         folder,
@@ -115,9 +112,8 @@ def reconstruct(
         gradient_clip_val=settings.gradient_clip,
     )
     log.info("reconstruction: %d steps over %d texts", reconstruction.steps, len(texts))
+    module = ReconstructionModule(ranker, optimisation, held_out)
     with quiet_lightning(), train_senses_only(ranker), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*in eval mode.*")  # as it should be: no dropout
-        trainer.fit(
-            ReconstructionModule(ranker, optimisation, held_out),
-            reconstruction.loader(texts, settings.seed),
-        )
+        # Eval mode is meant: the backbone's vectors must have no dropout.
+        warnings.filterwarnings("ignore", message=".*in eval mode.*")
+        trainer.fit(module, reconstruction.loader(texts, settings.seed))

@@ -202,7 +202,15 @@ def test_a_promise_that_is_not_kept_is_said() -> None:
 
 
 def test_what_renditions_cost_is_said() -> None:
-    data = EvaluationData(TEXTS, TEXTS, False, "BM25", RUN, RUN)
+    data = EvaluationData(
+        test=TEXTS,
+        bias=TEXTS,
+        neutral_to="gender",
+        separate=False,
+        stage="BM25",
+        candidates=RUN,
+        bias_candidates=RUN,
+    )
     policy = MeanOfRenditions(Attribute.named("gender"))
     # Of six candidates three have class words and a neutral query; one of their two renditions is the text itself.
     (note,) = rendition_notes(policy, data)

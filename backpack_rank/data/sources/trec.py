@@ -23,7 +23,9 @@ def load_trec(
     judged_queries_only: bool = True,
     answerable_only: bool = False,
 ) -> Collection:
-    """Load a collection from single files; every file may end in ``.gz``.
+    """Use it for a collection in single files; every file may end in ``.gz``.
+
+        collection = load_trec("dl19", "collection.tsv", "topics.tsv", "qrels.txt")
 
     Args:
         name: shown in reports and used in file names.
@@ -50,9 +52,8 @@ def load_trec(
     require_some_judged(qrels, labels, documents)
     run = None
     if candidates is not None:
-        run = read_candidates(
-            _existing(candidates, "candidates"), depth, queries, topics_path, documents
-        )
+        candidates_path = _existing(candidates, "candidates")
+        run = read_candidates(candidates_path, depth, queries, topics_path, documents)
     if qrels is not None and judged_queries_only:
         queries = {query_id: text for query_id, text in queries.items() if query_id in labels}
         if not queries:
@@ -60,8 +61,8 @@ def load_trec(
     return make_collection(name, documents, queries, labels, run, answerable_only=answerable_only)
 
 
-def _existing(path: str | Path, what: str) -> Path:
-    found = Path(path).expanduser()
-    if not found.is_file():
-        raise FileNotFoundError(f"there is no file {found} ({what})")
-    return found
+def _existing(path: str | Path, argument: str) -> Path:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file} ({argument})")
+    return file

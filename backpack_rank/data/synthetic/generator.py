@@ -123,17 +123,21 @@ def generate(settings: SplitSettings) -> Collection:
     needs = _needs(rng, settings.queries)
     texts = _query_texts(rng, needs)
     made = _documents(rng, needs, settings)
-    doc_ids = [f"d{FIRST_ID[settings.split] + number:06d}" for number in range(len(made))]
+    first_id = FIRST_ID[settings.split]
+    doc_ids = [f"d{first_id + number:06d}" for number in range(len(made))]
     query_ids = [f"q-{settings.split}-{number:04d}" for number in range(len(needs))]
     queries: Queries = dict(zip(query_ids, texts, strict=True))
+    document_texts: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for doc_id, document in zip(doc_ids, made, strict=True):
+        document_texts[doc_id] = document.text
+        groups[doc_id] = document.gender
     return Collection(
         name=f"synthetic/{settings.split}",
-        documents=MemoryStore(
-            {doc_id: entry.text for doc_id, entry in zip(doc_ids, made, strict=True)}
-        ),
+        documents=MemoryStore(document_texts),
         queries=queries,
         qrels=_judge(rng, needs, query_ids, made, doc_ids),
-        groups={doc_id: entry.gender for doc_id, entry in zip(doc_ids, made, strict=True)},
+        groups=groups,
     )
 
 
@@ -141,7 +145,9 @@ def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
     """Relevance (0 to 3) of a document for a query, as the module's docstring says."""
     shared = sum(skill in draft.skills for skill in asked)
     if draft.occupation == occupation:
-        return 3 if shared == len(asked) else 2 if shared else 1
+        if shared == len(asked):
+            return 3
+        return 2 if shared else 1
     related = draft.occupation is not None and draft.occupation.family == occupation.family
     return 1 if related and shared else 0
 
@@ -149,9 +155,10 @@ def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
 def wording(skew: float, relevant: bool) -> tuple[float, float, float]:
     """Shares of male, female and neutral wording among documents of one role at this skew."""
     full = SKEWED_RELEVANT if relevant else SKEWED_OTHER
-    male, female, neutral = (
-        base + skew * (end - base) for base, end in zip(INDEPENDENT, full, strict=True)
-    )
+    shares = []
+    for independent, skewed in zip(INDEPENDENT, full, strict=True):
+        shares.append(independent + skew * (skewed - independent))
+    male, female, neutral = shares
     return male, female, neutral
 
 
@@ -165,21 +172,24 @@ def _needs(rng: random.Random, count: int) -> list[_Need]:
     """Go round all (occupation, skill) pairs, so that each is asked about equally often."""
     needs: list[_Need] = []
     while len(needs) < count:
-        shuffled = {
-            occupation: rng.sample(occupation.skills, SKILLS_EACH) for occupation in OCCUPATIONS
-        }
+        shuffled: dict[Occupation, list[Skill]] = {}
+        for occupation in OCCUPATIONS:
+            shuffled[occupation] = rng.sample(occupation.skills, SKILLS_EACH)
         for turn in range(SKILLS_EACH):
             for occupation in rng.sample(OCCUPATIONS, len(OCCUPATIONS)):
                 skills = [shuffled[occupation][turn]]
                 if rng.random() < _TWO_SKILLS:
-                    skills.append(
-                        rng.choice([skill for skill in occupation.skills if skill not in skills])
-                    )
+                    skills.append(_another_skill(rng, occupation, skills))
                 needs.append(_Need(occupation, tuple(skills)))
     return needs[:count]
 
 
+def _another_skill(rng: random.Random, occupation: Occupation, skills: Sequence[Skill]) -> Skill:
+    return rng.choice([skill for skill in occupation.skills if skill not in skills])
+
+
 def _query_texts(rng: random.Random, needs: Sequence[_Need]) -> list[str]:
+    # A dictionary, because no two queries may have the same text and their order counts.
     texts: dict[str, None] = {}
     for need in needs:
         text = _query_text(rng, need)
@@ -191,11 +201,12 @@ def _query_texts(rng: random.Random, needs: Sequence[_Need]) -> list[str]:
 
 def _query_text(rng: random.Random, need: _Need) -> str:
     if len(need.skills) == 2:
-        form = rng.choice(QUERY_FORMS["two_skills"])
+        forms = QUERY_FORMS["two_skills"]
+    elif rng.random() < _NO_JOB:
+        forms = QUERY_FORMS["one_skill_no_job"]
     else:
-        form = rng.choice(
-            QUERY_FORMS["one_skill_no_job" if rng.random() < _NO_JOB else "one_skill"]
-        )
+        forms = QUERY_FORMS["one_skill"]
+    form = rng.choice(forms)
     job = rng.choice(need.occupation.names)
     phrases = [rng.choice(skill) for skill in need.skills]
     return form.format(
@@ -215,13 +226,14 @@ def _documents(rng: random.Random, needs: Sequence[_Need], settings: SplitSettin
     relevant = settings.relevant_documents
     near = int(settings.documents * NEAR_SHARE)
     outsiders = settings.documents - relevant - near
-    seen: set[str] = set()
-    made: list[_Made] = []
-    for count, write, is_relevant in (
+    roles = (
         (relevant, _capable, True),
         (near, _near_miss, False),
         (outsiders, _outsider, False),
-    ):
+    )
+    seen: set[str] = set()
+    made: list[_Made] = []
+    for count, write, is_relevant in roles:
         genders = _quotas(rng, wording(skew, is_relevant), count)
         for number, gender in enumerate(genders):
             query = number % len(needs)
@@ -239,9 +251,7 @@ def _documents(rng: random.Random, needs: Sequence[_Need], settings: SplitSettin
 def _capable(rng: random.Random, composer: Composer, need: _Need) -> Draft:
     skills = list(need.skills)
     if rng.random() < _EXTRA_SKILL:
-        skills.append(
-            rng.choice([skill for skill in need.occupation.skills if skill not in skills])
-        )
+        skills.append(_another_skill(rng, need.occupation, skills))
     return composer.capable(need.occupation, skills)
 
 
@@ -268,7 +278,9 @@ def _quotas(rng: random.Random, shares: Sequence[float], count: int) -> list[str
     by_remainder = sorted(range(len(shares)), key=lambda i: (counts[i] - exact[i], i))
     for i in by_remainder[: count - sum(counts)]:
         counts[i] += 1
-    genders = [gender for gender, n in zip(GENDERS, counts, strict=True) for _ in range(n)]
+    genders: list[str] = []
+    for gender, number in zip(GENDERS, counts, strict=True):
+        genders += [gender] * number
     rng.shuffle(genders)
     return genders
 
@@ -282,14 +294,15 @@ def _judge(
 ) -> Qrels:
     in_family: dict[str, list[int]] = defaultdict(list)
     made_for: dict[int, list[int]] = defaultdict(list)
-    for number, entry in enumerate(made):
-        made_for[entry.query].append(number)
-        if entry.draft.occupation is not None:
-            in_family[entry.draft.occupation.family].append(number)
+    for number, document in enumerate(made):
+        made_for[document.query].append(number)
+        if document.draft.occupation is not None:
+            in_family[document.draft.occupation.family].append(number)
     qrels: Qrels = {}
     for query, need in enumerate(needs):
         others = rng.sample(range(len(made)), min(_OTHER_JUDGED, len(made)))
         grades = dict.fromkeys([*made_for[query], *others], 0)
+        # Only documents of the same family can have a grade above 0.
         for number in [*in_family[need.occupation.family], *grades]:
             value = grade(need.occupation, need.skills, made[number].draft)
             if value or number in grades:

@@ -37,9 +37,7 @@ class Occupation:
 
 
 class Lists(dict[str, Texts]):
-    """The lists of one file by name; asked for one that it lacks, it raises a ``ValueError`` that
-    names the file.
-    """
+    """The lists of a file by name; an unknown name raises ``ValueError``, which names the file."""
 
     def __init__(self, path: Path, lists: Mapping[str, Texts]) -> None:
         super().__init__(lists)
@@ -69,9 +67,10 @@ def read_lists(
         for number, text in enumerate(texts, start=1):
             where = f"{path}, {name}, entry {number}: {text!r}"
             try:
-                used = {field for _, field, _, _ in Formatter().parse(text) if field is not None}
+                parts = list(Formatter().parse(text))
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from error
+            used = {field for _, field, _, _ in parts if field is not None}
             if not used <= set(placeholders):
                 raise ValueError(
                     f"{where} has a placeholder other than {', '.join(placeholders) or 'none'}"
@@ -98,21 +97,17 @@ def read_occupations(path: Path) -> tuple[Occupation, ...]:
         for key, value in members.items():
             where = f"{path}, {family}, {key}"
             entry = _mapping(value, where, {"names", "field", "skills"})
-            names, field = (
-                _texts(entry["names"], f"{where}, names"),
-                _texts([entry["field"]], f"{where}, field"),
-            )
-            if (
-                len(names) < 2
-                or not isinstance(entry["skills"], list)
-                or len(entry["skills"]) != SKILLS_EACH
-            ):
+            names = _texts(entry["names"], f"{where}, names")
+            (field,) = _texts([entry["field"]], f"{where}, field")
+            phrases = entry["skills"]
+            if len(names) < 2 or not isinstance(phrases, list) or len(phrases) != SKILLS_EACH:
                 raise ValueError(f"{where}: give at least two names and {SKILLS_EACH} skills")
-            skills = (
-                _texts(skill, f"{where}, skill {n}", size=3)
-                for n, skill in enumerate(entry["skills"], start=1)
+            skills = []
+            for number, skill in enumerate(phrases, start=1):
+                skills.append(_texts(skill, f"{where}, skill {number}", size=3))
+            occupations.append(
+                Occupation(key, family, names=names, field=field, skills=tuple(skills))
             )
-            occupations.append(Occupation(key, family, names, field[0], tuple(skills)))
     return tuple(occupations)
 
 
@@ -123,13 +118,12 @@ def read_slots(path: Path) -> tuple[dict[str, Texts], dict[str, Texts]]:
         ValueError: a slot has not so many texts. The sentence names the file and the slot.
     """
     parts = _mapping(_read(path), str(path), {"words", "titles"})
-    words, titles = (
-        {
-            slot: _texts(texts, f"{path}, {part}, {slot}", size)
-            for slot, texts in _mapping(parts[part], part).items()
-        }
-        for part, size in (("words", 3), ("titles", 2))
-    )
+    words: dict[str, Texts] = {}
+    for slot, texts in _mapping(parts["words"], "words").items():
+        words[slot] = _texts(texts, f"{path}, words, {slot}", size=3)
+    titles: dict[str, Texts] = {}
+    for slot, texts in _mapping(parts["titles"], "titles").items():
+        titles[slot] = _texts(texts, f"{path}, titles, {slot}", size=2)
     return words, titles
 
 

@@ -141,9 +141,7 @@ class Composer:
         return self._compose(_PROFILE, occupation, (denied,), claims=False)
 
     def busy(self, occupation: Occupation) -> Draft:
-        """A profile in the occupation that speaks of everyday duties and names no skill of the
-        catalogue.
-        """
+        """A profile in the occupation with everyday duties, without any skill of the catalogue."""
         return self._compose(_PROFILE, occupation, (), claims=False)
 
     def outsider(self, occupation: Occupation, mentioned: Skill) -> Draft:
@@ -158,14 +156,11 @@ class Composer:
         while True:
             text = self._attempt(kind, occupation, skills, claims)
             all_slots, word_slots = count_slots(text)
+            gendered = word_slots >= MIN_GENDERED and all_slots <= MAX_GENDERED
             # titles add a word when they are rendered, so the bounds hold with one word to spare
             # per slot
-            words = len(text.split())
-            if (
-                word_slots >= MIN_GENDERED
-                and all_slots <= MAX_GENDERED
-                and MIN_WORDS <= words <= MAX_WORDS - MAX_GENDERED
-            ):
+            long_enough = MIN_WORDS <= len(text.split()) <= MAX_WORDS - MAX_GENDERED
+            if gendered and long_enough:
                 return Draft(occupation, tuple(skills) if claims else (), text)
 
     def _attempt(
@@ -176,11 +171,12 @@ class Composer:
         opening = person.fill(rng.choice(kind.openings))
         sentences = kind.claims if claims or kind is _OUTSIDER else _DENIALS
         again = _SECOND_MENTION if claims else _SECOND_MENTION_UNCLAIMED
-        spoken = [phrase for skill in skills for phrase in self._phrases(skill, again)]
-        body = [
-            person.fill(sentence, phrase)
-            for sentence, phrase in zip(rng.sample(sentences, len(spoken)), spoken, strict=True)
-        ]
+        phrases: list[str] = []
+        for skill in skills:
+            phrases += self._phrases(skill, again)
+        body: list[str] = []
+        for sentence, phrase in zip(rng.sample(sentences, len(phrases)), phrases, strict=True):
+            body.append(person.fill(sentence, phrase))
         if not skills:
             body += [person.fill(sentence) for sentence in rng.sample(_DUTIES, 2)]
         if rng.random() < _JOB_MENTION:
@@ -191,7 +187,8 @@ class Composer:
 
     def _phrases(self, skill: Skill, again: float) -> list[str]:
         """One of the skill's phrases, with probability ``again`` two different ones."""
-        return self._rng.sample(skill, 2 if self._rng.random() < again else 1)
+        number = 2 if self._rng.random() < again else 1
+        return self._rng.sample(skill, number)
 
     def _fillers(self, kind: _Kind, person: _Person, sentences: list[str]) -> list[str]:
         """Sentences that name no skill, up to a length drawn for the document."""
@@ -202,14 +199,15 @@ class Composer:
         for template in self._rng.sample(kind.fillers, len(kind.fillers)):
             if words >= wanted:
                 break
-            if slots + count_slots(template)[0] > MAX_GENDERED:
+            new_slots, _ = count_slots(template)
+            if slots + new_slots > MAX_GENDERED:
                 continue
             sentence = person.fill(template)
             if sentence in sentences:  # a profile's fillers share some sentences with its duties
                 continue
             chosen.append(sentence)
             words += len(sentence.split())
-            slots += count_slots(template)[0]
+            slots += new_slots
         return chosen
 
 
@@ -231,9 +229,7 @@ class _Person:
         self._other = rng.choice(WORDS["other_work"])
 
     def fill(self, template: str, phrase: str = "") -> str:
-        """The template with this person's names, place and job, and a skill's phrase where it asks
-        for one.
-        """
+        """The template with this person's names, place and job, and a skill's phrase."""
         rng = self._rng
         job, job2 = rng.sample(self._occupation.names, 2)
         return template.format(
@@ -255,12 +251,21 @@ class _Person:
 
 
 def with_article(noun: str) -> str:
-    """ "an electrician", "a plumber"; an "u" counts as a vowel ("usher", "upholsterer")."""
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    """The noun with "a" or "an"; an "u" counts as a vowel ("usher", "upholsterer").
+
+    >>> with_article("electrician")
+    'an electrician'
+    """
+    article = "an" if noun[0] in "aeiou" else "a"
+    return f"{article} {noun}"
 
 
 def gerund(phrase: str) -> str:
-    """The phrase with its verbs in the -ing form: "cut hair" becomes "cutting hair"."""
+    """The phrase with its verbs in the -ing form.
+
+    >>> gerund("cut hair")
+    'cutting hair'
+    """
     verb, _, rest = phrase.partition(" ")
     if rest.startswith("and smoke "):  # the one phrase with two verbs
         rest = "and smoking " + rest.removeprefix("and smoke ")

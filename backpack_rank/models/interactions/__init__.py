@@ -1,6 +1,4 @@
-"""How word-embedding rankers compare query and document: one module each, by the name that a
-configuration has.
-"""
+"""How word-embedding rankers compare query and document: one module for each name in options."""
 
 from __future__ import annotations
 
@@ -27,20 +25,24 @@ INTERACTIONS: dict[str, type[Interaction]] = {
 
 
 def check_sizes(name: str, sizes: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for sizes that the interaction of that name does not have, or not with
-    these values.
-    """
-    known = [*list(inspect.signature(INTERACTIONS[name]).parameters)[1:], "term_weights"]
-    if other := [size for size in sizes if size not in known]:
-        raise ValueError(
-            f"model.ranker.sizes: {name} has no {other[0]!r}; it has {', '.join(known)}"
-        )
-    own = {size: value for size, value in sizes.items() if size != "term_weights"}
-    check_arguments(INTERACTIONS[name], own, {size: f"model.ranker.sizes.{size}" for size in own})
+    """Raise ``ValueError`` for sizes that an interaction does not have, or of a wrong value."""
+    _, *arguments = inspect.signature(INTERACTIONS[name]).parameters  # the first: embedding_size
+    known = [*arguments, "term_weights"]
+    for size in sizes:
+        if size not in known:
+            raise ValueError(
+                f"model.ranker.sizes: {name} has no {size!r}; it has {', '.join(known)}"
+            )
+    values = {size: value for size, value in sizes.items() if size != "term_weights"}
+    options = {size: f"model.ranker.sizes.{size}" for size in values}
+    check_arguments(INTERACTIONS[name], values, options)
 
 
 def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) -> Interaction:
-    """A module of that name with random weights.
+    """Use this to make an interaction by its name, with random weights.
+
+    >>> new_interaction("knrm", 300, {"kernels": 5}).score
+    Linear(in_features=5, out_features=1, bias=True)
 
     Raises:
         ValueError: there is none of that name, or it has no such size.

@@ -1,5 +1,4 @@
-"""What the modules that compare word vectors share: their call, words of padded texts, cosine
-matches and kernels.
+"""What interactions share: their call, words of padded texts, cosine matches and kernels.
 
 Kernel pooling: Xiong et al. 2017.
 """
@@ -33,22 +32,17 @@ class Words(NamedTuple):
     token_shift: TokenShift | None = None
 
     def values(self, table: Tensor) -> Tensor:
-        """The numbers of the words in a table of one per id, words of a class moved as their
-        vectors are. [B, N]
-        """
-        return (
-            table[self.ids]
-            if self.token_shift is None
-            else self.token_shift.values(table, self.ids)
-        )
+        """The words' numbers from a table with one for each id, moved as vectors are. [B, N]"""
+        if self.token_shift is None:
+            return table[self.ids]
+        return self.token_shift.values(table, self.ids)
 
     def cleared(self) -> Words:
-        """Zero vectors at padding, and at least one (masked) column, so that a batch of empty texts
-        has a width.
-        """
-        # Not a product with the mask: whatever stands at padding, also what is not finite, is
-        # replaced.
-        return self._replace(vectors=self.vectors.masked_fill(~self.mask[..., None], 0.0)).padded(1)
+        """The words with zero vectors at padding, and at least one column."""
+        # Not a product with the mask: values at padding that are not finite are replaced too.
+        vectors = self.vectors.masked_fill(~self.mask[..., None], 0.0)
+        # A batch of empty texts gets a column of padding, over which sums and maxima can be taken.
+        return self._replace(vectors=vectors).padded(1)
 
     def padded(self, width: int) -> Words:
         """At least ``width`` columns; further ones are padding."""
@@ -69,8 +63,9 @@ class Words(NamedTuple):
 
 
 class Interaction(nn.Module, ABC):
-    """Compares word vectors of query and document. A subclass says how; padding is out of the way
-    when it does.
+    """Subclass this for a new way to compare the words of query and document.
+
+    A subclass writes :meth:`compare` and need not think of what stands at padding.
     """
 
     def forward(
@@ -83,16 +78,23 @@ class Interaction(nn.Module, ABC):
         document_ids: Tensor,
         token_shift: TokenShift | None = None,
     ) -> Tensor:
-        """Scores [B] from word vectors [B, Q, e] and [B, D, e], their masks, the ids of the words
-        and how they moved.
+        """Scores of B texts.
 
         What stands at padding changes no score, so a padded batch gives the scores of each text
         alone.
+
+        Args:
+            query, document: word vectors. [B, Q, e], [B, D, e]
+            query_mask, document_mask: true at words. [B, Q], [B, D]
+            query_ids, document_ids: ids of the words. [B, Q], [B, D]
+            token_shift: how the vectors were moved.
+
+        Returns:
+            [B]
         """
-        return self.compare(
-            Words(query, query_mask, query_ids, token_shift).cleared(),
-            Words(document, document_mask, document_ids, token_shift).cleared(),
-        )
+        query_words = Words(query, query_mask, query_ids, token_shift)
+        document_words = Words(document, document_mask, document_ids, token_shift)
+        return self.compare(query_words.cleared(), document_words.cleared())
 
     @abstractmethod
     def compare(self, query: Words, document: Words) -> Tensor:
@@ -114,16 +116,16 @@ def cosine_match(query: Tensor, document: Tensor) -> Tensor:
     """
     with torch.autocast(query.device.type, enabled=False):
         query, document = query.float(), document.float()
-        # Lengths divide the products and not the vectors: a third of the time of a training step's
-        # match.
-        return (
-            (query @ document.mT)
-            * _inverse_lengths(query)[:, :, None]
-            * _inverse_lengths(document)[:, None, :]
-        )
+        # Lengths divide the products and not the vectors: in training, a match then takes a third
+        # of the time.
+        # Gradients are added in this order, and their last bits depend on it.
+        products = query @ document.mT
+        products = products * _inverse_lengths(query)[:, :, None]
+        return products * _inverse_lengths(document)[:, None, :]
 
 
 def _inverse_lengths(vectors: Tensor) -> Tensor:
+    """1 / length of each vector; 0 of a zero vector."""
     lengths = vectors.norm(dim=-1)
     return lengths.masked_fill(lengths == 0, float("inf")).reciprocal()
 
@@ -132,21 +134,24 @@ class KernelPooling(nn.Module):
     """Soft counts of matches at each level of similarity: a histogram with Gaussian bins.
 
     The first kernel stands at 1 and is narrow, so it counts exact matches; the others divide [-1,
-    1] evenly, from the best match to the worst (0.9, 0.7, ..., -0.9 for 11 kernels). Without an
-    exact one, all kernels are alike and stand evenly from -1 to 1.
+    1] evenly, from the best match to the worst (0.9, 0.7, ..., -0.9 for 11 kernels). Without a
+    kernel for exact matches, all have the same width and stand evenly from -1 to 1.
+
+    >>> KernelPooling(5).means
+    (1.0, 0.75, 0.25, -0.25, -0.75)
+
+    Args:
+        kernels: K, the first one included.
+        sigma: width of the kernels behind the first.
+        exact_sigma: width of the first; None: no kernel for exact matches.
+
+    Raises:
+        ValueError: fewer than 2 kernels, or a width that is not above 0.
     """
 
     def __init__(
         self, kernels: int = 11, sigma: float = 0.1, exact_sigma: float | None = 0.001
     ) -> None:
-        """Args: number of kernels K, the first one included, and the widths of the others and of
-        the first.
-
-        ``exact_sigma`` None: no kernel for exact matches.
-
-        Raises:
-            ValueError: fewer than 2 kernels, or a width that is not above 0.
-        """
         super().__init__()
         whole("kernels", kernels, 2)
         above("sigma", sigma, 0)
@@ -158,7 +163,9 @@ class KernelPooling(nn.Module):
             self.means = tuple(2 * place / others - 1 for place in range(kernels))
             self.widths = (sigma,) * kernels
         else:
-            self.means = (1.0, *((others - 1 - 2 * place) / others for place in range(others)))
+            # Middles of equal parts of [-1, 1], the highest first.
+            middles = [(others - 1 - 2 * place) / others for place in range(others)]
+            self.means = (1.0, *middles)
             self.widths = (exact_sigma, *(sigma,) * others)
 
     def extra_repr(self) -> str:
@@ -177,10 +184,10 @@ class KernelPooling(nn.Module):
         """
         mask = (query_mask[:, :, None] & document_mask[:, None, :]).float()
         match = match.float()
-        sums = [
-            (torch.exp((match - mean).square() * (-0.5 / width**2)) * mask).sum(-1)
-            for mean, width in zip(self.means, self.widths, strict=True)
-        ]
+        sums = []
+        for mean, width in zip(self.means, self.widths, strict=True):
+            kernel = torch.exp((match - mean).square() * (-0.5 / width**2))
+            sums.append((kernel * mask).sum(-1))
         return torch.stack(sums, dim=-1)
 
     def log_sums(

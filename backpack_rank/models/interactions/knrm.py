@@ -14,12 +14,15 @@ from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, Kerne
 
 
 class Knrm(Interaction):
-    """Cosines of word vectors, pooled by Gaussian kernels, and a linear layer over the K soft
-    counts.
+    """Cosines of word vectors, Gaussian kernels over them, and a linear layer on K soft counts.
 
     The paper ends in a tanh; it is left out, because it does not change a ranking and scores are
     raw logits here. The factor 0.01 on the logarithms is that of the authors' code, where the
     paper's equation 5 has none.
+
+    Args:
+        embedding_size: e; no weight depends on it.
+        kernels, sigma, exact_sigma: see :class:`KernelPooling`.
     """
 
     def __init__(
@@ -29,24 +32,19 @@ class Knrm(Interaction):
         sigma: Positive = 0.1,
         exact_sigma: Positive = 0.001,
     ) -> None:
-        """Args: size of the word vectors, which any will do for, and the kernels (see
-        :class:`KernelPooling`).
-        """
         super().__init__()
         self.pooling = KernelPooling(kernels, sigma, exact_sigma)
         self.score = nn.Linear(kernels, 1)
 
     def compare(self, query: Words, document: Words) -> Tensor:
         """See :class:`Interaction`."""
-        soft_counts = LOG_SCALE * self.pooling.log_sums(
-            query.vectors, document.vectors, query.mask, document.mask
-        )
+        log_sums = self.pooling.log_sums(query.vectors, document.vectors, query.mask, document.mask)
+        soft_counts = LOG_SCALE * log_sums
         return self.score(soft_counts.to(self.score.weight.dtype)).squeeze(-1)
 
 
 class ConvKnrm(Interaction):
-    """N-grams of query and document as vectors, the cosine of all pairs of lengths, kernels, log
-    sums, one layer.
+    """Cosines of n-grams of all pairs of lengths, Gaussian kernels over them, and a linear layer.
 
     An n-gram of length h is g_i = relu(W_h [e_i; ...; e_{i+h-1}] + b_h), with the same W_h for
     query and document. Every term starts one; where the text ends, zeros follow, so a text of one
@@ -55,8 +53,8 @@ class ConvKnrm(Interaction):
 
         phi_k = 0.01 * sum_i log sum_j K_k(cos(g_i^h, g_j^h'))
 
-    and the score a linear layer on all of them. As in :class:`Knrm`, the factor
-    is that of the published code, and the paper's tanh on the score is left out.
+    and the score a linear layer on all of them. As in :class:`Knrm`, the factor is that of the
+    published code, and the paper's tanh on the score is left out.
 
     Args:
         embedding_size: e.
@@ -91,19 +89,26 @@ class ConvKnrm(Interaction):
     def compare(self, query: Words, document: Words) -> Tensor:
         """See :class:`Interaction`."""
         document_grams = self.grams(document.vectors)
-        features = [
-            LOG_SCALE * self.pooling.log_sums(query_gram, document_gram, query.mask, document.mask)
-            for query_gram in self.grams(query.vectors)
-            for document_gram in document_grams
-        ]
+        query_grams = self.grams(query.vectors)
+        features = []
+        for query_gram in query_grams:
+            for document_gram in document_grams:
+                log_sums = self.pooling.log_sums(
+                    query_gram, document_gram, query.mask, document.mask
+                )
+                features.append(LOG_SCALE * log_sums)
         return self.score(torch.cat(features, dim=-1).to(self.score.weight.dtype)).squeeze(-1)
 
     def grams(self, vectors: Tensor) -> list[Tensor]:
-        """Vectors of the n-grams of each length that start at each term: [B, N, e] -> list of [B,
-        N, filters].
+        """Vectors of the n-grams that start at each term, for each length. [B, N, e]
+
+        Returns:
+            A tensor [B, N, filters] for each length.
         """
         texts = vectors.transpose(1, 2)
-        return [
-            F.relu(convolution(F.pad(texts, (0, following)))).transpose(1, 2)
-            for following, convolution in enumerate(self.convolutions)
-        ]
+        grams = []
+        for following, convolution in enumerate(self.convolutions):
+            # An n-gram needs the terms that follow its first one: zeros behind the text's end.
+            padded = F.pad(texts, (0, following))
+            grams.append(F.relu(convolution(padded)).transpose(1, 2))
+        return grams

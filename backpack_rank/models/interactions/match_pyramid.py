@@ -1,5 +1,6 @@
-"""MatchPyramid: the match matrix of two texts is read like a picture (Pang et al. 2016, AAAI and
-Neu-IR).
+"""MatchPyramid: the match matrix of two texts is read like a picture.
+
+Pang et al. 2016, at AAAI and at Neu-IR.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ MATCHES = ("cosine", "dot")
 
 
 class MatchPyramid(Interaction):
-    """Convolutions over the match matrix, dynamic max pooling to a grid of fixed size, an MLP with
-    a hidden layer.
+    """Convolutions over the match matrix, dynamic max pooling to a fixed grid, and an MLP.
 
     The matrix has the size of the two texts. What lies beyond is cleared after every convolution,
     so convolutions see zeros there, however large the batch. Dynamic pooling divides the real rows
@@ -60,10 +60,11 @@ class MatchPyramid(Interaction):
                 f"filters={list(filters)} and windows={list(windows)}: give one of each per "
                 "convolution"
             )
-        if even := [window for window in windows if window < 1 or window % 2 == 0]:
-            raise ValueError(
-                f"windows={list(windows)}: {even[0]} is not odd, so such a window has no middle"
-            )
+        for window in windows:
+            if window < 1 or window % 2 == 0:
+                raise ValueError(
+                    f"windows={list(windows)}: {window} is not odd, so such a window has no middle"
+                )
         if len(pool) != 2 or min(pool) < 1:
             raise ValueError(
                 f"pool={list(pool)}: give two numbers of cells, for query and document, each at "
@@ -71,20 +72,18 @@ class MatchPyramid(Interaction):
             )
         self.match = match
         self.pool = tuple(pool)
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, window, padding=window // 2)
-            for (before, after), window in zip(pairwise((1, *filters)), windows, strict=True)
-        )
+        self.convolutions = nn.ModuleList()
+        for (before, after), window in zip(pairwise((1, *filters)), windows, strict=True):
+            self.convolutions.append(nn.Conv2d(before, after, window, padding=window // 2))
         self.dense = nn.Linear(filters[-1] * pool[0] * pool[1], hidden)
         self.score = nn.Linear(hidden, 1)
 
     def compare(self, query: Words, document: Words) -> Tensor:
         """See :class:`Interaction`."""
-        matrix = (
-            cosine_match(query.vectors, document.vectors)
-            if self.match == "cosine"
-            else query.vectors @ document.vectors.transpose(1, 2)
-        )
+        if self.match == "cosine":
+            matrix = cosine_match(query.vectors, document.vectors)
+        else:
+            matrix = query.vectors @ document.vectors.transpose(1, 2)
         outside = ~(query.mask[:, None, :, None] & document.mask[:, None, None, :])
         maps = matrix[:, None].to(self.dense.weight.dtype)
         for convolution in self.convolutions:
@@ -94,7 +93,11 @@ class MatchPyramid(Interaction):
 
 
 def dynamic_max_pool(maps: Tensor, rows: Tensor, columns: Tensor, pool: Sequence[int]) -> Tensor:
-    """Largest value of each cell of a grid over the first rows and columns of each map.
+    """Largest value in each cell of a grid over the real rows and columns of each map.
+
+    >>> maps = torch.arange(6.0).view(1, 1, 2, 3)  # rows 0 1 2 and 3 4 5
+    >>> dynamic_max_pool(maps, torch.tensor([2]), torch.tensor([2]), (1, 2))
+    tensor([[[[3., 4.]]]])
 
     Args:
         maps: [B, C, Q, D].
@@ -110,13 +113,24 @@ def dynamic_max_pool(maps: Tensor, rows: Tensor, columns: Tensor, pool: Sequence
 
 
 def _max_of_cells(values: Tensor, sizes: Tensor, cells: int) -> Tensor:
-    """Largest values in parts of the third dimension, 0 where it has size 0: [B, C, N, M] -> [B, C,
-    cells, M].
+    """Largest values in equal parts of the third dimension, 0 in maps where its size is 0.
+
+    Args:
+        values: [B, C, N, M].
+        sizes: real length of the third dimension. [B]
+        cells: number of parts.
+
+    Returns:
+        [B, C, cells, M]
     """
     place = torch.arange(values.shape[2], device=values.device)
-    found = []
+    maxima = []
     for cell in range(cells):
-        start, end = cell * sizes // cells, -(-(cell + 1) * sizes // cells)  # floor and ceiling
+        # Cell i of p covers floor(i n / p) to ceil((i + 1) n / p).
+        start = cell * sizes // cells
+        end = -(-(cell + 1) * sizes // cells)
         inside = (place >= start[:, None]) & (place < end[:, None])
-        found.append(values.masked_fill(~inside[:, None, :, None], float("-inf")).amax(dim=2))
-    return torch.stack(found, dim=2).masked_fill((sizes == 0)[:, None, None, None], 0.0)
+        outside = ~inside[:, None, :, None]
+        maxima.append(values.masked_fill(outside, float("-inf")).amax(dim=2))
+    empty = (sizes == 0)[:, None, None, None]
+    return torch.stack(maxima, dim=2).masked_fill(empty, 0.0)

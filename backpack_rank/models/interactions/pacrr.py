@@ -1,6 +1,4 @@
-"""PACRR: n-gram matches where they stand, the strongest of each query term, combined (Hui et al.
-2017, EMNLP).
-"""
+"""PACRR: the strongest n-gram matches of each query term (Hui et al. 2017, EMNLP)."""
 
 from __future__ import annotations
 
@@ -14,16 +12,15 @@ from backpack_rank.models.interactions.base import Interaction, Words, cosine_ma
 
 
 class Pacrr(Interaction):
-    """Convolutions l x l over the cosine matrix for l = 2 .. windows, max over filters, k-max over
-    the document.
+    """Convolutions l x l over the cosine matrix, max over filters, and k-max over the document.
 
-    For l = 1 the signal at (i, j) is the cosine itself, for larger l the maximum over the filters
-    of relu(conv_l) with the window's first corner at (i, j); beyond the texts the matrix is 0. Of
-    each query term and each l the ``top`` largest signals over the document's terms are kept,
-    largest first, 0 where it has fewer terms. Rows of the query's terms (0 beyond it) go through
-    two dense layers to the score, which are the form that the authors' published code gives the
-    paper's recurrent layer. With ``vocabulary_size`` each row has one value more: the term's IDF
-    after a softmax over the query's terms.
+    The sizes l are 2 .. windows. For l = 1 the signal at (i, j) is the cosine itself, for larger l
+    the maximum over the filters of relu(conv_l) with the window's first corner at (i, j); beyond
+    the texts the matrix is 0. Of each query term and each l the ``top`` largest signals over the
+    document's terms are kept, largest first, 0 where it has fewer terms. Rows of the query's terms
+    (0 beyond it) go through two dense layers to the score, which are the form that the authors'
+    published code gives the paper's recurrent layer. With ``vocabulary_size`` each row has one
+    value more: the term's IDF after a softmax over the query's terms.
 
     Args:
         embedding_size: e; no weight depends on it.
@@ -52,24 +49,22 @@ class Pacrr(Interaction):
         vocabulary_size: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = {
-            "query_length": query_length,
-            "windows": windows,
-            "filters": filters,
-            "top": top,
-            "hidden": hidden,
-        }
-        for name, size in sizes.items():
-            whole(name, size, 1)
+        whole("query_length", query_length, 1)
+        whole("windows", windows, 1)
+        whole("filters", filters, 1)
+        whole("top", top, 1)
+        whole("hidden", hidden, 1)
         self.query_length = query_length
         self.top = top
         self.convolutions = nn.ModuleList(
             nn.Conv2d(1, filters, length) for length in range(2, windows + 1)
         )
-        self.register_buffer(
-            "idf", None if vocabulary_size is None else torch.zeros(vocabulary_size)
-        )
-        features = windows * top + (vocabulary_size is not None)
+        features = windows * top
+        idf = None
+        if vocabulary_size is not None:
+            features += 1
+            idf = torch.zeros(vocabulary_size)
+        self.register_buffer("idf", idf)
         self.dense_1 = nn.Linear(query_length * features, hidden)
         self.dense_2 = nn.Linear(hidden, hidden)
         self.score = nn.Linear(hidden, 1)
@@ -94,13 +89,16 @@ class Pacrr(Interaction):
         matrix = cosine_match(query.vectors, document.vectors).to(self.score.weight.dtype)
         signals = [matrix]
         for following, convolution in enumerate(self.convolutions, start=1):
-            maps = convolution(F.pad(matrix[:, None], (0, following, 0, following)))
+            # Zeros behind both texts: every term is the first corner of a window.
+            padded = F.pad(matrix[:, None], (0, following, 0, following))
+            maps = convolution(padded)
             signals.append(F.relu(maps).amax(dim=1))
         rows = [largest(signal, document.mask, self.top) for signal in signals]
         if self.idf is not None:
             rows.append(self._term_weights(query))
         features = torch.cat(rows, dim=-1) * query.mask[..., None]
-        hidden = F.relu(self.dense_2(F.relu(self.dense_1(features.flatten(1)))))
+        hidden = F.relu(self.dense_1(features.flatten(1)))
+        hidden = F.relu(self.dense_2(hidden))
         return self.score(hidden).squeeze(-1)
 
     def _term_weights(self, query: Words) -> Tensor:
@@ -108,14 +106,20 @@ class Pacrr(Interaction):
         assert self.idf is not None
         values = query.values(self.idf).float()
         # The lowest number and not minus infinity: of an empty query the softmax must be a number,
-        # cleared later.
-        weights = values.masked_fill(~query.mask, torch.finfo(values.dtype).min).softmax(dim=1)
+        # which compare() multiplies by 0.
+        lowest = torch.finfo(values.dtype).min
+        weights = values.masked_fill(~query.mask, lowest).softmax(dim=1)
         return weights.to(self.score.weight.dtype)[..., None]
 
 
 def largest(signals: Tensor, document_mask: Tensor, top: int) -> Tensor:
-    """The ``top`` largest signals of each query term over the document's terms, largest first, then
-    zeros.
+    """The ``top`` largest signals of each query term over the document's terms.
+
+    The largest comes first; zeros follow where the document has fewer terms.
+
+    >>> signals = torch.tensor([[[0.5, 0.9, 0.7]]])
+    >>> largest(signals, torch.tensor([[True, True, False]]), 3)
+    tensor([[[0.9000, 0.5000, 0.0000]]])
 
     Args:
         signals: [B, Q, D].
@@ -124,7 +128,8 @@ def largest(signals: Tensor, document_mask: Tensor, top: int) -> Tensor:
     Returns:
         [B, Q, top].
     """
-    real = signals.masked_fill(~document_mask[:, None], float("-inf"))
-    found = real.topk(min(top, real.shape[2]), dim=2).values
-    found = found.masked_fill(found == float("-inf"), 0.0)
-    return F.pad(found, (0, top - found.shape[2]))
+    signals = signals.masked_fill(~document_mask[:, None], float("-inf"))
+    count = min(top, signals.shape[2])
+    strongest = signals.topk(count, dim=2).values
+    strongest = strongest.masked_fill(strongest == float("-inf"), 0.0)
+    return F.pad(strongest, (0, top - count))

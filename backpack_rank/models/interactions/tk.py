@@ -1,5 +1,6 @@
-"""TK: a small Transformer over word vectors and kernel pooling (Hofstätter et al. 2020, ECAI; 2021,
-section 2.4).
+"""TK: a small Transformer over word vectors and kernel pooling.
+
+Hofstätter et al. 2020, ECAI; Hofstätter et al. 2021, section 2.4.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from backpack_rank.models.interactions.base import Interaction, KernelPooling, W
 
 
 class Tk(Interaction):
-    """Terms are contextualised in query and document apart, matched by cosine and counted by
-    Gaussian kernels.
+    """Cosines of terms in their context, Gaussian kernels over them, and a linear layer.
 
-    With a learned gate g, layers TF and positions pos (eqs. 4 to 6 of Hofstätter et al. 2021):
+    Query and document are contextualised apart. With a learned gate g, layers TF and positions pos
+    (eqs. 4 to 6 of Hofstätter et al. 2021):
 
         e^_i  = e_i * g + TF(e + pos)_i * (1 - g)
         K_ijk = exp(-(cos(q^_i, d^_j) - mu_k)^2 / (2 sigma^2)),   mu_k evenly from -1 to 1
@@ -52,14 +53,10 @@ class Tk(Interaction):
         sigma: Positive = 0.1,
     ) -> None:
         super().__init__()
-        sizes = {
-            "layers": layers,
-            "heads": heads,
-            "head_size": head_size,
-            "feed_forward": feed_forward,
-        }
-        for name, size in sizes.items():
-            whole(name, size, 1)
+        whole("layers", layers, 1)
+        whole("heads", heads, 1)
+        whole("head_size", head_size, 1)
+        whole("feed_forward", feed_forward, 1)
         self.document_shift = document_shift
         self.pooling = KernelPooling(kernels, sigma, exact_sigma=None)
         self.gate = nn.Parameter(torch.tensor([0.5]))
@@ -67,8 +64,8 @@ class Tk(Interaction):
             TransformerLayer(embedding_size, heads, head_size, feed_forward) for _ in range(layers)
         )
         self.score = nn.Linear(kernels, 1)
-        # As in the published code: log sums are tens large, and a first score of hundreds could
-        # hardly be moved.
+        # As in the published code: log sums are tens large, and training could hardly move first
+        # scores of hundreds.
         nn.init.uniform_(self.score.weight, -0.014, 0.014)
 
     def compare(self, query: Words, document: Words) -> Tensor:
@@ -93,9 +90,8 @@ class Tk(Interaction):
         return self._in_context(words.vectors, words.mask, shift)[:, : vectors.shape[1]]
 
     def _in_context(self, vectors: Tensor, mask: Tensor, shift: int) -> Tensor:
-        hidden = vectors + sinusoids(vectors.shape[1], vectors.shape[2], shift, vectors.device).to(
-            vectors.dtype
-        )
+        positions = sinusoids(vectors.shape[1], vectors.shape[2], shift, vectors.device)
+        hidden = vectors + positions.to(vectors.dtype)
         # An empty text attends to its first padding, so that its softmax has something to sum to 1.
         keys = mask.index_fill(1, torch.zeros(1, dtype=torch.long, device=mask.device), True)
         for layer in self.layers:
@@ -105,11 +101,10 @@ class Tk(Interaction):
 
 
 class TransformerLayer(nn.Module):
-    """Attention and feed-forward part, each with a residual and a layer norm behind it (Vaswani et
-    al. 2017).
+    """Attention and feed-forward part, each with a residual and a layer norm behind it.
 
-    Queries, keys and values of all heads together may be wider or narrower than the vectors they
-    are made from.
+    Vaswani et al. 2017. Queries, keys and values of all heads together may be wider or narrower
+    than the vectors they are made from.
     """
 
     def __init__(self, size: int, heads: Layers, head_size: Width, feed_forward: int) -> None:
@@ -123,15 +118,19 @@ class TransformerLayer(nn.Module):
         self.norm_2 = nn.LayerNorm(size)
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
-        """Hidden states [B, N, e] where each position attends to those with true ``keys`` [B, N].
-        [B, N, e]
+        """Hidden states behind the layer.
+
+        Args:
+            hidden: [B, N, e].
+            keys: positions that are attended to. bool [B, N]
+
+        Returns:
+            [B, N, e]
         """
-        parts = (
-            self.projections(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        )  # [3, B, h, N, -]
-        attended = F.scaled_dot_product_attention(
-            parts[0], parts[1], parts[2], attn_mask=keys[:, None, None]
-        )
+        parts = self.projections(hidden).unflatten(-1, (3, self.heads, -1))
+        query, key, value = parts.permute(2, 0, 3, 1, 4)  # each [B, heads, N, head_size]
+        mask = keys[:, None, None]
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         hidden = self.norm_1(hidden + self.out(attended.transpose(1, 2).flatten(2)))
         return self.norm_2(hidden + self.narrow(F.relu(self.wide(hidden))))
 
@@ -139,10 +138,14 @@ class TransformerLayer(nn.Module):
 def sinusoids(count: int, size: int, shift: int = 0, device: torch.device | None = None) -> Tensor:
     """Positional encodings of Vaswani et al. 2017 for positions shift, shift + 1, ... [count, size]
 
+    >>> sinusoids(count=2, size=2)  # sin(p) and cos(p) of the positions 0 and 1
+    tensor([[0.0000, 1.0000],
+            [0.8415, 0.5403]])
+
     Dimension 2i of position p is sin(p / 10000^(2i / size)), dimension 2i + 1 its cosine.
     """
-    # Computed and not stored: in half precision a table of angles would be rounded, and a fixed one
-    # has an end.
+    # Computed and not stored: in half precision a table of angles would be rounded, and a stored
+    # table ends at some position.
     positions = torch.arange(shift, shift + count, dtype=torch.float32, device=device)
     even = torch.arange(0, size, 2, dtype=torch.float32, device=device)
     angles = positions[:, None] * 10_000 ** (-even / size)

@@ -1,5 +1,6 @@
-r"""What aggregation gives (one order, its cost, a bound that says how good it is), Borda and
-reciprocal rank fusion.
+r"""Aggregation of rankings: what it gives, Borda, and reciprocal rank fusion.
+
+It gives one order, its cost, and a bound that says how good the order is.
 
 The cost of an order is the sum of its Kendall tau distances to the m rankings (Tang et al., eqs. 2,
 5): over all pairs that the order places i before j, the number of rankings W[j, i] that say the
@@ -69,7 +70,9 @@ class Aggregator(ABC):
 
 
 def by_scores(rankings: Rankings[Item], scores: np.ndarray, wins: np.ndarray) -> Aggregate[Item]:
-    """Items by score [n], highest first, equal scores in the order of the items.
+    """Use this in an aggregator that scores items: it sorts them and counts the cost.
+
+    Equal scores stand in the order of the items.
 
     Args:
         rankings: what was aggregated.
@@ -78,10 +81,10 @@ def by_scores(rankings: Rankings[Item], scores: np.ndarray, wins: np.ndarray) ->
     """
     order = np.argsort(-scores, kind="stable")
     return Aggregate(
-        tuple(rankings.items[index] for index in order.tolist()),
-        tuple(scores[order].tolist()),
-        cost_of(order, wins),
-        lower_bound(wins),
+        order=tuple(rankings.items[index] for index in order.tolist()),
+        scores=tuple(scores[order].tolist()),
+        cost=cost_of(order, wins),
+        bound=lower_bound(wins),
     )
 
 
@@ -103,10 +106,13 @@ def check_absent(absent: str) -> None:
 
 @dataclass(frozen=True)
 class Borda(Aggregator):
-    """Items by mean rank, the lowest first; the score is minus the mean rank.
+    """Use this for a quick aggregate: items by mean rank, the lowest first.
 
-    Tied items share the middle of their ranks. Equal means: the item that stands earlier among the
-        items.
+    >>> Borda().aggregate(Rankings.of_orders([["a", "b"], ["a", "b"], ["b", "a"]])).order
+    ('a', 'b')
+
+    The score is minus the mean rank. Tied items share the middle of their ranks. Of equal means,
+    the item that stands earlier among the items comes first.
 
     Attributes:
         absent: an item that a ranking leaves out is ``ignored`` there (its mean is over the others;
@@ -132,13 +138,16 @@ class Borda(Aggregator):
 
 @dataclass(frozen=True)
 class ReciprocalRankFusion(Aggregator):
-    """Items by the sum over the rankings that name them of 1 / (k + rank), ranks from 1; that sum
-    is the score.
+    """Use this to fuse runs of different systems, whose scores do not compare (RRF).
 
-    Cormack, Clarke and Buettcher 2009.
+    >>> fused = ReciprocalRankFusion().aggregate(Rankings.of_orders([["a", "b"], ["b", "c"]]))
+    >>> fused.order
+    ('b', 'a', 'c')
 
-    A ranking that leaves an item out adds nothing to it. Tied items share the middle of their
-    ranks. Equal sums: the item that stands earlier among the items.
+    The score of an item is the sum over the rankings that name it of 1 / (k + rank), ranks from 1
+    (Cormack, Clarke and Buettcher 2009). A ranking that leaves an item out adds nothing to it. Tied
+    items share the middle of their ranks. Of equal sums, the item that stands earlier among the
+    items comes first.
 
     Attributes:
         k: 60 in the paper; a larger one makes first ranks count less. Above -1.

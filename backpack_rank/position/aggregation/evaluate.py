@@ -1,4 +1,6 @@
-"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: runs made into one, and measured beside them."""
+"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: runs made into one, and measured beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class AggregatedEvaluation(MeasureRuns):
         if run is None or len(run) < 2:
             given = None if run is None else list(run)
             raise ValueError(
-                f"aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got run={given}"
+                "aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got "
+                f"run={given}"
             )
         super().__init__(
             saved=saved,
@@ -87,7 +90,8 @@ class AggregatedEvaluation(MeasureRuns):
 
 
 class AggregatedRuns(Reranker):
-    """Several rankings of each query made into one (Tang et al.): Kemeny, Borda, reciprocal rank fusion.
+    """Several rankings of each query made into one (Tang et al.): Kemeny, Borda, reciprocal rank
+    fusion.
 
     Attributes:
         queries: how the aggregation of each query went, by name of the collection.
@@ -110,14 +114,16 @@ class AggregatedRuns(Reranker):
 
 
 def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
-    """``aggregation.csv``, a line per query: runs, documents, cost, bound, whether it is optimal; and notes.
+    """``aggregation.csv``, a line per query: runs, documents, cost, bound, whether it is optimal;
+    and notes.
 
     Raises:
         ValueError: no query is in two of the runs.
     """
     if not any(query.runs > 1 for of_set in fused.queries.values() for query in of_set):
         raise ValueError(
-            f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is nothing to aggregate"
+            f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is "
+            "nothing to aggregate"
         )
     lines = [
         (
@@ -145,11 +151,13 @@ def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> 
     unsolved = [query for query in queries if exact and not query.optimal]
     solved = ", all solved to optimality" if exact and not unsolved else ""
     notes = [
-        f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents each{solved}"
+        f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents "
+        f"each{solved}"
     ]
     if fewer := sum(query.runs < runs for query in queries):
         notes.append(
-            f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over fewer"
+            f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over "
+            "fewer"
         )
     if unsolved:
         shown = ", ".join(query.query_id for query in unsolved[:5]) + (
@@ -160,7 +168,8 @@ def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> 
             for query in unsolved
         )
         notes.append(
-            f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within aggregate.time_limit "
-            f"and aggregate.largest ({shown}); their cost is at most {above:.1%} above the least one"
+            f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within "
+            f"aggregate.time_limit and aggregate.largest ({shown}); their cost is at most "
+            f"{above:.1%} above the least one"
         )
     return notes

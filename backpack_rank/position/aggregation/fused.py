@@ -15,7 +15,13 @@ from backpack_rank.position.aggregation.runs import fuse
 
 
 class FusedRuns:
-    """Candidates from several TREC runs, by default by reciprocal rank fusion (RRF, k = 60)."""
+    """Use this as a first stage made of several TREC runs.
+
+    They are made into one query by query, by default by reciprocal rank fusion (RRF, k = 60)::
+
+        first_stage = FusedRuns(["bm25.run", "dense.run"], depth=100)
+        run = first_stage.candidates(collection)
+    """
 
     def __init__(
         self,
@@ -47,12 +53,11 @@ class FusedRuns:
         self.parts = [RunFile(path, depth, other_queries=other_queries) for path in paths]
 
     def candidates(self, collection: Collection) -> Run:
-        """Read and aggregate the runs; errors as of
-        :class:`~backpack_rank.data.first_stage.RunFile`.
+        """Read and aggregate the runs; errors are
+        :class:`~backpack_rank.data.first_stage.RunFile`'s.
         """
-        fused = fuse(
-            [part.candidates(collection) for part in self.parts], self.aggregator, self.depth
-        ).run
-        return sorted_run(
-            {query: fused.get(query, {}) for query in collection.queries}, depth=self.depth
-        )
+        runs = [part.candidates(collection) for part in self.parts]
+        fused = fuse(runs, self.aggregator, self.depth).run
+        # In the order of the collection's queries, those without candidates too.
+        run = {query_id: fused.get(query_id, {}) for query_id in collection.queries}
+        return sorted_run(run, depth=self.depth)

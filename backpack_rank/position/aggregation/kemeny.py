@@ -1,13 +1,12 @@
-r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings, exact
-(Tang et al., eq. 5).
+r"""Kemeny-Young: the order with the smallest sum of Kendall tau distances to the rankings, exact.
 
-W[i, j] counts the rankings that place i before j; pairs that a ranking ties or does not name both
-of count for neither side. In the graph with an edge i -> j wherever W[i, j] > W[j, i], two items of
-different strongly connected components
-have no circle through both of them: in a topological order of the components every pair of
-different components stands as its majority wants, or ties. So it is exact to solve each component
-for itself and to concatenate (the extended Condorcet criterion); ties between components leave the
-order of some components open. A component of more than two items is solved by
+The sum is that of Tang et al., eq. 5. W[i, j] counts the rankings that place i before j; pairs that
+a ranking ties or does not name both of count for neither side. In the graph with an edge i -> j
+wherever W[i, j] > W[j, i], two items of different strongly connected components have no circle
+through both of them: in a topological order of the components every pair of different components
+stands as its majority wants, or ties. So it is exact to solve each component for itself and to
+concatenate (the extended Condorcet criterion); ties between components leave the order of some
+components open. A component of more than two items is solved by
 :mod:`~backpack_rank.position.aggregation.linear_ordering`.
 """
 
@@ -35,9 +34,15 @@ from backpack_rank.position.aggregation.rankings import Item, Rankings
 
 @dataclass(frozen=True)
 class Kemeny(Aggregator):
-    """An order of least cost; ``optimal`` of the result says whether that is proven.
+    """Use this for the one ranking that disagrees least with several.
 
-    Scores are n for the first item, n - 1 for the second, ... 1 for the last.
+    >>> rankings = Rankings.of_orders([["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"]])
+    >>> found = Kemeny().aggregate(rankings)
+    >>> found.order, found.cost, found.optimal
+    (('b', 'a', 'c'), 2, True)
+
+    ``optimal`` of the result says whether it is proven that no order has a lower cost. Scores are n
+    for the first item, n - 1 for the second, ... 1 for the last.
 
     Where several orders have the least cost: components that may stand in either order, and
     neighbours that tie, stand by mean rank
@@ -86,7 +91,9 @@ class Kemeny(Aggregator):
         reference = np.argsort(rankings.mean_ranks(), kind="stable")
         wins = rankings.precedence()[np.ix_(reference, reference)]
         margins = wins - wins.T
-        parts, excess = [], 0
+        parts = []
+        # Of a component with a circle some majority must lose: more than lower_bound(wins) counts.
+        excess = 0
         for members in components(margins):
             if len(members) < 3:  # two items in one component would have to beat each other
                 parts.append(members)
@@ -96,12 +103,19 @@ class Kemeny(Aggregator):
             excess += solution.bound
         order = _neighbours_in_place(np.concatenate(parts), margins)
         items = tuple(rankings.items[index] for index in reference[order].tolist())
-        scores = tuple(float(len(items) - place) for place in range(len(items)))
-        return Aggregate(items, scores, cost_of(order, wins), lower_bound(wins) + excess)
+        return Aggregate(
+            order=items,
+            scores=tuple(float(score) for score in range(len(items), 0, -1)),
+            cost=cost_of(order, wins),
+            bound=lower_bound(wins) + excess,
+        )
 
 
 def components(margins: np.ndarray) -> list[np.ndarray]:
     """Strongly connected components of the majority graph in a topological order.
+
+    >>> components(np.array([[0, -1, 1], [1, 0, 1], [-1, -1, 0]]))  # 1 beats 0 and 2, 0 beats 2
+    [array([1]), array([0]), array([2])]
 
     Args:
         margins: W - W^T, int64 [n, n].
@@ -116,39 +130,46 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
 
     beats = margins > 0
     count, labels = connected_components(csr_array(beats), directed=True, connection="strong")
-    members = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+    # Stable, so that members of a component ascend.
+    by_label = np.argsort(labels, kind="stable")
+    members = np.split(by_label, np.cumsum(np.bincount(labels))[:-1])
+
+    # The graph of the components; edges within one are none.
     first, second = np.nonzero(beats)
     edges = np.zeros((count, count), dtype=bool)
     edges[labels[first], labels[second]] = True
     np.fill_diagonal(edges, False)
-    waiting = edges.sum(axis=0)
-    ready = [(int(members[label][0]), label) for label in np.flatnonzero(waiting == 0).tolist()]
+
+    # Kahn's algorithm with a heap: of the components that nothing open beats, that with the lowest
+    # index comes next.
+    beaten_by = edges.sum(axis=0)
+    ready = [(int(members[label][0]), label) for label in np.flatnonzero(beaten_by == 0).tolist()]
     heapq.heapify(ready)
     ordered = []
     while ready:
         _, label = heapq.heappop(ready)
         ordered.append(members[label])
-        waiting[edges[label]] -= 1
-        for free in np.flatnonzero(edges[label] & (waiting == 0)).tolist():
+        beaten_by[edges[label]] -= 1
+        for free in np.flatnonzero(edges[label] & (beaten_by == 0)).tolist():
             heapq.heappush(ready, (int(members[free][0]), free))
     return ordered
 
 
 def _neighbours_in_place(order: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """The order with neighbours that tie swapped until the lower index stands first; its cost stays
-    the same.
+    """The order after swapping neighbours that tie until the lower index stands first.
+
+    Its cost stays the same.
     """
     order = order.copy()
     changed = True
     while changed:
         changed = False
-        for start in (
-            0,
-            1,
-        ):  # neighbours at even places, then at odd ones: swaps of one kind share no item
+        # Neighbours at even places, then those at odd ones: swaps of one kind share no item.
+        for start in (0, 1):
             first, second = order[start:-1:2], order[start + 1 :: 2]
             swaps = (margins[first, second] == 0) & (first > second)
             if swaps.any():
+                # Both are views into the order.
                 first[swaps], second[swaps] = second[swaps], first[swaps]
                 changed = True
     return order

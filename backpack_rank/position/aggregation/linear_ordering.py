@@ -33,24 +33,26 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array, vstack
 
 ROUNDS = 300
-_BLOCK = 8  # neighbours that are shuffled to leave a local optimum
-_SHARE = 0.8  # of the time is for the programme, the rest for local search where the programme did not end
-_TRIANGLES = 20_000  # constraints added at a time
+_SHUFFLED = 8  # neighbours that are shuffled to leave a local optimum
+_PROGRAMME_SHARE = 0.8  # of the time; local search has the rest where the programme did not end
+_MOST_TRIANGLES = 20_000  # constraints added at a time
 _VIOLATED = 1e-6
 _INTEGER = 1e-6
 _ROUNDING = 1e-3  # of the solver's value of a programme, far below the distance of two losses
 
 
 def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
-    """Weight of the majorities that an order (indices [n], best first) goes against; margins [n,
-    n].
+    """Weight of the majorities that an order goes against.
+
+    Args:
+        order: indices, best first. [n]
+        margins: W - W^T. int64 [n, n]
     """
     return int(np.triu(margins.T[np.ix_(order, order)], 1).clip(0).sum())
 
 
 def insertion_search(margins: np.ndarray, order: np.ndarray, deadline: float) -> np.ndarray:
-    """The order after moving single items to their best places until no move of one item lowers the
-    loss.
+    """The order after moving single items until no move of one item lowers the loss.
 
     Args:
         margins: int64 [n, n].
@@ -83,8 +85,9 @@ def iterated_search(
     target: int = 0,
     rounds: int = ROUNDS,
 ) -> np.ndarray:
-    """Insertion search again and again from shuffled neighbours of the best order; the seed is
-    fixed.
+    """Insertion search again and again, from the best order with some neighbours shuffled.
+
+    The seed is fixed.
 
     Args:
         margins: int64 [n, n].
@@ -94,7 +97,7 @@ def iterated_search(
         rounds: number of shuffles.
     """
     rng = np.random.default_rng(0)
-    block = min(_BLOCK, len(order))
+    block = min(_SHUFFLED, len(order))
     best = insertion_search(margins, order, deadline)
     loss = loss_of(best, margins)
     for _ in range(rounds):
@@ -104,13 +107,15 @@ def iterated_search(
         moved = best.copy()
         moved[start : start + block] = rng.permutation(moved[start : start + block])
         moved = insertion_search(margins, moved, deadline)
-        found = loss_of(moved, margins)
-        if found <= loss:  # equal ones too: the search then drifts instead of standing still
-            best, loss = moved, found
+        new_loss = loss_of(moved, margins)
+        # Equal ones too: the search then drifts instead of standing still.
+        if new_loss <= loss:
+            best, loss = moved, new_loss
     return best
 
 
 def _move(order: np.ndarray, place: int, target: int) -> None:
+    """Move the item at a place to another one; those between move up or down by one place."""
     item = order[place]
     if target < place:
         order[target + 1 : place + 1] = order[target:place].copy()
@@ -144,65 +149,74 @@ def solve(margins: np.ndarray, deadline: float, largest: int) -> Solution:
         deadline: value of ``time.perf_counter()``; a step of the solver may overrun it a little.
         largest: components of more items are left to local search.
     """
-    found = _Search(margins, insertion_search(margins, np.arange(len(margins)), deadline))
+    start = insertion_search(margins, np.arange(len(margins)), deadline)
+    best = _BestOrder(margins, start)
     if len(margins) <= largest:
         now = time.perf_counter()
-        _exact(found, now + _SHARE * (deadline - now))
-    if not found.done:
-        found.offer(iterated_search(margins, found.order, deadline, target=found.bound))
-    return Solution(found.order, found.loss, min(found.bound, found.loss))
+        _solve_programme(best, now + _PROGRAMME_SHARE * (deadline - now))
+    if not best.proven:
+        best.offer(iterated_search(margins, best.order, deadline, target=best.bound))
+    return Solution(best.order, best.loss, min(best.bound, best.loss))
 
 
-class _Search:
-    """The best order and the highest bound so far."""
+class _BestOrder:
+    """The best order and the highest lower bound of the loss so far."""
 
     def __init__(self, margins: np.ndarray, order: np.ndarray) -> None:
         self.margins = margins
         weights = np.abs(margins[np.triu_indices(len(margins), 1)])
         self.step = int(np.gcd.reduce(weights)) or 1
-        self.order, self.loss = order, loss_of(order, margins)
+        self.order = order
+        self.loss = loss_of(order, margins)
         # A component with a circle loses at least its lightest pair.
         self.bound = min(self.loss, int(weights[weights > 0].min(initial=self.loss)))
 
     @property
-    def done(self) -> bool:
+    def proven(self) -> bool:
+        """Whether no order has a lower loss."""
         return self.loss <= self.bound
 
     def offer(self, order: np.ndarray) -> None:
+        """Keep the order if it is better than the one so far."""
         loss = loss_of(order, self.margins)
         if loss < self.loss:
             self.order, self.loss = order, loss
 
     def raise_bound(self, value: float | None) -> None:
-        """A proven lower bound as the solver gives it; losses are multiples of ``step``."""
+        """Take a lower bound that the solver has proven, rounded up to what a loss can be."""
         if value is not None and math.isfinite(value):
             self.bound = max(self.bound, self.step * math.ceil(value / self.step - _ROUNDING))
 
 
-def _exact(found: _Search, deadline: float) -> None:
-    programme = _Programme(found.margins)
-    before = np.where(found.margins > 0, 1.0, np.where(found.margins < 0, 0.0, 0.5))
+def _solve_programme(best: _BestOrder, deadline: float) -> None:
+    """Look for an order of least loss by the integer programme, and offer all that come up."""
+    programme = _Programme(best.margins)
+    # The solution without any constraint: every pair as its majority wants.
+    before = np.where(best.margins > 0, 1.0, np.where(best.margins < 0, 0.0, 0.5))
     integral = False
-    while not found.done:
+    while not best.proven:
         triangles = _violated(before)
         if triangles.shape[1]:
             programme.add(triangles)
         elif integral or np.abs(before - before.round()).max() <= _INTEGER:
             return  # an order that keeps all constraints; it has been offered
         else:
+            # Integers are dear, so local search may reach the bound of the relaxation first.
             integral = True
-            found.offer(iterated_search(found.margins, found.order, deadline, target=found.bound))
-            if found.done:
+            best.offer(iterated_search(best.margins, best.order, deadline, target=best.bound))
+            if best.proven:
                 return
-        if (left := deadline - time.perf_counter()) <= 0:
+        seconds = deadline - time.perf_counter()
+        if seconds <= 0:
             return
-        solved, bound = programme.solve(integral, left)
-        found.raise_bound(bound)
+        solved, bound = programme.solve(integral, seconds)
+        best.raise_bound(bound)
         if solved is None:
             return
         before = solved
+        # Rounding: the more an item stands before others, the earlier it comes.
         rounded = np.argsort(-before.sum(axis=1), kind="stable")
-        found.offer(insertion_search(found.margins, rounded, deadline))
+        best.offer(insertion_search(best.margins, rounded, deadline))
 
 
 class _Programme:
@@ -212,6 +226,7 @@ class _Programme:
         self.size = len(margins)
         self.pairs = np.triu_indices(self.size, 1)
         upper = margins[self.pairs]
+        # The loss is the constant plus the sum of weights times x; see the head of the module.
         self.weights = -upper.astype(np.float64)
         self.constant = float(np.maximum(upper, 0).sum())
         self.matrix: csr_array | None = None
@@ -219,28 +234,27 @@ class _Programme:
 
     def add(self, triangles: np.ndarray) -> None:
         """Forbid circles i -> j -> k -> i, columns of [3, t]; i is the smallest index of each."""
+        # x_ij + x_jk - x_ik <= 1. Where j > k, x_jk is 1 - x_kj: its sign turns, and the 1 leaves
+        # the right side.
         i, j, k = triangles
-        # Where j > k, x_jk is 1 - x_kj.
-        sign = np.where(j < k, 1.0, -1.0)
-        columns = np.concatenate(
-            [
-                self._column(i, j),
-                self._column(np.minimum(j, k), np.maximum(j, k)),
-                self._column(i, k),
-            ]
-        )
-        values = np.concatenate([np.ones(len(i)), sign, -np.ones(len(i))])
-        rows = np.tile(np.arange(len(i)), 3)
-        new = csr_array(coo_array((values, (rows, columns)), shape=(len(i), len(self.weights))))
+        count = len(i)
+        ones = np.ones(count)
+        values = np.concatenate([ones, np.where(j < k, 1.0, -1.0), -ones])
+        x_ij = self._column(i, j)
+        x_jk = self._column(np.minimum(j, k), np.maximum(j, k))
+        x_ik = self._column(i, k)
+        columns = np.concatenate([x_ij, x_jk, x_ik])
+        rows = np.tile(np.arange(count), 3)
+        new = csr_array(coo_array((values, (rows, columns)), shape=(count, len(self.weights))))
         self.matrix = new if self.matrix is None else csr_array(vstack([self.matrix, new]))
         self.limits = np.concatenate([self.limits, np.where(j < k, 1.0, 0.0)])
 
     def solve(self, integral: bool, seconds: float) -> tuple[np.ndarray | None, float | None]:
-        """How far each item stands before each other one, float64 [n, n], and a lower bound of the
-        loss.
+        """Solve the programme with the constraints added so far.
 
-        None in place of the first when the time was too short, None in place of the second when
-        there is no bound.
+        Returns:
+            How far each item stands before each other one, float64 [n, n], or None when the time
+            was too short; and a lower bound of the loss, or None when there is none.
         """
         assert self.matrix is not None
         result = milp(
@@ -252,6 +266,7 @@ class _Programme:
             options={"time_limit": seconds, "mip_rel_gap": 0.0},
         )
         if result.status != 0:
+            # An unfinished relaxation proves nothing; branch and bound has a bound all along.
             bound = result.get("mip_dual_bound") if integral else None
             return None, None if bound is None else bound + self.constant
         before = np.zeros((self.size, self.size))
@@ -261,23 +276,27 @@ class _Programme:
         return before, bound + self.constant
 
     def _column(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Place of x_ij among the variables, for first < second."""
+        """Place of x_ij among the variables, for first < second: rows of a triangle end to end."""
         return first * (2 * self.size - first - 1) // 2 + second - first - 1
 
 
 def _violated(before: np.ndarray) -> np.ndarray:
-    """Circles i -> j -> k -> i that ``before`` [n, n] violates, int64 [3, t]; i is the smallest,
-    the worst if many.
+    """Circles i -> j -> k -> i that ``before`` [n, n] violates, the worst if many. int64 [3, t]
+
+    Each stands there once, from its smallest index i on.
     """
-    found, amounts = [], []
+    circles = []
+    amounts = []
+    # One index at a time: [n, n, n] would be large.
     for i in range(len(before) - 2):
         rest = before[i + 1 :, i + 1 :]
         sums = before[i, i + 1 :, None] + rest - before[i, None, i + 1 :]
-        np.fill_diagonal(sums, 0.0)
+        np.fill_diagonal(sums, 0.0)  # j = k is no circle
         j, k = np.nonzero(sums > 1 + _VIOLATED)
-        found.append(np.stack([np.full(len(j), i), j + i + 1, k + i + 1]))
+        circles.append(np.stack([np.full(len(j), i), j + i + 1, k + i + 1]))
         amounts.append(sums[j, k])
-    triangles = np.concatenate(found, axis=1)
-    if triangles.shape[1] > _TRIANGLES:
-        triangles = triangles[:, np.argsort(-np.concatenate(amounts), kind="stable")[:_TRIANGLES]]
+    triangles = np.concatenate(circles, axis=1)
+    if triangles.shape[1] > _MOST_TRIANGLES:
+        worst = np.argsort(-np.concatenate(amounts), kind="stable")[:_MOST_TRIANGLES]
+        triangles = triangles[:, worst]
     return triangles

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,7 +16,12 @@ Item = TypeVar("Item", bound=Hashable)
 
 @dataclass(frozen=True, eq=False)
 class Rankings(Generic[Item]):
-    """m rankings of n items.
+    """Use this to hand m rankings of n items to an aggregator.
+
+    >>> rankings = Rankings.of_orders([["a", "b", "c"], ["b", "a"]])  # the second leaves c out
+    >>> rankings.ranks()
+    array([[ 1.,  2.,  3.],
+           [ 2.,  1., nan]])
 
     Attributes:
         items: all items, each once; ties that nothing else breaks go to the item that stands
@@ -45,8 +51,9 @@ class Rankings(Generic[Item]):
     def of_orders(
         cls, orders: Sequence[Sequence[Item]], items: Iterable[Item] | None = None
     ) -> Rankings[Item]:
-        """From lists of items, best first, without ties; an item that a list lacks is left out of
-        that ranking.
+        """From lists of items, best first, without ties.
+
+        An item that a list lacks is left out of that ranking.
 
         Args:
             orders: the rankings; an empty one counts for nothing.
@@ -64,9 +71,10 @@ class Rankings(Generic[Item]):
                 raise ValueError(
                     f"ranking {number} of {len(orders)} names {_first_repeated(order)!r} twice"
                 )
-        return cls._of(
-            [{item: float(place) for place, item in enumerate(order)} for order in orders], items
-        )
+        places_of_rankings = []
+        for order in orders:
+            places_of_rankings.append({item: float(place) for place, item in enumerate(order)})
+        return cls._of(places_of_rankings, items)
 
     @classmethod
     def of_scores(
@@ -81,27 +89,28 @@ class Rankings(Generic[Item]):
         Raises:
             ValueError: as in :meth:`of_orders`, or a score that is no finite number.
         """
+        places_of_rankings = []
         for number, ranking in enumerate(scores, start=1):
+            places = {}
             for item, score in ranking.items():
                 if not math.isfinite(score):
                     raise ValueError(
                         f"ranking {number} of {len(scores)}: the score of {item!r} is {score}"
                     )
-        return cls._of(
-            [{item: -score for item, score in ranking.items()} for ranking in scores], items
-        )
+                places[item] = -score
+            places_of_rankings.append(places)
+        return cls._of(places_of_rankings, items)
 
     @classmethod
     def _of(
         cls, rankings: Sequence[Mapping[Item, float]], items: Iterable[Item] | None
     ) -> Rankings[Item]:
+        """From the place of each item that a ranking names."""
         if not rankings:
             raise ValueError("there is no ranking to aggregate")
-        known = (
-            tuple(items)
-            if items is not None
-            else tuple(dict.fromkeys(i for ranking in rankings for i in ranking))
-        )
+        if items is None:
+            items = dict.fromkeys(chain.from_iterable(rankings))
+        known = tuple(items)
         columns = {item: column for column, item in enumerate(known)}
         places = np.full((len(rankings), len(known)), np.nan)
         for row, ranking in enumerate(rankings):
@@ -133,31 +142,31 @@ class Rankings(Generic[Item]):
         return wins
 
     def ranks(self) -> np.ndarray:
-        """Rank of each item among those that the ranking names, from 1, ties in the middle of their
-        ranks.
+        """Rank of each item among those that the ranking names, from 1. float64 [m, n]
 
-        float64 [m, n], NaN for items left out.
+        Ties share the middle of their ranks; NaN for items left out.
         """
-        found = np.full(self.places.shape, np.nan)
+        ranks = np.full(self.places.shape, np.nan)
         for row, places in enumerate(self.places):
             named = ~np.isnan(places)
             values = np.sort(places[named])
-            before = np.searchsorted(values, places[named], side="left")
-            up_to = np.searchsorted(values, places[named], side="right")
-            found[row, named] = (before + 1 + up_to) / 2
-        return found
+            better = np.searchsorted(values, places[named], side="left")
+            not_worse = np.searchsorted(values, places[named], side="right")
+            # Tied items have the ranks better + 1 to not_worse.
+            ranks[row, named] = (better + 1 + not_worse) / 2
+        return ranks
 
     def mean_ranks(self) -> np.ndarray:
-        """Mean of :meth:`ranks` over the rankings that name the item; n + 1 for an item in none.
-        float64 [n]
+        """Mean of :meth:`ranks` over the rankings that name the item. float64 [n]
+
+        It is n + 1 for an item in none.
         """
         ranks = self.ranks()
         named = ~np.isnan(ranks)
         count = named.sum(axis=0)
         total = np.where(named, ranks, 0.0).sum(axis=0)
-        return np.divide(
-            total, count, out=np.full(len(self.items), len(self.items) + 1.0), where=count > 0
-        )
+        means = np.full(len(self.items), len(self.items) + 1.0)
+        return np.divide(total, count, out=means, where=count > 0)
 
 
 def _first_repeated(items: Sequence[Item]) -> Item:

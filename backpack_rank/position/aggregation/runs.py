@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from backpack_rank.data.collection import Run
 from backpack_rank.data.trec import sorted_run
@@ -53,7 +54,12 @@ class FusedRun:
 
 
 def fuse(runs: Sequence[Run], aggregator: Aggregator, depth: int | None = None) -> FusedRun:
-    """Aggregate the lists of each query.
+    """Use this to make one run of several: the lists of each query are aggregated.
+
+    >>> from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
+    >>> runs = [{"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 0.9, "d3": 0.1}}]
+    >>> list(fuse(runs, ReciprocalRankFusion()).run["q1"])
+    ['d2', 'd1', 'd3']
 
     Equal scores of a run are a tie; ties that the method leaves open go to the lower document id,
     so the order in which the runs are given changes nothing. A query that only some runs have is
@@ -71,20 +77,27 @@ def fuse(runs: Sequence[Run], aggregator: Aggregator, depth: int | None = None) 
     if not runs:
         raise ValueError("there is no run to aggregate")
     cut = [sorted_run(run, depth=depth) for run in runs]
+    query_ids = dict.fromkeys(chain.from_iterable(cut))
     fused: Run = {}
     queries = []
-    for query_id in Progress(
-        dict.fromkeys(q for run in cut for q in run), desc=aggregator.name, unit="query"
-    ):
+    for query_id in Progress(query_ids, desc=aggregator.name, unit="query"):
         lists = [run[query_id] for run in cut if run.get(query_id)]
         if not lists:
             continue
         start = time.perf_counter()
-        doc_ids = sorted({doc_id for scores in lists for doc_id in scores})
-        found = aggregator.aggregate(Rankings.of_scores(lists, doc_ids))
+        # Sorted: an aggregator gives ties that it leaves open to the earlier item.
+        doc_ids = sorted(set().union(*lists))
+        aggregate = aggregator.aggregate(Rankings.of_scores(lists, doc_ids))
         seconds = time.perf_counter() - start
-        fused[query_id] = dict(zip(found.order, found.scores, strict=True))
+        fused[query_id] = dict(zip(aggregate.order, aggregate.scores, strict=True))
         queries.append(
-            FusedQuery(query_id, len(lists), len(found.order), found.cost, found.bound, seconds)
+            FusedQuery(
+                query_id=query_id,
+                runs=len(lists),
+                documents=len(aggregate.order),
+                cost=aggregate.cost,
+                bound=aggregate.bound,
+                seconds=seconds,
+            )
         )
     return FusedRun(fused, tuple(queries))

@@ -1,5 +1,6 @@
-"""Training lists in several orders, so that no input position is the place of relevance
-(DebiasFirst, section 4.2).
+"""Training lists in several orders, so that no input position is the place of relevance.
+
+See DebiasFirst, section 4.2.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ class Augmentation(ABC):
 
     @abstractmethod
     def orders(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Input positions of a list of ``size`` passages, once for each copy: permutations of
-        0..size-1. [n, size]
-        """
+        """A permutation of the input positions 0..size-1 for each copy of a list. [n, size]"""
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,13 @@ class NoAugmentation(Augmentation):
         return 1
 
     def orders(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """The order as it is. [1, size]"""
+        """The order of the input. [1, size]"""
         return np.arange(size)[None]
 
 
 @dataclass(frozen=True)
 class RandomShuffles(Augmentation):
-    """Every copy of a list in an order of its own, drawn alike among all (RankZephyr's
-    augmentation).
+    """Use this to train on every copy of a list in a random order (RankZephyr's augmentation).
 
     Attributes:
         number: copies of each list, n.
@@ -65,7 +63,12 @@ class RandomShuffles(Augmentation):
 
 @dataclass(frozen=True)
 class PositionAware(Augmentation):
-    """Pos-Aug: one shuffle, cut into n groups; the groups are rotated (DebiasFirst, section 4.2).
+    """Use this so that relevance stands at every input position equally often (Pos-Aug).
+
+    >>> PositionAware(groups=2).orders(4, np.random.default_rng(0)).tolist()
+    [[2, 0, 1, 3], [1, 3, 2, 0]]
+
+    It is one shuffle, cut into n groups; the groups are rotated (DebiasFirst, section 4.2).
 
     Over the n copies, the group of every passage stands once at each of the n places of a group, so
     relevance is spread over input positions exactly evenly where random orders spread it evenly
@@ -95,12 +98,12 @@ class PositionAware(Augmentation):
                 f"a list of {size} passages cannot be cut into {self.groups} groups: lower "
                 "task.copies"
             )
-        groups = np.array_split(
-            rng.permutation(size), self.groups
-        )  # numpy's permutation is Fisher-Yates
-        return np.stack(
-            [np.concatenate(groups[turn:] + groups[:turn]) for turn in range(self.groups)]
-        )
+        # numpy's permutation is Fisher-Yates, as in the paper.
+        groups = np.array_split(rng.permutation(size), self.groups)
+        rotations = []
+        for first in range(self.groups):
+            rotations.append(np.concatenate(groups[first:] + groups[:first]))
+        return np.stack(rotations)
 
 
 def augmentation_of(name: str, copies: int) -> Augmentation:

@@ -4,6 +4,7 @@ around any of them.
 
 from __future__ import annotations
 
+import copy
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,18 +17,32 @@ from backpack_rank.position.lists.passages import PassageList
 
 
 def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Generator:
-    """A random generator that depends on the seed, the query, and ids and order of the passages
-    (their texts where they have no ids) alone, not on other lists, their number, or earlier draws.
+    """Use this wherever something is drawn for a list, so that batches do not change the draw.
+
+    The generator depends on the seed, the query, and the ids and order of the passages (their texts
+    where they have no ids). It does not depend on other lists, their number, or earlier draws.
     Different purposes draw independently.
+
+    >>> passages = PassageList("a query", ("first", "second", "third"))
+    >>> first, again = list_rng(passages, seed=0), list_rng(passages, seed=0)
+    >>> bool(first.random() == again.random())
+    True
     """
     shown = passages.ids or passages.passages
     identity = json.dumps([*purpose, seed, passages.query_id, passages.query, *shown])
+    # A digest, since hash() of a text differs from process to process.
     return np.random.default_rng(int.from_bytes(bytes.fromhex(digest(identity)), "little"))
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The order that a ranker gives to a list of m passages.
+    """What a listwise ranker gives back for a list of m passages: their order.
+
+    >>> ranking = Ranking(np.array([2, 0, 1]))  # the passage at input position 2 is the best
+    >>> ranking.ranks()
+    array([1, 2, 0])
+    >>> Ranking.of_scores(np.array([0.1, 0.9, 0.4])).order
+    array([1, 2, 0])
 
     Attributes:
         order: input positions, best first; a permutation of 0..m-1. int64 [m]
@@ -104,12 +119,20 @@ class Usage:
 
     def since(self, earlier: Usage) -> Usage:
         """What came on top of an earlier state (``copy.copy(usage)``)."""
-        before = earlier.as_dict()
-        return Usage(**{name: value - before[name] for name, value in self.as_dict().items()})  # type: ignore[arg-type]
+        difference = copy.copy(self)
+        for name, count in earlier.as_dict().items():
+            setattr(difference, name, getattr(self, name) - count)
+        return difference
 
 
 class ListwiseRanker(ABC):
-    """Ranks lists of passages. Wrappers (windows, permutations) are rankers too, so they nest."""
+    """What to subclass for a ranker that is shown a list at once.
+
+    Wrappers (windows, permutations) are rankers too, so they nest::
+
+        ranker = PermutationSelfConsistency(SlidingWindows(CausalLmRanker(model, pair_tokenizer)))
+        rankings = ranker.rank(lists)
+    """
 
     @property
     @abstractmethod
@@ -126,7 +149,7 @@ class ListwiseRanker(ABC):
         """One ranking for each list, in the order of the lists; lists may be of different sizes.
 
         Give many lists at once: they are batched, and wrappers make one call of all their windows
-            or permutations.
+        or permutations.
 
         Raises:
             ValueError: a list that the ranker cannot take (too many passages, a prompt that cannot
@@ -136,7 +159,7 @@ class ListwiseRanker(ABC):
 
 @dataclass
 class RankerWrapper(ListwiseRanker):
-    """A ranker around another one."""
+    """What to subclass for a remedy that asks another ranker, such as windows or permutations."""
 
     ranker: ListwiseRanker
     label: str = field(default="", init=False)

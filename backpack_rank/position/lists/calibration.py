@@ -30,43 +30,53 @@ FIXED_STRING = "This is a placeholder"
 
 
 def normalised(log_probabilities: np.ndarray) -> np.ndarray:
-    """Probabilities of the candidates among themselves. [m] -> [m], sum 1"""
+    """Probabilities of the candidates among themselves. [m] -> [m], sum 1
+
+    >>> normalised(np.log([0.1, 0.3])).round(2).tolist()
+    [0.25, 0.75]
+    """
+    # Less the largest, so that no exponential overflows and not all are 0.
     weights = np.exp(log_probabilities - log_probabilities.max())
     return weights / weights.sum()
 
 
 def entropy(probabilities: np.ndarray) -> float:
     """Shannon entropy in nats of probabilities [m]; 0 ln 0 = 0."""
-    some = probabilities[probabilities > 0]
-    return float(-(some * np.log(some)).sum())
+    positive = probabilities[probabilities > 0]
+    return float(-(positive * np.log(positive)).sum())
 
 
 def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np.ndarray:
-    """S = P - alpha (P_empty - 1 / |C|) (eq. 3). [m], [m] -> [m]"""
+    """S = P - alpha (P_empty - 1 / |C|) (eq. 3). [m], [m] -> [m]
+
+    >>> calibrated(np.array([0.6, 0.4]), prior=np.array([0.7, 0.3]), alpha=1.0).round(2).tolist()
+    [0.4, 0.6]
+    """
     return probabilities - alpha * (prior - 1 / len(prior))
 
 
 @checked("calibration")
 class ContentFreeCalibration:
-    """Subtracts what a model prefers without having seen any content (CapCal, section 3).
+    """Use this to subtract what a model prefers without having seen any content (CapCal)::
 
-    P and P_empty are probabilities of whole identifiers (eq. 2), normalised over the candidates
-    that remain. P_empty is that behind the same prompt with every passage replaced, the same query
-    and the same identifiers generated so far. The weight is alpha = beta H(P) (eq. 4): the less
-    sure the model, the more is subtracted.
+        ranker = CausalLmRanker(model, pair_tokenizer, calibration=ContentFreeCalibration())
+
+    P and P_empty are probabilities of complete identifiers (section 3, eq. 2), normalised over the
+    candidates that remain. P_empty is that behind the same prompt with every passage replaced, the
+    same query and the same identifiers generated so far. The weight is alpha = beta H(P) (eq. 4):
+    the less sure the model, the more is subtracted.
 
     A ranker in ``first_token`` mode needs one extra forward pass, with short passages, for each
-    distinct content-free
-    prompt. Priors are remembered: with ``fixed_string``, ``space``, ``spaces_20`` and ``random_20``
-    there is one for each query and number of passages, however often its passages are shuffled;
-    with ``first_passage``, ``spaces_first`` and ``random_first`` it returns only with the same
-    (length of the) first passage, with ``spaces_each`` only with the same lengths in the same
-    order. In ``generate`` mode priors of later steps depend on what has been generated; the
-    content-free prompt is read once per batch for all lists that share it, and its keys and values
-    serve all steps.
+    distinct content-free prompt. Priors are remembered: with ``fixed_string``, ``space``,
+    ``spaces_20`` and ``random_20`` there is one for each query and number of passages, however
+    often its passages are shuffled; with ``first_passage``, ``spaces_first`` and ``random_first``
+    it returns only with the same (length of the) first passage, with ``spaces_each`` only with the
+    same lengths in the same order. In ``generate`` mode priors of later steps depend on what has
+    been generated; the content-free prompt is read once per batch for all lists that share it, and
+    its keys and values serve all steps.
 
     Attributes:
-        beta: 0 leaves the ranker as it is, without the extra pass. The paper prints no value. Of a
+        beta: 0 leaves the ranker unchanged, without the extra pass. The paper prints no value. Of a
             model that prefers by position alone (P = P_empty), 1 - alpha of the preference is left:
             nothing at alpha = 1, and the opposite preference above it. The default, about 1 / ln
             20, gives at most 0.9 for the paper's lists of 20.
@@ -89,11 +99,17 @@ class ContentFreeCalibration:
         seed: Seed = 0,
         remembered: CountOrZero = 10_000,
     ) -> None:
-        """Raises ``ValueError`` for a negative beta, limit or memory, and for an unknown
-        placeholder.
+        """See the class.
+
+        Raises:
+            ValueError: a negative beta, limit or memory, or an unknown placeholder.
         """
-        self.beta, self.relative, self.limit = beta, relative, limit
-        self.placeholder, self.seed, self.remembered = placeholder, seed, remembered
+        self.beta = beta
+        self.relative = relative
+        self.limit = limit
+        self.placeholder = placeholder
+        self.seed = seed
+        self.remembered = remembered
         # By ranker, because priors are those of one model and one prompt; they go when the ranker
         # goes.
         self._priors: WeakKeyDictionary[object, OrderedDict[ContentFreePrompt, np.ndarray]] = (
@@ -107,11 +123,8 @@ class ContentFreeCalibration:
 
     def content_free(self, shown: PassageList) -> PassageList:
         """The list with its passages replaced."""
-        return PassageList(
-            shown.query,
-            placeholders(self.placeholder, shown.passages, self.seed),
-            query_id=shown.query_id,
-        )
+        passages = placeholders(self.placeholder, shown.passages, self.seed)
+        return PassageList(shown.query, passages, query_id=shown.query_id)
 
     def priors(
         self,
@@ -119,36 +132,53 @@ class ContentFreeCalibration:
         compute: Callable[[list[PassageList]], list[np.ndarray]],
         owner: object,
     ) -> list[np.ndarray]:
-        """Log-probabilities of the identifiers of each list without content; each distinct prompt
-        is computed once.
+        """Log-probabilities of the identifiers of each list without content. [m] each
+
+        Each distinct prompt is computed once.
 
         Args:
             compute: gives them for content-free lists.
             owner: the ranker that computes them; it gets only its own back.
         """
         known = self._priors.setdefault(owner, OrderedDict())
-        free = [self.content_free(shown) for shown in lists]
-        keys = [(one.query, one.passages) for one in free]
-        missing = {key: one for key, one in zip(keys, free, strict=True) if key not in known}
-        found = {key: known[key] for key in keys if key in known}
-        found.update(zip(missing, compute(list(missing.values())) if missing else [], strict=True))
-        for key, prior in found.items():
+        keys: list[ContentFreePrompt] = []
+        missing: dict[ContentFreePrompt, PassageList] = {}
+        priors: dict[ContentFreePrompt, np.ndarray] = {}
+        for shown in lists:
+            content_free = self.content_free(shown)
+            key = (content_free.query, content_free.passages)
+            keys.append(key)
+            if key in known:
+                priors[key] = known[key]
+            else:
+                missing[key] = content_free
+        if missing:
+            computed = compute(list(missing.values()))
+            priors.update(zip(missing, computed, strict=True))
+        # Those used last go last. What falls out of memory here is still in ``priors``.
+        for key, prior in priors.items():
             known[key] = prior
             known.move_to_end(key)
         while len(known) > self.remembered:
             known.popitem(last=False)
-        return [found[key] for key in keys]
+        return [priors[key] for key in keys]
 
     def alpha(self, probabilities: np.ndarray) -> float:
         """The weight of the prior: beta H(P) (eq. 4), with the options above. [m] -> number"""
         weight = self.beta * entropy(probabilities)
         if self.relative:
+            # The last candidate is certain: its entropy is 0, and so is the largest one, ln 1.
             weight = weight / math.log(len(probabilities)) if len(probabilities) > 1 else 0.0
-        return weight if self.limit is None else min(weight, self.limit)
+        if self.limit is not None:
+            weight = min(weight, self.limit)
+        return weight
 
     def scores(self, log_probabilities: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
-        """Calibrated scores of the remaining candidates from log-probabilities with and without
-        content. [m]
+        """Calibrated scores of the remaining candidates. [m]
+
+        Args:
+            log_probabilities: with content. [m]
+            log_prior: without content. [m]
         """
         probabilities = normalised(log_probabilities)
         return calibrated(probabilities, normalised(log_prior), self.alpha(probabilities))

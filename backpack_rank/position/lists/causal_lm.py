@@ -1,4 +1,4 @@
-"""A causal language model that ranks a list of passages by the identifiers that it would name next."""
+"""A causal language model that ranks a list by the identifiers that it would name next."""
 
 from __future__ import annotations
 
@@ -50,19 +50,25 @@ class Calibration(Protocol):
         compute: Callable[[list[PassageList]], list[np.ndarray]],
         owner: object,
     ) -> list[np.ndarray]:
-        """Log-probabilities of identifiers in the content-free lists, from memory where ``owner``
-        had them computed.
+        """Log-probabilities of identifiers in the content-free lists.
+
+        Those that ``owner`` had computed before come from memory.
         """
 
     def scores(self, log_probabilities: np.ndarray, log_prior: np.ndarray) -> np.ndarray:
-        """Corrected probabilities of the remaining candidates from both; they sum to 1, some may be
-        negative. [m]
+        """Corrected probabilities of the remaining candidates. [m]
+
+        They sum to 1; some may be negative.
         """
 
 
 class CausalLmRanker(ListwiseRanker):
-    """Ranks lists by a causal language model of transformers; results do not depend on how lists
-    are batched.
+    """Use this to rank lists by a causal language model of transformers, on this machine::
+
+        ranker = CausalLmRanker(model, PromptTokenizer(prompt, tokenizer), mode="generate")
+        rankings = ranker.rank(lists)
+
+    Results do not depend on how lists are batched.
 
     ``first_token`` (FIRST; DebiasFirst, 2) asks once, at the first identifier of the answer. Where
     each identifier is one token, its score is the token's log-probability: the logit that FIRST
@@ -83,12 +89,11 @@ class CausalLmRanker(ListwiseRanker):
     Gumbel noise to them, which is the same distribution
     (:func:`~backpack_rank.position.lists.decoding.add_gumbel`); ``scores`` are then those with the
     noise, so that they sort into the order. With a calibration, corrected probabilities take the
-    place of probabilities. The draws depend
-    on the seed and the list as it is shown: the same list gives the same ranking again, whatever is
-        ranked beside it.
+    place of probabilities. The draws depend on the seed and the list in the order in which it is
+    shown: the same list gives the same ranking again, whatever is ranked beside it.
 
     Attributes:
-        model: it is moved to the device, nothing else about it changes.
+        model: it is moved to the device; nothing else of it changes.
         mode: ``first_token`` or ``generate``.
         passages: that the model was trained to rank at once; None: not known. Longer lists are
             ranked all the same.
@@ -127,44 +132,55 @@ class CausalLmRanker(ListwiseRanker):
                 it; no such device.
         """
         one_of("listwise ranker: mode", mode, MODES)
-        chosen = pick_device(device, "device")
+        place = pick_device(device, "device")
         _check_fit(model, pair_tokenizer)
-        self.model: PreTrainedModel = model.to(chosen)  # type: ignore[arg-type]
+        self.model: PreTrainedModel = model.to(place)  # type: ignore[arg-type]
         _check_causal(self.model)
-        self.pair_tokenizer, self.mode, self.calibration = pair_tokenizer, mode, calibration
-        self.tokens_per_batch = tokens_per_batch or (
-            CPU_TOKENS if chosen.type == "cpu" else GPU_TOKENS
-        )
-        self.label, self.passages = label or _model_name(model), passages
-        self.temperature, self.seed = check_temperature(temperature), seed
+        if not tokens_per_batch:
+            tokens_per_batch = CPU_TOKENS if place.type == "cpu" else GPU_TOKENS
+        self.pair_tokenizer = pair_tokenizer
+        self.mode = mode
+        self.calibration = calibration
+        self.tokens_per_batch = tokens_per_batch
+        self.label = label or _model_name(model)
+        self.passages = passages
+        self.temperature = check_temperature(temperature)
+        self.seed = seed
         self._usage = Usage()
 
     def sharing_model(
         self, *, calibration: Calibration | None = None, temperature: float = 0.0, seed: int = 0
     ) -> CausalLmRanker:
-        """Another ranker with the same model in memory: its correction, its draws and its usage are
-        its own.
+        """Another ranker with the same model in memory, and its own calibration, draws and usage.
 
         Raises:
             ValueError: a temperature below 0.
         """
         other = copy.copy(self)
-        other.calibration, other._usage = calibration, Usage()
-        other.temperature, other.seed = check_temperature(temperature), seed
+        other.calibration = calibration
+        other.temperature = check_temperature(temperature)
+        other.seed = seed
+        other._usage = Usage()
         return other
 
     @property
     def name(self) -> str:
-        label = f"{self.label} T={self.temperature:g}" if self.temperature else self.label
-        return f"{label} {self.calibration.label}" if self.calibration is not None else label
+        name = self.label
+        if self.temperature:
+            name += f" T={self.temperature:g}"
+        if self.calibration is not None:
+            name += f" {self.calibration.label}"
+        return name
 
     @property
     def usage(self) -> Usage:
         return self._usage
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list. Raises ``ValueError`` for a prompt that cannot fit; the query
-        is named.
+        """One ranking for each list.
+
+        Raises:
+            ValueError: a prompt cannot fit; the query is named.
         """
         prompts = self.pair_tokenizer.encode_all(lists)
         self._usage.lists += len(lists)
@@ -173,133 +189,143 @@ class CausalLmRanker(ListwiseRanker):
             if self.mode == "generate":
                 return self._generated(lists, prompts)
             scores = self._first_tokens(prompts)
-            if self._calibrates:
-                assert self.calibration is not None
-                priors = self.calibration.priors(lists, self._content_free_scores, self)
-                scores = [
-                    self.calibration.scores(s, p) for s, p in zip(scores, priors, strict=True)
-                ]
-        chances = list_rngs(lists, self.temperature, self.seed)
-        return [
-            Ranking.of_scores(self._drawn(score, rng))
-            for score, rng in zip(scores, chances, strict=True)
-        ]
-
-    def _drawn(self, scores: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        return sample_scores(scores, self.temperature, rng, corrected=self._calibrates)
+            calibration = self._active_calibration
+            if calibration is not None:
+                priors = calibration.priors(lists, self._content_free_scores, owner=self)
+                scores = list(map(calibration.scores, scores, priors))
+        rankings = []
+        rngs = list_rngs(lists, self.temperature, self.seed)
+        for values, rng in zip(scores, rngs, strict=True):
+            rankings.append(Ranking.of_scores(self._sample(values, rng)))
+        return rankings
 
     @property
-    def _calibrates(self) -> bool:
-        return self.calibration is not None and self.calibration.active
+    def _active_calibration(self) -> Calibration | None:
+        """The calibration, unless it changes nothing: its passes are then saved."""
+        if self.calibration is None or not self.calibration.active:
+            return None
+        return self.calibration
+
+    def _sample(self, scores: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        corrected = self._active_calibration is not None
+        return sample_scores(scores, self.temperature, rng, corrected=corrected)
 
     def _content_free_scores(self, lists: list[PassageList]) -> list[np.ndarray]:
         return self._first_tokens(self.pair_tokenizer.encode_all(lists))
 
     def _first_tokens(self, prompts: Sequence[EncodedPrompt]) -> list[np.ndarray]:
-        """Log-probabilities of the identifiers at the beginning of the answer, for each prompt.
-        float64 [m]
-        """
-        found: list[np.ndarray] = [np.empty(0)] * len(prompts)
+        """Log-probabilities of the identifiers at the beginning of each answer. float64 [m] each"""
+        scores: list[np.ndarray] = [np.empty(0)] * len(prompts)
         for rows in self._batches(prompts):
             trees = [self._first_tree(prompts[row].count) for row in rows]
-            context = self._read([prompts[row] for row in rows], once=not any(map(len, trees)))
-            for row, values in zip(rows, context.step([[]] * len(rows), trees), strict=True):
-                found[row] = values
-            self._usage.passes += context.passes
+            # Trees without nodes have identifiers of one token: the prompt's logits suffice.
+            once = not any(map(len, trees))
+            state = self._read([prompts[row] for row in rows], once)
+            nothing_forced: list[list[int]] = [[]] * len(rows)
+            for row, values in zip(rows, state.step(nothing_forced, trees), strict=True):
+                scores[row] = values
+            self._usage.passes += state.passes
             self._usage.generated_tokens += len(rows)
-        return found
+        return scores
 
     def _first_tree(self, count: int) -> TokenTrie:
+        """The candidates at the beginning of an answer: the closing bracket counts where "1" alone
+        would count for "10" as well.
+        """
         identifiers = self.pair_tokenizer.identifiers(count)
         if all(len(ids) == 1 for ids in identifiers):
             return TokenTrie.of(identifiers)
         return self._tree(range(count))
 
     def _tree(self, positions: Sequence[int]) -> TokenTrie:
+        """The identifiers of these input positions, each with its closing bracket."""
         identifiers = self.pair_tokenizer.identifiers(max(positions) + 1)
-        return TokenTrie.of(
-            [[*identifiers[position], *self.pair_tokenizer.closing] for position in positions]
-        )
+        closing = self.pair_tokenizer.closing
+        return TokenTrie.of([[*identifiers[position], *closing] for position in positions])
 
     def _generated(
         self, lists: Sequence[PassageList], prompts: Sequence[EncodedPrompt]
     ) -> list[Ranking]:
-        orders: list[list[int]] = [[] for _ in lists]
+        """Rankings whose permutations are written passage by passage."""
+        rankings: list[Ranking | None] = [None] * len(lists)
+        calibration = self._active_calibration
         for rows in self._batches(prompts):
-            context = self._read([prompts[row] for row in rows])
-            free = (
-                self._content_free_context([lists[row] for row in rows])
-                if self._calibrates
-                else None
-            )
             shown = [lists[row] for row in rows]
-            for row, order in zip(rows, self._decoded(context, free, shown), strict=True):
-                orders[row] = order
+            states = [self._read([prompts[row] for row in rows])]
+            if calibration is not None:
+                states.append(self._read_content_free(calibration, shown))
+            for row, order in zip(rows, self._decode(states, shown), strict=True):
+                rankings[row] = Ranking(np.array(order))
                 self._usage.generated_tokens += len(self.pair_tokenizer.answer(order))
-        return [Ranking(np.array(order)) for order in orders]
+        # Batches hold every row once.
+        return [ranking for ranking in rankings if ranking is not None]
 
-    def _content_free_context(self, lists: Sequence[PassageList]) -> DecodingState:
-        """The content-free prompts of a batch, equal ones read once."""
-        assert self.calibration is not None
-        free = [self.calibration.content_free(shown) for shown in lists]
-        distinct = {(one.query, one.passages): one for one in free}
-        number = {key: row for row, key in enumerate(distinct)}
-        context = self._read(self.pair_tokenizer.encode_all(list(distinct.values())))
-        return context.select([number[one.query, one.passages] for one in free])
+    def _read_content_free(
+        self, calibration: Calibration, lists: Sequence[PassageList]
+    ) -> DecodingState:
+        """The content-free prompts of a batch; equal ones are read once."""
+        distinct: dict[tuple[str, tuple[str, ...]], int] = {}
+        prompts: list[PassageList] = []
+        rows = []
+        for shown in lists:
+            content_free = calibration.content_free(shown)
+            key = (content_free.query, content_free.passages)
+            if key not in distinct:
+                distinct[key] = len(prompts)
+                prompts.append(content_free)
+            rows.append(distinct[key])
+        return self._read(self.pair_tokenizer.encode_all(prompts)).select(rows)
 
-    def _decoded(
-        self, context: DecodingState, free: DecodingState | None, lists: Sequence[PassageList]
-    ) -> list[list[int]]:
-        """Whole permutations of a batch, step by step together; lists that are finished leave the
-        batch.
+    def _decode(self, states: list[DecodingState], lists: Sequence[PassageList]) -> list[list[int]]:
+        """Permutations of a batch of lists, step by step together.
+
+        Args:
+            states: the prompts as read, and with a calibration their content-free prompts.
+            lists: of the batch.
         """
-        counts, chances = (
-            [len(shown) for shown in lists],
-            list_rngs(lists, self.temperature, self.seed),
-        )
-        orders: list[list[int]] = [[] for _ in counts]
-        remaining = [list(range(count)) for count in counts]
-        active = [row for row, count in enumerate(counts) if count > 1]
-        contexts = [context] if free is None else [context, free]
-        kept = list(range(len(counts)))
-        forced: list[list[int]] = [[] for _ in counts]
+        rngs = list_rngs(lists, self.temperature, self.seed)
+        orders: list[list[int]] = [[] for _ in lists]
+        remaining = [list(range(len(shown))) for shown in lists]
+        # Tokens to read before the next identifier: the identifier written last, and what follows.
+        forced: list[list[int]] = [[] for _ in lists]
+        in_states = list(range(len(lists)))
+        # The last passage of a list needs no question.
+        active = [row for row in in_states if len(remaining[row]) > 1]
         while active:
-            if kept != active:
-                contexts = [one.select([kept.index(row) for row in active]) for one in contexts]
-                kept = active
+            # Lists that are finished leave the batch.
+            if in_states != active:
+                kept = [in_states.index(row) for row in active]
+                states = [state.select(kept) for state in states]
+                in_states = active
             trees = [self._tree(remaining[row]) for row in active]
-            steps = [one.step([forced[row] for row in active], trees) for one in contexts]
-            for number, row in enumerate(active):
-                scores = self._drawn(
-                    self._step_scores([step[number] for step in steps]), chances[row]
-                )
-                position = remaining[row].pop(int(np.argmax(scores)))
+            forced_tokens = [forced[row] for row in active]
+            steps = [state.step(forced_tokens, trees) for state in states]
+            for row, *log_probabilities in zip(active, *steps, strict=True):
+                if len(log_probabilities) == 1:
+                    (scores,) = log_probabilities
+                else:
+                    assert self.calibration is not None
+                    scores = self.calibration.scores(*log_probabilities)
+                best = int(np.argmax(self._sample(scores, rngs[row])))
+                position = remaining[row].pop(best)
                 orders[row].append(position)
                 forced[row] = [
-                    *self.pair_tokenizer.identifiers(counts[row])[position],
+                    *self.pair_tokenizer.identifiers(len(lists[row]))[position],
                     *self.pair_tokenizer.closing,
                     *self.pair_tokenizer.between,
                 ]
             active = [row for row in active if len(remaining[row]) > 1]
-        self._usage.passes += sum(one.passes for one in contexts)
+        self._usage.passes += sum(state.passes for state in states)
         return [order + rest for order, rest in zip(orders, remaining, strict=True)]
-
-    def _step_scores(self, log_probabilities: Sequence[np.ndarray]) -> np.ndarray:
-        if len(log_probabilities) == 1:
-            return log_probabilities[0]
-        assert self.calibration is not None
-        return self.calibration.scores(*log_probabilities)
 
     def _read(self, prompts: Sequence[EncodedPrompt], once: bool = False) -> DecodingState:
         self._usage.prompt_tokens += sum(map(len, prompts))
-        return read(
-            self.model, [prompt.ids for prompt in prompts], self.pair_tokenizer.max_length, once
-        )
+        ids = [prompt.ids for prompt in prompts]
+        return read(self.model, ids, self.pair_tokenizer.max_length, once)
 
     def _batches(self, prompts: Sequence[EncodedPrompt]) -> Iterator[list[int]]:
-        """Rows of prompts of about equal length, the longest first: what does not fit into memory
-        fails at once.
-        """
+        """Rows of prompts of about equal length."""
+        # The longest first: what does not fit into memory fails at once.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
         while order:
             size = max(1, self.tokens_per_batch // len(prompts[order[0]]))
@@ -330,8 +356,9 @@ def _check_fit(model: PreTrainedModel, pair_tokenizer: PromptTokenizer) -> None:
 
 @torch.inference_mode()
 def _check_causal(model: PreTrainedModel) -> None:
-    """What stands behind a token must not change the logits at it; configurations do not say so
-    reliably.
+    """Raise ``ValueError`` where what stands behind a token changes the logits at it.
+
+    The model is asked, since configurations do not say so reliably.
     """
     if model.config.is_encoder_decoder:
         raise ValueError(
@@ -339,12 +366,11 @@ def _check_causal(model: PreTrainedModel) -> None:
             "LM"
         )
     with eval_mode(model):
-        first, other = (
-            model(input_ids=torch.tensor([[1, 1], [1, 2]], device=model.device))
-            .logits[:, 0]
-            .float()
-        )
-    if (first - other).abs().max() > 10 * torch.finfo(model.dtype).eps * first.abs().max():
+        # Two texts that differ behind their first token.
+        ids = torch.tensor([[1, 1], [1, 2]], device=model.device)
+        first, other = model(input_ids=ids).logits[:, 0].float()
+    tolerance = 10 * torch.finfo(model.dtype).eps * first.abs().max()
+    if (first - other).abs().max() > tolerance:
         raise ValueError(
             f"{_model_name(model)} reads in both directions, so it cannot write an answer; use a "
             "causal language model, or set is_decoder=true in its config.json when it was trained "
@@ -353,4 +379,6 @@ def _check_causal(model: PreTrainedModel) -> None:
 
 
 def _model_name(model: PreTrainedModel) -> str:
-    return str(model.config.name_or_path).rstrip("/").rsplit("/", 1)[-1] or type(model).__name__
+    """The last part of the path or repository that it was loaded from, or its class."""
+    name = str(model.config.name_or_path).rstrip("/").rsplit("/", 1)[-1]
+    return name or type(model).__name__

@@ -59,10 +59,9 @@ class Answer:
     generated_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        tokens = (self.prompt_tokens, self.generated_tokens)
-        if not (isinstance(self.text, str) and isinstance(self.finish, str)) or not all(
-            map(_is_count, tokens)
-        ):
+        strings = isinstance(self.text, str) and isinstance(self.finish, str)
+        counts = _is_count(self.prompt_tokens) and _is_count(self.generated_tokens)
+        if not (strings and counts):
             raise ValueError(
                 "no answer: text and finish must be strings, numbers of tokens whole or null"
             )
@@ -96,9 +95,8 @@ class ResponseStore:
             if record["key"] != key:
                 raise ValueError(f"it belongs to {record['key']!r}")
             answer = Answer(**record["answer"])
-            if record.get("checksum", _checksum(answer)) != _checksum(
-                answer
-            ):  # older files have none
+            checksum = _checksum(answer)
+            if record.get("checksum", checksum) != checksum:  # older files have none
                 raise ValueError("its checksum is another one")
             return answer
         except FileNotFoundError:
@@ -194,9 +192,12 @@ class RetryPolicy:
             at_least(name, getattr(self, name), 0)
 
     def pause(self, attempt: int, asked: float | None, rng: random.Random) -> float:
-        """Seconds to wait after a failed attempt (from 0); never fewer than the server asked for."""
-        own = min(self.backoff * 2.0**attempt, self.longest_wait) * rng.uniform(0.5, 1.0)
-        return own if asked is None else max(asked + own * 0.1, own)
+        """Seconds to wait after a failed attempt (from 0), at least what the server asked for."""
+        pause = min(self.backoff * 2.0**attempt, self.longest_wait) * rng.uniform(0.5, 1.0)
+        if asked is None:
+            return pause
+        # A little more than the server asked for, and not the same for all requests.
+        return max(asked + pause * 0.1, pause)
 
 
 class ChatServer:
@@ -232,10 +233,10 @@ class ChatServer:
             raise ValueError(
                 "key_variable must be the name of an environment variable, such as OPENAI_API_KEY"
             )
-        self._key_variable, self._patience = key_variable, patience
-        self._chance = (
-            random.Random()
-        )  # own numbers: waiting must not change what a seeded experiment draws
+        self._key_variable = key_variable
+        self._patience = patience
+        # A separate generator: waiting must not change what a seeded experiment draws.
+        self._rng = random.Random()
         self._openai = _openai()
         self._client = self._openai.OpenAI(
             # Given with every request: a key that the client knew would outlive a change of the
@@ -274,7 +275,7 @@ class ChatServer:
             if asked is not None and asked > self._patience.longest_wait:
                 raise ServerError(f"{what}; it asks to wait {asked:.0f} s, more than longest_wait")
             if attempt < self._patience.retries:
-                pause = self._patience.pause(attempt, asked, self._chance)
+                pause = self._patience.pause(attempt, asked, self._rng)
                 log.info("%s: %s; asking again in %.1f s", self.url, what, pause)
                 stop.wait(pause)
         raise ServerError(f"{what} ({self._patience.retries + 1} attempts)")
@@ -293,7 +294,7 @@ class ChatServer:
             response = self._client.chat.completions.with_raw_response.create(
                 model=fields.pop("model"),
                 messages=fields.pop("messages"),
-                extra_body=fields,  # as they are: servers have fields that the package does not know
+                extra_body=fields,  # unchecked: servers have fields that the package has not
                 extra_headers=headers,
             )
         except self._openai.APITimeoutError as error:
@@ -303,9 +304,8 @@ class ChatServer:
             what = _hidden(f"{type(cause).__name__}: {cause}", key)
             raise TransientError(f"no connection, or lost: {what}") from error
         except self._openai.APIStatusError as error:
-            raise self._refusal(
-                error.response, key
-            ) from None  # the package's error holds the answer with the key
+            # From None: the package's error holds the answer with the key.
+            raise self._refusal(error.response, key) from None
         except self._openai.OpenAIError as error:
             raise ServerError(f"{type(error).__name__}: {_hidden(str(error), key)}") from None
         return _answer(response.content, key)

@@ -1,8 +1,8 @@
-"""How a causal language model reads prompts and weighs the identifiers that may follow, with and
-without a cache.
+"""How a causal language model reads prompts and weighs the identifiers that may follow.
 
-Rankings may be drawn in place of the most probable one (sampling temperature; Tang et al., section
-4.1).
+It reads with a cache of keys and values where the model has a usable one, and without one
+elsewhere. Rankings may be drawn in place of the most probable one (sampling temperature; Tang et
+al., section 4.1).
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ _PURPOSE = "sampling"
 @dataclass(frozen=True, eq=False)
 class TokenTrie:
     """m candidates, and the N nodes behind which a model has to be asked for the next token.
+
+    >>> tree = TokenTrie.of([[1, 9], [1, 0, 9]])  # "1]" and "10]"
+    >>> tree.tokens.tolist()  # behind "1" and behind "10"; the root is known
+    [1, 0]
+    >>> tree.path(1)
+    [1, 0]
 
     A candidate's probability is a product over its tokens (CapCal, eq. 2), each asked for behind
     those before it. What follows the text itself (the root) is known; the nodes are the distinct
@@ -56,26 +62,33 @@ class TokenTrie:
     @classmethod
     def of(cls, candidates: Sequence[Sequence[int]]) -> TokenTrie:
         """The tree of token ids of candidates; none of them is empty, two may be equal."""
+        # Numbers of the nodes by their tokens from the root; shorter beginnings come first.
         nodes: dict[tuple[int, ...], int] = {}
         entries = []
         for number, ids in enumerate(map(tuple, candidates)):
             for length, token in enumerate(ids):
-                at = 0 if length == 0 else 1 + nodes.setdefault(ids[:length], len(nodes))
+                at = 0
+                if length > 0:
+                    at = 1 + nodes.setdefault(ids[:length], len(nodes))
                 entries.append((number, at, token))
         above = np.zeros((len(nodes), len(nodes)), dtype=bool)
         for path, node in nodes.items():
-            above[node, [nodes[path[:length]] for length in range(1, len(path) + 1)]] = True
-        table = np.array(entries, dtype=np.int64).reshape(-1, 3)
+            for length in range(1, len(path) + 1):
+                above[node, nodes[path[:length]]] = True
+        # The shape is given for the case of no candidate.
+        candidate, at_node, token_ids = np.array(entries, dtype=np.int64).reshape(-1, 3).T.copy()
         return cls(
-            len(candidates),
-            np.array([path[-1] for path in nodes], dtype=np.int64),
-            np.array([len(path) - 1 for path in nodes], dtype=np.int64),
-            above,
-            *table.T.copy(),
+            count=len(candidates),
+            tokens=np.array([path[-1] for path in nodes], dtype=np.int64),
+            depths=np.array([len(path) - 1 for path in nodes], dtype=np.int64),
+            above=above,
+            candidate=candidate,
+            at=at_node,
+            next=token_ids,
         )
 
     def path(self, node: int) -> list[int]:
-        """Tokens from the root to a node, its own last."""
+        """Tokens from the root to a node, the node's last."""
         return self.tokens[self.above[node]].tolist()
 
 
@@ -103,8 +116,9 @@ class DecodingState(ABC):
 
     @abstractmethod
     def select(self, rows: Sequence[int]) -> DecodingState:
-        """Only these texts, in this order; a text may be taken several times. The old context is
-        used up.
+        """Only these texts, in this order; a text may be taken several times.
+
+        The old state must not be used any more.
         """
 
 
@@ -118,44 +132,49 @@ def read(
         max_length: of a text with all that will be appended.
         once: whether nothing will be read behind them, so that keys and values need not be kept.
     """
-    shared = not once and can_share(model, max_length)
-    return (KVCacheState if shared else RereadState)(model, prompts)
+    if once or not can_share(model, max_length):
+        return RereadState(model, prompts)
+    return KVCacheState(model, prompts)
 
 
 def can_share(model: PreTrainedModel, max_length: int) -> bool:
-    """Whether texts of that length can be continued from a cache of keys and values, several ways
-    at once.
+    """Whether texts of that length can be continued in several ways from one cache.
 
     It takes a model that attends to all tokens before, and that lets its positions and its mask be
     given.
     """
-    names = _options(model)
     config = model.config.get_text_config()
-    window = (
-        getattr(config, "sliding_window", None)
-        if getattr(config, "use_sliding_window", True)
-        else None
-    )
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-    local = (kinds - {"sliding_attention"}) or (window is not None and window < max_length)
-    attention = getattr(config, "_attn_implementation", "sdpa")
-    return (
-        {"past_key_values", "position_ids"} <= names
-        and not local
-        and attention in ("sdpa", "eager")
-    )
+    if not {"past_key_values", "position_ids"} <= _forward_options(model):
+        return False
+    # Other kinds of attention do not take a mask of four dimensions.
+    if getattr(config, "_attn_implementation", "sdpa") not in ("sdpa", "eager"):
+        return False
+    # Recurrent or chunked layers keep a state that cannot branch.
+    layer_types = set(getattr(config, "layer_types", None) or ())
+    if not layer_types <= {"full_attention", "sliding_attention"}:
+        return False
+    window = getattr(config, "sliding_window", None)
+    if window is None or not getattr(config, "use_sliding_window", True):
+        return True
+    # A window as long as the text hides nothing of it.
+    return bool(window >= max_length)
 
 
 class KVCacheState(DecodingState):
-    """Keys and values of the texts are kept: a step reads the new tokens and the nodes of the
-    trees, in one pass.
+    """Keys and values of the texts are kept, so that a step reads only what is new, in one pass.
 
-    Each node sees its text and the nodes above it (a mask of four dimensions), and leaves the cache
-    afterwards.
+    That is the forced tokens and the nodes of the trees. Each node sees its text and the nodes
+    above it (a mask of four dimensions), and leaves the cache afterwards.
+
+    Attributes:
+        mask: where the cache has a token. bool [B, cached]
+        lengths: tokens of each text. [B]
+        last: logits behind each text. [B, 1, vocabulary]
     """
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
-        self.model, self.cache = model, DynamicCache()
+        self.model = model
+        self.cache = DynamicCache()
         ids, mask = _left_padded(prompts)
         self.passes = len(prompts)
         self.mask = mask.to(model.device)
@@ -172,25 +191,23 @@ class KVCacheState(DecodingState):
         )
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
-        """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes of the
-        trees.
-        """
+        """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes."""
         width, nodes = max(map(len, forced)), max(map(len, trees))
-        if width + nodes:
-            logits = self._append(forced, trees, width, nodes)
-            if nodes:
-                self.cache.crop(-nodes)
-            if width:
-                self.last = logits[:, :1]
-            after = logits[:, 1:]
-        else:
-            after = self.last[:, :0]
-        return _candidates(torch.cat([self.last, after], dim=1), trees)
+        if not width + nodes:
+            return _candidates(self.last, trees)
+        logits = self._append(forced, trees, width, nodes)
+        if nodes:
+            self.cache.crop(-nodes)
+        if width:
+            self.last = logits[:, :1]
+        return _candidates(torch.cat([self.last, logits[:, 1:]], dim=1), trees)
 
     def select(self, rows: Sequence[int]) -> KVCacheState:
         index = torch.tensor(rows, device=self.mask.device)
         self.cache.batch_select_indices(index)
-        self.mask, self.lengths, self.last = self.mask[index], self.lengths[index], self.last[index]
+        self.mask = self.mask[index]
+        self.lengths = self.lengths[index]
+        self.last = self.last[index]
         return self
 
     def _append(
@@ -204,11 +221,11 @@ class KVCacheState(DecodingState):
         ids = np.zeros((len(trees), width + nodes), dtype=np.int64)
         offsets = np.zeros_like(ids)
         sees = np.zeros((len(trees), width + nodes, width + nodes), dtype=bool)
-        sees[:] = np.eye(
-            width + nodes, dtype=bool
-        )  # padding sees itself, so that its softmax has something to sum to 1
+        # Padding sees itself, so that its softmax has something to sum to 1.
+        sees[:] = np.eye(width + nodes, dtype=bool)
         for row, (tokens, tree) in enumerate(zip(forced, trees, strict=True)):
-            start, end = width - len(tokens), width + len(tree)
+            start = width - len(tokens)
+            end = width + len(tree)
             ids[row, start:end] = [*tokens, *tree.tokens]
             offsets[row, start:end] = [*range(len(tokens)), *(len(tokens) + tree.depths)]
             sees[row, start:width, start:width] = np.tri(len(tokens), dtype=bool)
@@ -228,16 +245,20 @@ class KVCacheState(DecodingState):
         )
         counts = torch.tensor([len(tokens) for tokens in forced], device=device)
         new = torch.arange(width, device=device) >= width - counts[:, None]
-        self.mask, self.lengths = torch.cat([self.mask, new], dim=1), self.lengths + counts
-        # Texts with nothing new only keep the others company.
-        self.passes += sum(
-            bool(len(tokens) + len(tree)) for tokens, tree in zip(forced, trees, strict=True)
-        )
+        # Only forced tokens stay: the caller takes the nodes out of the cache.
+        self.mask = torch.cat([self.mask, new], dim=1)
+        self.lengths = self.lengths + counts
+        # A text with nothing new is read only because the batch has others, so it costs no pass.
+        for tokens, tree in zip(forced, trees, strict=True):
+            if len(tokens) + len(tree):
+                self.passes += 1
         return logits if width else torch.cat([self.last, logits[:, -nodes:]], dim=1)
 
     def _mask(self, allowed: Tensor) -> Tensor:
-        """As the model's attention takes it: torch's in any number format, transformers' own as a
-        summand.
+        """The mask as the model's attention takes it.
+
+        Torch's attention takes booleans in any number format; transformers' "eager" adds the mask
+        to its logits.
         """
         if self.model.config.get_text_config()._attn_implementation == "sdpa":
             return allowed
@@ -246,12 +267,11 @@ class KVCacheState(DecodingState):
 
 
 class RereadState(DecodingState):
-    """For models without a usable cache: every node of a tree is a text of its own that is read
-    from its beginning.
-    """
+    """For models without a usable cache: the text behind every node is read from its beginning."""
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
-        self.model, self.texts = model, [list(map(int, prompt)) for prompt in prompts]
+        self.model = model
+        self.texts = [prompt.tolist() for prompt in prompts]
         self.passes = len(prompts)
         self.last = self._read(self.texts)
 
@@ -266,9 +286,8 @@ class RereadState(DecodingState):
         # Node by node, so that the batch stays as large as the one that was asked for.
         for node in range(nodes):
             rows = [row for row, tree in enumerate(trees) if node < len(tree)]
-            after[rows, node] = self._read(
-                [[*self.texts[row], *trees[row].path(node)] for row in rows]
-            )[:, 0]
+            texts = [[*self.texts[row], *trees[row].path(node)] for row in rows]
+            after[rows, node] = self._read(texts)[:, 0]
             self.passes += len(rows)
         return _candidates(torch.cat([self.last, after], dim=1), trees)
 
@@ -281,18 +300,18 @@ class RereadState(DecodingState):
         """Logits behind the last token of each text. [B, 1, vocabulary]"""
         ids, mask = _left_padded([np.asarray(text) for text in texts])
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0).to(self.model.device)
-        given = {
+        options = {
             "attention_mask": mask.long().to(self.model.device),
             "position_ids": positions,
             "use_cache": False,
         }
-        known = _options(self.model)
-        return _logits(
-            self.model, ids, 1, **{name: value for name, value in given.items() if name in known}
-        )
+        # Models of other architectures may count positions for themselves.
+        for name in options.keys() - _forward_options(self.model):
+            del options[name]
+        return _logits(self.model, ids, 1, **options)
 
 
-def _options(model: PreTrainedModel) -> set[str]:
+def _forward_options(model: PreTrainedModel) -> set[str]:
     """Names of what a model's forward pass takes; an adapter around it passes everything on."""
     inner: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
     return set(inspect.signature(inner.forward).parameters)
@@ -300,35 +319,39 @@ def _options(model: PreTrainedModel) -> set[str]:
 
 def _logits(model: PreTrainedModel, ids: Tensor, keep: int, **options) -> Tensor:
     """Logits at the last ``keep`` positions, as the model gives them. [B, keep, vocabulary]"""
-    if "logits_to_keep" in _options(model):
-        # Logits of whole prompts would take more memory than the model.
+    if "logits_to_keep" in _forward_options(model):
+        # Logits of every token of the prompts would take more memory than the model.
         options["logits_to_keep"] = keep
     return model(input_ids=ids.to(model.device), **options).logits[:, -keep:]
 
 
 def _candidates(logits: Tensor, trees: Sequence[TokenTrie]) -> list[np.ndarray]:
-    """Log-probabilities of the trees' candidates from logits behind the texts and the nodes [B, 1 +
-    nodes, V].
+    """Log-probabilities of the trees' candidates. float64 [m] each
+
+    Args:
+        logits: behind the texts and the nodes. [B, 1 + nodes, V]
+        trees: of the texts.
     """
     if bool(logits[:, 0].isnan().any()):
         raise ValueError("the model's logits are not numbers; load it with dtype=float32")
     logits = logits.float()
+    # The tokens of all candidates of all trees at once: one copy from the device.
     sizes = [len(tree.at) for tree in trees]
-    index = np.stack([np.repeat(np.arange(len(trees)), sizes), *_joined(trees)])
+    index = np.stack(
+        [
+            np.repeat(np.arange(len(trees)), sizes),
+            np.concatenate([tree.at for tree in trees]),
+            np.concatenate([tree.next for tree in trees]),
+        ]
+    )
     rows, at, tokens = torch.from_numpy(index).to(logits.device)
     norms = logits.logsumexp(dim=-1)
-    single = (logits[rows, at, tokens] - norms[rows, at]).double().cpu().numpy()
-    parts = np.split(single, np.cumsum(sizes)[:-1])
-    return [
-        np.bincount(t.candidate, weights=part, minlength=t.count)
-        for t, part in zip(trees, parts, strict=True)
-    ]
-
-
-def _joined(trees: Sequence[TokenTrie]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate([tree.at for tree in trees]), np.concatenate(
-        [tree.next for tree in trees]
-    )
+    of_tokens = (logits[rows, at, tokens] - norms[rows, at]).double().cpu().numpy()
+    # A candidate's log-probability is the sum over its tokens (CapCal, eq. 2).
+    scores = []
+    for tree, values in zip(trees, np.split(of_tokens, np.cumsum(sizes)[:-1]), strict=True):
+        scores.append(np.bincount(tree.candidate, weights=values, minlength=tree.count))
+    return scores
 
 
 def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
@@ -352,32 +375,33 @@ def check_temperature(temperature: float) -> float:
 def list_rngs(
     lists: Sequence[PassageList], temperature: float, seed: int
 ) -> list[np.random.Generator | None]:
-    """The chance of each list as it is shown: it depends on the seed, the query and the passages in
-    their order.
+    """A random generator for each list; None at temperature 0, where nothing is drawn.
 
-    There is none at temperature 0, where nothing is drawn.
-
-    Neither other lists nor batches change it, and the shuffles that permutation self-consistency
-    draws with the same seed are independent of it.
+    It depends on the seed, the query and the passages in their order; neither other lists nor
+    batches change it. The shuffles that permutation self-consistency draws with the same seed are
+    independent of it.
     """
-    return [list_rng(shown, seed, _PURPOSE) if temperature else None for shown in lists]
+    if not temperature:
+        return [None] * len(lists)
+    return [list_rng(shown, seed, _PURPOSE) for shown in lists]
 
 
-def add_gumbel(scores: np.ndarray, temperature: float, noise: np.random.Generator) -> np.ndarray:
+def add_gumbel(scores: np.ndarray, temperature: float, rng: np.random.Generator) -> np.ndarray:
     """Scores plus T times standard Gumbel noise, a number for each candidate. [m] -> [m]
 
     The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the
     Gumbel-max trick). Sorted, they are a draw from the Plackett-Luce distribution with weights
-    exp(s / T), in which every next place goes
-    to one of the remaining candidates with just these probabilities, renormalised: which candidate
-    is the largest says nothing about the order of the others.
+    exp(s / T), in which every next place goes to one of the remaining candidates with these
+    probabilities, renormalised: which candidate is the largest says nothing about the order of the
+    others.
     """
-    return scores + temperature * noise.gumbel(size=scores.shape)
+    return scores + temperature * rng.gumbel(size=scores.shape)
 
 
 def log_scores(corrected: np.ndarray) -> np.ndarray:
-    """Corrected probabilities (they sum to 1, some may be negative) as log-probabilities. [m] ->
-    [m], -inf up to 0.
+    """Corrected probabilities as log-probabilities, -inf at and below 0. [m] -> [m]
+
+    Corrected probabilities sum to 1, and some may be negative.
     """
     with np.errstate(divide="ignore"):
         return np.log(np.maximum(corrected, 0.0))
@@ -386,7 +410,7 @@ def log_scores(corrected: np.ndarray) -> np.ndarray:
 def sample_scores(
     scores: np.ndarray,
     temperature: float,
-    noise: np.random.Generator | None,
+    rng: np.random.Generator | None,
     *,
     corrected: bool = False,
 ) -> np.ndarray:
@@ -396,7 +420,7 @@ def sample_scores(
         scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of
             their probabilities. float64 [m]
         temperature: T, 0 or above.
-        noise: of the list; None at temperature 0.
+        rng: of the list; None at temperature 0.
         corrected: a candidate's weight is then its corrected probability to the power of 1 / T, as
             it is without a correction; those at or below 0 have no weight and stand behind all
             others, best first.
@@ -404,13 +428,14 @@ def sample_scores(
     Returns:
         Sorted from the largest, they are a draw as of :func:`add_gumbel`. Finite. float64 [m]
     """
-    if noise is None or not temperature:
+    if rng is None or not temperature:
         return scores
     if not corrected:
-        return add_gumbel(scores, temperature, noise)
-    found = add_gumbel(log_scores(scores), temperature, noise)
-    without = scores <= 0
-    if without.all():
+        return add_gumbel(scores, temperature, rng)
+    weightless = scores <= 0
+    if weightless.all():
         return scores
-    found[without] = found[~without].min() - 1 + scores[without]
-    return found
+    noisy = add_gumbel(log_scores(scores), temperature, rng)
+    # -inf would leave their order open, so they go below the lowest of the others.
+    noisy[weightless] = noisy[~weightless].min() - 1 + scores[weightless]
+    return noisy

@@ -132,7 +132,8 @@ def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings
     listwise = ListwiseSettings.of(settings.saved.values)
     if listwise is None:
         raise ValueError(
-            f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or listwise=openai"
+            f"{what}: add listwise=trained, listwise=hugging_face listwise.ranker.name=NAME, or "
+            "listwise=openai"
         )
     return listwise
 
@@ -175,5 +176,6 @@ def check_listwise_alpha(alpha: float | str, policy: Policy) -> None:
         )
     if alpha not in (0, 1):
         raise ValueError(
-            f"alpha={alpha}: orders are averaged in full or not at all, so listwise=... takes 0 or 1"
+            f"alpha={alpha}: orders are averaged in full or not at all, so listwise=... takes 0 or "
+            "1"
         )

@@ -1,5 +1,6 @@
-"""Making causal language models to train as listwise rankers: new ones of a given size, and any
-pretrained one.
+"""Making causal language models to train as listwise rankers.
+
+They are new ones of a given size, and any pretrained one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ def new_causal_lm(
     positions: Positions = 2048,
     initializer_range: Spread = 0.06,
 ) -> LlamaForCausalLM:
-    """A language model of Llama's kind with random weights for the tokenizer's vocabulary, in
-    training mode.
+    """Use this to train a small listwise ranker from random weights, a model of Llama's kind.
 
-    Positions are rotary and the output embeddings are the input embeddings. The inner layers are
-    three times as wide.
+    It has the tokenizer's vocabulary and is in training mode. Positions are rotary and the output
+    embeddings are the input embeddings. The inner layers are three times as wide.
 
     Raises:
         ValueError: ``heads`` does not divide ``hidden_size`` into parts of even size.
@@ -67,8 +67,9 @@ def pretrained_causal_lm(
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
     attention: Name | None = None,
 ) -> PreTrainedModel:
-    """Any causal language model, in training mode; an encoder such as BERT reads from left to right
-    from here on.
+    """Use this to train any causal language model as a listwise ranker.
+
+    It is in training mode. An encoder such as BERT reads from left to right from here on.
 
     Args:
         name: hub id or folder.
@@ -80,7 +81,7 @@ def pretrained_causal_lm(
         ValueError: it is no language model, or the tokenizer has more tokens than it.
     """
     config = from_pretrained(AutoConfig, name)
-    if any(str(own).endswith(_MASKED) for own in config.architectures or ()):
+    if any(str(name).endswith(_MASKED) for name in config.architectures or ()):
         config.is_decoder = True
     options: dict[str, Any] = {} if attention is None else {"attn_implementation": attention}
     model: PreTrainedModel = from_pretrained(

@@ -1,5 +1,6 @@
-"""What a listwise ranker makes of candidates of several first stages (DebiasFirst, Table 2; Tang et
-al., Table 4).
+"""What a listwise ranker makes of candidates of several first stages.
+
+It is the study of DebiasFirst, Table 2, and of Tang et al., Table 4.
 """
 
 from __future__ import annotations
@@ -70,13 +71,18 @@ def first_stage_study(
     stages = dict(runs)
     for method in fusions:
         stages[f"{method.name} of {', '.join(runs)}"] = fuse(list(runs.values()), method, depth).run
-    found = []
+    results = []
     for name, run in stages.items():
         lists = lists_of(run, collection, depth, judged=True)
+        unchanged = [Ranking(np.arange(len(passages))) for passages in lists]
         rankings = ranker.rank(lists)
-        before = effectiveness_of(
-            lists, [Ranking(np.arange(len(one))) for one in lists], collection.qrels, measures
+        results.append(
+            FirstStage(
+                name=name,
+                queries=len(lists),
+                before=effectiveness_of(lists, unchanged, collection.qrels, measures),
+                after=effectiveness_of(lists, rankings, collection.qrels, measures),
+                run=run_of(lists, rankings),
+            )
         )
-        after = effectiveness_of(lists, rankings, collection.qrels, measures)
-        found.append(FirstStage(name, len(lists), before, after, run_of(lists, rankings)))
-    return found
+    return results

@@ -27,10 +27,13 @@ _BEHIND_LETTER, _BEHIND_BREAK = "x", "\n"
 
 
 def identifier_names(kind: str, count: int) -> list[str]:
-    """Names of the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ..."""
-    return [
-        str(number) if kind == "numeric" else _letters(number) for number in range(1, count + 1)
-    ]
+    """Names of the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ...
+
+    >>> identifier_names("alphabetic", 28)[-3:]
+    ['Z', 'AA', 'AB']
+    """
+    name = str if kind == "numeric" else _letters
+    return [name(number) for number in range(1, count + 1)]
 
 
 def without_identifiers(text: str, kind: str) -> str:
@@ -56,7 +59,8 @@ class IdentifierTokens:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: IdentifierKind) -> None:
         """Raises ``ValueError`` when the tokenizer cannot write identifiers in brackets."""
         one_of("identifiers", kind, KINDS)
-        self.tokenizer, self.kind = tokenizer, kind
+        self.tokenizer = tokenizer
+        self.kind = kind
         self.merged: set[str] = set()
         self._known: list[list[int]] = []
         self._opening = self._plain(OPENING)
@@ -106,12 +110,11 @@ class IdentifierTokens:
         """The tokens of ``text`` where it follows ``start``; None when a token covers parts of
         both.
         """
-        before, whole = self._plain(start), self._plain(start + text)
-        return (
-            whole[len(before) :]
-            if whole[: len(before)] == before and len(whole) > len(before)
-            else None
-        )
+        before = self._plain(start)
+        joined = self._plain(start + text)
+        if joined[: len(before)] != before or len(joined) == len(before):
+            return None
+        return joined[len(before) :]
 
     def _spelled(self, text: str) -> list[int]:
         """The vocabulary's token for this very text, or its tokens for the single characters."""

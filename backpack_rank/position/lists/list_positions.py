@@ -1,24 +1,20 @@
-"""Where in its input a listwise ranker reads: the relevant passage at each position, input orders,
-and reversals.
+"""Where in its input a listwise ranker reads: three experiments.
 
 The controlled position experiment (DebiasFirst, Figure 4): each list has one relevant passage. It
 is placed at position 1, 2, ... m of the input, the others keep their order, and the list is ranked
 each time. All that differs between two positions is where the passage stood, so a ranker without
 position bias gives the same measures at all.
 
-Order robustness (DebiasFirst, CapCal): the list as it is, reversed and shuffled. A ranker without
-    position bias gives
-one ranking whatever the order: Kendall's tau between its outputs is 1, and the measures do not
-    change.
+Order robustness (DebiasFirst, CapCal): the list in its order, reversed and shuffled. A ranker
+without position bias gives one ranking whatever the order: Kendall's tau between its outputs is 1,
+and the measures do not change.
 
 Reversals (Tang et al., 3.2): for input positions i < j of a randomly shuffled list, the pair is
 reversed when the passage read at j comes out before the passage read at i. Shuffling severs input
-order from relevance, so without
-position bias every pair of positions is reversed in half of the rankings, however good or bad the
-ranker is. Fewer: the ranker keeps the input order there. Where the right order is known (the
-sorting tasks), pairs can also be counted as
-wrong: the output contradicts the right order. A perfect ranker makes no such mistake, a blind one
-    half.
+order from relevance, so without position bias every pair of positions is reversed in half of the
+rankings, however good or bad the ranker is. Fewer: the ranker keeps the input order there. Where
+the right order is known (the sorting tasks), pairs can also be counted as wrong: the output
+contradicts the right order. A perfect ranker makes no such mistake, a blind one half.
 """
 
 from __future__ import annotations
@@ -64,7 +60,7 @@ class OneRelevant:
 
 @dataclass(frozen=True, eq=False)
 class ControlledPositions:
-    """What came out.
+    """What the controlled position experiment gives: output positions by input positions.
 
     Attributes:
         ranks: output position, from 0, of the relevant passage of each list, by its input position.
@@ -95,19 +91,23 @@ class ControlledPositions:
         """Means over the lists."""
         values = self.values(measure)
         number = len(values)
-        errors = (
-            values.std(axis=0, ddof=1) / np.sqrt(number)
-            if number > 1
-            else np.full(values.shape[1], np.nan)
-        )
+        errors = np.full(values.shape[1], np.nan)
+        if number > 1:
+            errors = values.std(axis=0, ddof=1) / np.sqrt(number)
         return PositionCurve(measure, tuple(values.mean(axis=0).tolist()), tuple(errors.tolist()))
 
 
 def controlled_positions(
     ranker: ListwiseRanker, lists: Sequence[PassageList], relevant: Sequence[int]
 ) -> ControlledPositions:
-    """Rank every list with its relevant passage at each position, one call of the ranker for each
-    position.
+    """Use this to see at which input positions a ranker overlooks a relevant passage.
+
+    Every list is ranked with its relevant passage at each position, in one call of the ranker for
+    each position::
+
+        chosen = with_one_relevant(lists, relevance, size=20)
+        positions = controlled_positions(ranker, chosen.lists, chosen.relevant)
+        positions.curve("nDCG@10").range
 
     Args:
         ranker: any.
@@ -123,10 +123,9 @@ def controlled_positions(
     others = [np.delete(np.arange(size), place) for place in relevant]
     ranks = np.empty((len(lists), size), dtype=np.int64)
     for position in Progress(range(size), desc=ranker.name, unit="position"):
-        orders = [
-            np.insert(rest, position, place) for rest, place in zip(others, relevant, strict=True)
-        ]
-        shown = [one.select(order) for one, order in zip(lists, orders, strict=True)]
+        shown = []
+        for passages, rest, place in zip(lists, others, relevant, strict=True):
+            shown.append(passages.select(np.insert(rest, position, place)))
         ranks[:, position] = [ranking.ranks()[position] for ranking in ranker.rank(shown)]
     return ControlledPositions(ranks)
 
@@ -158,46 +157,58 @@ def with_one_relevant(
             f"size={size} must be at least 2 passages, and minimum={minimum} a relevance of at "
             "least 1"
         )
-    found, places, without, short, removed = [], [], [], [], 0
-    for one, grades in zip(lists, relevance, strict=True):
-        if len(grades) != len(one):
+    chosen = []
+    relevant_places = []
+    without_relevant = []
+    too_short = []
+    removed = 0
+    for passages, grades in zip(lists, relevance, strict=True):
+        if len(grades) != len(passages):
             raise ValueError(
-                f"query {_name(one)}: {len(one)} passages but {len(grades)} judgements"
+                f"query {_name(passages)}: {len(passages)} passages but {len(grades)} judgements"
             )
-        first = next((place for place, grade in enumerate(grades) if grade >= minimum), None)
-        if first is None:
-            without.append(one.query_id)
-            continue
+        relevant = [place for place, grade in enumerate(grades) if grade >= minimum]
         others = [place for place, grade in enumerate(grades) if grade <= 0][: size - 1]
+        if not relevant:
+            without_relevant.append(passages.query_id)
+            continue
         if len(others) < size - 1:
-            short.append(one.query_id)
+            too_short.append(passages.query_id)
             continue
         removed += sum(grade > 0 for grade in grades) - 1
-        kept = sorted([*others, first])
-        found.append(one.select(kept))
-        places.append(kept.index(first))
-    if not found:
+        # In the order of the first stage, which the experiment then changes for the relevant one.
+        kept = sorted([*others, relevant[0]])
+        chosen.append(passages.select(kept))
+        relevant_places.append(kept.index(relevant[0]))
+    if not chosen:
         raise ValueError(
             f"none of the {len(lists)} lists has a relevant passage and {size - 1} others: "
-            f"{len(without)} have no relevant one, {len(short)} too few others; give longer lists "
-            "or a smaller size"
+            f"{len(without_relevant)} have no relevant one, {len(too_short)} too few others; give "
+            "longer lists or a smaller size"
         )
-    return OneRelevant(tuple(found), tuple(places), removed, tuple(without), tuple(short))
+    return OneRelevant(
+        lists=tuple(chosen),
+        relevant=tuple(relevant_places),
+        removed=removed,
+        without_relevant=tuple(without_relevant),
+        too_short=tuple(too_short),
+    )
 
 
 def _check(lists: Sequence[PassageList], relevant: Sequence[int]) -> None:
     if not lists:
         raise ValueError("there is no list to place a relevant passage in")
     size = len(lists[0])
-    for one, place in zip(lists, relevant, strict=True):
-        if len(one) != size:
+    for passages, place in zip(lists, relevant, strict=True):
+        if len(passages) != size:
             raise ValueError(
-                f"query {_name(one)} has {len(one)} passages, query {_name(lists[0])} has {size}: "
-                "positions compare only between lists of one size"
+                f"query {_name(passages)} has {len(passages)} passages, query {_name(lists[0])} "
+                f"has {size}: positions compare only between lists of one size"
             )
         if not 0 <= place < size:
             raise ValueError(
-                f"query {_name(one)}: there is no position {place} in a list of {size} passages"
+                f"query {_name(passages)}: there is no position {place} in a list of {size} "
+                "passages"
             )
 
 
@@ -237,8 +248,10 @@ def order_robustness(
     seed: int = 0,
     measures: Sequence[str] = ("nDCG@10",),
 ) -> OrderRobustness:
-    """Rank every list as it is, reversed, and in ``shuffled`` random orders, in one call of the
-    ranker.
+    """Use this to see how far a ranker's output depends on the order of its input.
+
+    Every list is ranked in its order, reversed, and in ``shuffled`` random orders, in one call of
+    the ranker.
 
     Args:
         ranker: any.
@@ -254,49 +267,52 @@ def order_robustness(
     """
     if not lists:
         raise ValueError("there is no list to rank in several orders")
-    if short := [one for one in lists if len(one) < 2]:
-        raise ValueError(
-            f"query {short[0].query_id or short[0].query!r} has one passage, which has one order "
-            "only"
-        )
+    for passages in lists:
+        if len(passages) < 2:
+            raise ValueError(
+                f"query {passages.query_id or passages.query!r} has one passage, which has one "
+                "order only"
+            )
     if shuffled < 0:
         raise ValueError(f"shuffled={shuffled} must be a number of random orders, 0 or more")
     names = ("original", "reversed", *(f"shuffled {number + 1}" for number in range(shuffled)))
-    orders = [_orders(one, shuffled, seed) for one in lists]
-    jobs = [(number, place) for place in range(len(names)) for number in range(len(lists))]
-    ranked = ranker.rank([lists[number].select(orders[number][place]) for number, place in jobs])
-    found = [
-        _in_place(r, orders[number][place]) for r, (number, place) in zip(ranked, jobs, strict=True)
-    ]
-    rankings = tuple(
-        tuple(found[place * len(lists) : (place + 1) * len(lists)]) for place in range(len(names))
+    orders_of_lists = []
+    for passages in lists:
+        original = np.arange(len(passages))
+        shuffles_of_list = islice(shuffles(passages, seed), shuffled)
+        orders_of_lists.append([original, original[::-1], *shuffles_of_list])
+    # All lists in their original order, then all of them reversed, and so on.
+    jobs = []
+    for orders in zip(*orders_of_lists, strict=True):
+        jobs += list(zip(lists, orders, strict=True))
+    ranked = ranker.rank([passages.select(order) for passages, order in jobs])
+    in_place = []
+    for ranking, (_, order) in zip(ranked, jobs, strict=True):
+        # Back from positions of the list as shown to those of the list as given.
+        in_place.append(Ranking(order[ranking.order], num_ranked=ranking.num_ranked))
+    rankings = []
+    for start in range(0, len(in_place), len(lists)):
+        rankings.append(tuple(in_place[start : start + len(lists)]))
+    effectiveness: list[PerQuery] = []
+    if qrels is not None:
+        effectiveness = [effectiveness_of(lists, part, qrels, measures) for part in rankings]
+    return OrderRobustness(
+        orders=names,
+        rankings=tuple(rankings),
+        taus=_taus(rankings),
+        effectiveness=tuple(effectiveness),
     )
-    measured = (
-        ()
-        if qrels is None
-        else tuple(effectiveness_of(lists, part, qrels, measures) for part in rankings)
-    )
-    return OrderRobustness(names, rankings, _taus(rankings), measured)
-
-
-def _orders(passages: PassageList, shuffled: int, seed: int) -> list[np.ndarray]:
-    original = np.arange(len(passages))
-    return [original, original[::-1], *islice(shuffles(passages, seed), shuffled)]
-
-
-def _in_place(ranking: Ranking, order: np.ndarray) -> Ranking:
-    """The ranking of a list in another order, in positions of the list as given."""
-    return Ranking(order[ranking.order], num_ranked=ranking.num_ranked)
 
 
 def _taus(rankings: Sequence[Sequence[Ranking]]) -> np.ndarray:
-    ranks = [[ranking.ranks() for ranking in part] for part in rankings]
-    taus = np.ones((len(ranks[0]), len(ranks), len(ranks)))
-    for first, second in combinations(range(len(ranks)), 2):
-        for number, (one, other) in enumerate(zip(ranks[first], ranks[second], strict=True)):
-            taus[number, first, second] = taus[number, second, first] = stats.kendalltau(
-                one, other
-            ).statistic
+    """Kendall's tau of each list between each two input orders. float64 [lists, orders, orders]"""
+    taus = np.ones((len(rankings[0]), len(rankings), len(rankings)))
+    for number, rankings_of_list in enumerate(zip(*rankings, strict=True)):
+        ranks = [ranking.ranks() for ranking in rankings_of_list]
+        for first, second in combinations(range(len(ranks)), 2):
+            tau = stats.kendalltau(ranks[first], ranks[second]).statistic
+            taus[number, first, second] = tau
+            taus[number, second, first] = tau
     return taus
 
 
@@ -314,12 +330,12 @@ class PairCounts:
 
     @property
     def shares(self) -> np.ndarray:
-        """``counts / of``; NaN on and below the diagonal, and where nothing was counted. float64
-        [k, k]
+        """``counts / of``. float64 [k, k]
+
+        NaN on and below the diagonal, and where nothing was counted.
         """
-        return np.divide(
-            self.counts, self.of, out=np.full(self.counts.shape, np.nan), where=self.of > 0
-        )
+        shares = np.full(self.counts.shape, np.nan)
+        return np.divide(self.counts, self.of, out=shares, where=self.of > 0)
 
     @property
     def mean(self) -> float:
@@ -328,15 +344,20 @@ class PairCounts:
 
     @property
     def range(self) -> float:
-        """Largest minus smallest of :attr:`shares`: what the positions of a pair make out; NaN
-        without a pair.
+        """Largest minus smallest of :attr:`shares`; NaN without a pair.
+
+        It says how much depends on the positions of a pair.
         """
         shares = self.shares[~np.isnan(self.shares)]
         return float(shares.max() - shares.min()) if len(shares) else float("nan")
 
 
 def reversals(rankings: Sequence[Ranking], size: int) -> PairCounts:
-    """Count reversed pairs.
+    """Use this to see between which input positions a ranker keeps the input order.
+
+    >>> counts = reversals([Ranking(np.array([1, 0])), Ranking(np.array([0, 1]))], size=2)
+    >>> counts.mean  # reversed in one of the two
+    0.5
 
     Passages that a ranker left out count where :class:`~backpack_rank.position.lists.base.Ranking`
     puts them, behind the others in input order, and are not reversed among themselves.
@@ -359,7 +380,7 @@ def reversals(rankings: Sequence[Ranking], size: int) -> PairCounts:
 def wrong_pairs(
     rankings: Sequence[Ranking], targets: Sequence[np.ndarray], size: int
 ) -> PairCounts:
-    """Count pairs that come out in the wrong order.
+    """Use this where the right order is known: it counts pairs that come out in the wrong order.
 
     Args:
         rankings: as in :func:`reversals`.
@@ -387,4 +408,5 @@ def wrong_pairs(
 
 
 def _upper(size: int) -> np.ndarray:
+    """Pairs i < j. bool [k, k]"""
     return np.triu(np.ones((size, size), dtype=bool), 1)

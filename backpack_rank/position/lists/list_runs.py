@@ -32,21 +32,21 @@ def lists_of(
         ValueError: no query of the collection is in the run.
         KeyError: documents that the collection does not have; names them.
     """
-    found = []
+    lists = []
     for query_id, query in collection.queries.items():
-        if not run.get(query_id) or (
-            judged and not any(g > 0 for g in collection.qrels.get(query_id, {}).values())
-        ):
+        if not run.get(query_id):
+            continue
+        grades = collection.qrels.get(query_id, {}).values()
+        if judged and not any(grade > 0 for grade in grades):
             continue
         doc_ids = by_score(run[query_id])[:depth]
         texts = collection.documents.get_many(doc_ids)
-        found.append(
-            PassageList(query, tuple(texts[doc_id] for doc_id in doc_ids), tuple(doc_ids), query_id)
-        )
-    if not found:
+        passages = tuple(texts[doc_id] for doc_id in doc_ids)
+        lists.append(PassageList(query, passages, tuple(doc_ids), query_id))
+    if not lists:
         which = "judged queries" if judged else "queries"
         raise ValueError(f"the run has documents for none of the {which} of {collection.name}")
-    return found
+    return lists
 
 
 def run_of(lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> Run:
@@ -58,22 +58,23 @@ def run_of(lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> Run:
             list.
     """
     run: Run = {}
-    for one, ranking in zip(lists, rankings, strict=True):
-        if not one.query_id or not one.ids:
+    for passages, ranking in zip(lists, rankings, strict=True):
+        query_id = passages.query_id
+        if not query_id or not passages.ids:
             raise ValueError(
-                f"query {one.query_id or one.query!r}: a run needs ids of query and passages"
+                f"query {query_id or passages.query!r}: a run needs ids of query and passages"
             )
-        if one.query_id in run:
-            raise ValueError(f"query {one.query_id!r} has two lists, a run has one for each query")
-        doc_id, times = Counter(one.ids).most_common(1)[0]
+        if query_id in run:
+            raise ValueError(f"query {query_id!r} has two lists, a run has one for each query")
+        doc_id, times = Counter(passages.ids).most_common(1)[0]
         if times > 1:
             raise ValueError(
-                f"query {one.query_id!r}: document {doc_id!r} stands {times} times in its list"
+                f"query {query_id!r}: document {doc_id!r} stands {times} times in its list"
             )
-        run[one.query_id] = {
-            one.ids[place]: float(len(one) - rank)
-            for rank, place in enumerate(ranking.order.tolist())
-        }
+        scores = {}
+        for rank, place in enumerate(ranking.order.tolist()):
+            scores[passages.ids[place]] = float(len(passages) - rank)
+        run[query_id] = scores
     return run
 
 
@@ -89,5 +90,8 @@ def effectiveness_of(
     Raises:
         ValueError: as :func:`run_of`, or no list's query has a relevant document.
     """
-    own: Qrels = {one.query_id: dict(qrels[one.query_id]) for one in lists if one.query_id in qrels}
-    return effectiveness(run_of(lists, rankings), own, measures)
+    qrels_of_lists: Qrels = {}
+    for passages in lists:
+        if passages.query_id in qrels:
+            qrels_of_lists[passages.query_id] = dict(qrels[passages.query_id])
+    return effectiveness(run_of(lists, rankings), qrels_of_lists, measures)

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import BoundedSemaphore, Event, Lock
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ from backpack_rank.position.lists.chat_server import (
     ServerError,
     StoppedError,
 )
-from backpack_rank.position.lists.parsing import Parsed, parse_ranking
+from backpack_rank.position.lists.parsing import parse_ranking
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.prompt import Prompt
 
@@ -33,37 +32,19 @@ OPENAI = "https://api.openai.com/v1"
 LONGEST_WAIT = 1e6
 """Seconds, more than eleven days; no system waits for 1e30."""
 Seconds = Annotated[float, Range(least=0, most=LONGEST_WAIT)]
-_NOTED = 0.1
+_MANY_REPAIRED = 0.1
 """Share of repaired answers from which on there is a warning."""
-_PROGRESS = 30.0
+_REPORT_EVERY = 30.0
 """Seconds between two reports."""
-_OWN_FIELDS = ("model", "messages", "stream", "n")
-
-
-@dataclass
-class _Job:
-    """One call of ``rank``: its lists by request, and what has come so far.
-
-    Attributes:
-        lists: of the call.
-        asked: indices of the lists with the same request, by its key.
-        answers: by key.
-        refused: index of the first list of a request that was refused, with the error.
-    """
-
-    lists: Sequence[PassageList]
-    asked: dict[str, list[int]]
-    answers: dict[str, Answer] = field(default_factory=dict)
-    refused: list[tuple[int, ServerError]] = field(default_factory=list)
-
-    @property
-    def answered(self) -> int:
-        """Lists with an answer."""
-        return sum(len(self.asked[key]) for key in self.answers)
+_RESERVED_FIELDS = ("model", "messages", "stream", "n")
 
 
 class OpenAiRanker(ListwiseRanker):
-    """Asks a server for the order of every list.
+    """Use this to rank by a model that only a server has, a commercial one or your own vLLM::
+
+        ranker = OpenAiRanker("gpt-4o", prompt, passage_words=200, prompt_price=2.5)
+        rankings = ranker.rank(lists)
+        ranker.usage.cost  # 0.0 where no price is given
 
     Answers are kept on disk as they come, and a request whose answer is there is not sent: a job
     that was interrupted continues, and nothing is paid for twice. Usage counts tokens and cost as
@@ -98,10 +79,10 @@ class OpenAiRanker(ListwiseRanker):
             prompt: its messages are sent; ``answer`` and ``chat`` play no part.
             base_url: of the server, up to and with ``/v1``.
             key_variable: environment variable that holds the key; None for a server without keys.
-            concurrency: requests on their way at the same time, at most.
+            concurrency: most requests on their way at the same time.
             timeout, retries, backoff, longest_wait: as in
                 :class:`~backpack_rank.position.lists.chat_server.RetryPolicy`.
-            temperature: of the answer; None leaves it to the server, as models that think ask for.
+            temperature: of the answer; None leaves it to the server, which reasoning models need.
             seed: for servers that take one; None sends none.
             max_tokens: of an answer, thoughts included; None leaves it to the server.
             extra: more fields of the request, such as ``{"max_completion_tokens": 2000}``; they go
@@ -117,30 +98,26 @@ class OpenAiRanker(ListwiseRanker):
         """
         self.model = model
         self.prompt = prompt if isinstance(prompt, Prompt) else Prompt.of(prompt)
-        for name, value in (
-            ("concurrency", concurrency),
-            ("max_tokens", max_tokens),
-            ("passage_words", passage_words),
-        ):
-            at_least(name, value, 1, null="")
-        for name, price in (("prompt_price", prompt_price), ("answer_price", answer_price)):
-            at_least(name, price, 0)
-        patience = RetryPolicy(timeout, retries, backoff, longest_wait)
-        self._server = ChatServer(base_url, key_variable, patience)
+        at_least("concurrency", concurrency, 1, null="")
+        at_least("max_tokens", max_tokens, 1, null="")
+        at_least("passage_words", passage_words, 1, null="")
+        at_least("prompt_price", prompt_price, 0)
+        at_least("answer_price", answer_price, 0)
+        retry_policy = RetryPolicy(timeout, retries, backoff, longest_wait)
+        self._server = ChatServer(base_url, key_variable, retry_policy)
         self._concurrency = concurrency
-        self._places = BoundedSemaphore(concurrency)
-        self._fields = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
-        self._fields = {
-            name: value for name, value in self._fields.items() if value is not None
-        } | _checked(extra)
-        self._words = passage_words
-        self._prices = (prompt_price, answer_price)
-        self._store = ResponseStore(
-            Path(responses).expanduser() if responses else cache_dir() / "responses"
-        )
+        # Over all calls of ``rank`` together, which may come from several threads.
+        self._request_slots = BoundedSemaphore(concurrency)
+        options = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
+        self._fields = {name: value for name, value in options.items() if value is not None}
+        self._fields.update(_plain_json(extra))  # they win over the options above
+        self._passage_words = passage_words
+        self._prompt_price, self._answer_price = prompt_price, answer_price
+        folder = Path(responses).expanduser() if responses else cache_dir() / "responses"
+        self._store = ResponseStore(folder)
         self._usage = Usage()
-        self._counting = Lock()
-        self._uncounted = False
+        self._usage_lock = Lock()
+        self._warned_of_unknown_cost = False
 
     @property
     def name(self) -> str:
@@ -151,67 +128,65 @@ class OpenAiRanker(ListwiseRanker):
         return self._usage
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """As every listwise ranker; what the answers leave out follows in input order, as ``named``
-        tells.
+        """One ranking for each list; passages that an answer leaves out follow in input order.
 
         Raises:
             ServerError: the server failed for good. Answers that came are kept.
             ValueError: there is no key, or the server refuses a list.
         """
         bodies: dict[str, dict[str, Any]] = {}
-        job = _Job(lists, {})
+        job = _RankingJob(lists)
         for index, shown in enumerate(lists):
             body = self._body(shown)
             key = self._store.key(self._server.url, body)
             bodies.setdefault(key, body)
-            job.asked.setdefault(key, []).append(index)
-        for key in job.asked:
-            if (answer := self._store.read(key)) is not None:
-                self._take(job, key, answer, sent=False)
-        self._fetch_all(job, {key: body for key, body in bodies.items() if key not in job.answers})
+            job.lists_by_key.setdefault(key, []).append(index)
+        for key in job.lists_by_key:
+            answer = self._store.read(key)
+            if answer is not None:
+                del bodies[key]
+                self._add_answer(job, key, answer, sent=False)
+        if bodies:
+            self._fetch_all(job, bodies)
         if job.refused:
             raise ValueError(self._refusal(job))
         return self._rankings(job)
 
     def _body(self, shown: PassageList) -> dict[str, Any]:
-        passages = [self._cut(passage) for passage in shown.passages]
-        with self._counting:
-            self._usage.shortened += sum(
-                cut is not whole for cut, whole in zip(passages, shown.passages, strict=True)
-            )
-        messages = self.prompt.messages(
-            PassageList(shown.query, tuple(passages), shown.ids, shown.query_id)
-        )
-        return {"model": self.model, "messages": messages, **self._fields}
+        """The request that asks for the order of a list."""
+        passages = []
+        shortened = 0
+        for passage in shown.passages:
+            words = passage.split()
+            if self._passage_words is not None and len(words) > self._passage_words:
+                passage = " ".join(words[: self._passage_words])
+                shortened += 1
+            passages.append(passage)
+        with self._usage_lock:
+            self._usage.shortened += shortened
+        cut = PassageList(shown.query, tuple(passages), shown.ids, shown.query_id)
+        return {"model": self.model, "messages": self.prompt.messages(cut), **self._fields}
 
-    def _cut(self, passage: str) -> str:
-        words = passage.split()
-        return (
-            passage
-            if self._words is None or len(words) <= self._words
-            else " ".join(words[: self._words])
-        )
+    def _fetch_all(self, job: _RankingJob, bodies: Mapping[str, dict[str, Any]]) -> None:
+        """Send requests side by side, and put their answers into the job.
 
-    def _fetch_all(self, job: _Job, bodies: Mapping[str, dict[str, Any]]) -> None:
-        """Send requests side by side; when one fails for good, those on their way are waited for
-        and kept.
+        When one fails for good, those on their way are waited for and kept.
         """
-        if not bodies:
-            return
         stop = Event()
         failure: Exception | None = None
         with ThreadPoolExecutor(min(self._concurrency, len(bodies))) as pool:
-            futures = {
-                pool.submit(self._fetch, key, body, stop): key for key, body in bodies.items()
-            }
+            keys_by_future = {}
+            for key, body in bodies.items():
+                keys_by_future[pool.submit(self._fetch, key, body, stop)] = key
             reported = time.monotonic()
             try:
-                for future in as_completed(futures):
-                    trouble = self._collect(job, futures[future], future)
-                    if trouble is not None and failure is None:
-                        failure = trouble
+                for future in as_completed(keys_by_future):
+                    error = self._collect(job, keys_by_future[future], future)
+                    # The first error is the one to report: later ones may come from stopping.
+                    if error is not None and failure is None:
+                        failure = error
                         stop.set()
-                    if time.monotonic() - reported > _PROGRESS:
+                    if time.monotonic() - reported > _REPORT_EVERY:
                         reported = time.monotonic()
                         log.info(
                             "%s: %d of %d lists answered", self.model, job.answered, len(job.lists)
@@ -225,9 +200,13 @@ class OpenAiRanker(ListwiseRanker):
             raise failure
 
     def _collect(
-        self, job: _Job, key: str, future: Future[tuple[Answer, bool]]
+        self, job: _RankingJob, key: str, future: Future[tuple[Answer, bool]]
     ) -> Exception | None:
-        """Take what a request gave; returns an error that ends the job."""
+        """Put the answer or the refusal of a request into the job.
+
+        Returns:
+            An error that ends the job, or None.
+        """
         try:
             answer, sent = future.result()
         except StoppedError:
@@ -235,12 +214,12 @@ class OpenAiRanker(ListwiseRanker):
         except ServerError as error:
             # Refused before anything was answered: it is the options that are wrong, not this list.
             if error.of_list and (job.answers or self._usage.lists):
-                job.refused.append((job.asked[key][0], error))
+                job.refused.append((job.lists_by_key[key][0], error))
                 return None
             return error
         except Exception as error:
             return error
-        self._take(job, key, answer, sent)
+        self._add_answer(job, key, answer, sent)
         return None
 
     def _fetch(self, key: str, body: Mapping[str, Any], stop: Event) -> tuple[Answer, bool]:
@@ -248,11 +227,12 @@ class OpenAiRanker(ListwiseRanker):
         if stop.is_set():
             raise StoppedError
         try:
+            # Another process may be asking the same: its answer is then read from disk.
             with self._store.only_one(key):
                 saved = self._store.read(key)
                 if saved is not None:
                     return saved, False
-                with self._places:
+                with self._request_slots:
                     answer = self._server.complete(body, stop)
                 self._store.write(key, answer)
                 return answer, True
@@ -261,69 +241,83 @@ class OpenAiRanker(ListwiseRanker):
                 stop.set()  # here, so that this thread does not begin with the next request
             raise
 
-    def _take(self, job: _Job, key: str, answer: Answer, sent: bool) -> None:
+    def _add_answer(self, job: _RankingJob, key: str, answer: Answer, sent: bool) -> None:
+        """Put an answer into the job and count it; ``sent``: a request was sent for it."""
         job.answers[key] = answer
-        read, generated = answer.prompt_tokens or 0, answer.generated_tokens or 0
-        with self._counting:
-            usage = self._usage
-            usage.cached += len(job.asked[key]) - sent
+        with self._usage_lock:
+            # Of several lists with the same request, one alone was sent.
+            self._usage.cached += len(job.lists_by_key[key]) - sent
             if not sent:
                 return
-            usage.requests += 1
-            usage.prompt_tokens += read
-            usage.generated_tokens += generated
-            usage.passes += generated
-            usage.cost += (read * self._prices[0] + generated * self._prices[1]) / 1e6
-            unknown = answer.prompt_tokens is None and any(self._prices)
-            warn, self._uncounted = unknown and not self._uncounted, self._uncounted or unknown
+            self._count_request(answer)
+            has_prices = bool(self._prompt_price or self._answer_price)
+            warn = answer.prompt_tokens is None and has_prices and not self._warned_of_unknown_cost
+            if warn:
+                self._warned_of_unknown_cost = True
         if warn:
             log.warning(
                 "%s does not say how many tokens a request takes: the cost is not known",
                 self._server.url,
             )
 
-    def _rankings(self, job: _Job) -> list[Ranking]:
-        parsed: list[Parsed | None] = [None] * len(job.lists)
-        for key, indices in job.asked.items():
-            for index in indices:  # lists with the same request have the same size
-                parsed[index] = parse_ranking(
-                    job.answers[key].text, len(job.lists[index]), self.prompt.identifiers
-                )
-        read = [one for one in parsed if one is not None]
-        with self._counting:
-            self._usage.lists += len(read)
-            self._usage.missing += sum(one.missing for one in read)
-            self._usage.repeated += sum(one.repeated for one in read)
-            self._usage.invented += sum(one.invented for one in read)
-        self._note(job, read)
-        return [one.ranking() for one in read]
+    def _count_request(self, answer: Answer) -> None:
+        """Add what a request took to the usage; the caller holds the lock."""
+        prompt_tokens = answer.prompt_tokens or 0
+        generated_tokens = answer.generated_tokens or 0
+        usage = self._usage
+        usage.requests += 1
+        usage.prompt_tokens += prompt_tokens
+        usage.generated_tokens += generated_tokens
+        usage.passes += generated_tokens
+        # Prices are per million tokens.
+        cost = prompt_tokens * self._prompt_price + generated_tokens * self._answer_price
+        usage.cost += cost / 1e6
 
-    def _note(self, job: _Job, parsed: Sequence[Parsed]) -> None:
-        repaired = sum(one.repaired for one in parsed)
-        if repaired <= _NOTED * len(parsed):
-            return
-        log.warning(
-            "%s: %d of %d answers had to be repaired (%d passages missing, %d identifiers "
-            "repeated, %d invented); passages that are left out follow in input order",
-            *(self.model, repaired, len(parsed), sum(one.missing for one in parsed)),
-            *(sum(one.repeated for one in parsed), sum(one.invented for one in parsed)),
-        )
-        cut = sum(
-            len(job.asked[key]) for key, answer in job.answers.items() if answer.finish == "length"
-        )
-        if cut:
-            log.warning(
-                "%s: %d of %d answers ended at max_tokens; raise it", self.model, cut, len(parsed)
+    def _rankings(self, job: _RankingJob) -> list[Ranking]:
+        """The ranking of each list of a job whose lists all have an answer."""
+        parsed_answers = []
+        for index, text in enumerate(job.texts()):
+            parsed_answers.append(
+                parse_ranking(text, len(job.lists[index]), self.prompt.identifiers)
             )
+        missing = sum(parsed.missing for parsed in parsed_answers)
+        repeated = sum(parsed.repeated for parsed in parsed_answers)
+        invented = sum(parsed.invented for parsed in parsed_answers)
+        with self._usage_lock:
+            self._usage.lists += len(parsed_answers)
+            self._usage.missing += missing
+            self._usage.repeated += repeated
+            self._usage.invented += invented
 
-    def _failure(self, job: _Job, error: ServerError) -> str:
+        repaired = sum(parsed.repaired for parsed in parsed_answers)
+        if repaired > _MANY_REPAIRED * len(parsed_answers):
+            log.warning(
+                "%s: %d of %d answers had to be repaired (%d passages missing, %d identifiers "
+                "repeated, %d invented); passages that are left out follow in input order",
+                self.model,
+                repaired,
+                len(parsed_answers),
+                missing,
+                repeated,
+                invented,
+            )
+            if job.cut_off:
+                log.warning(
+                    "%s: %d of %d answers ended at max_tokens; raise it",
+                    self.model,
+                    job.cut_off,
+                    len(parsed_answers),
+                )
+        return [parsed.ranking() for parsed in parsed_answers]
+
+    def _failure(self, job: _RankingJob, error: ServerError) -> str:
         return (
             f"{self._server.url} (model {self.model}): {error}. {job.answered} of {len(job.lists)} "
             f"lists are answered, {self._usage.lists} before them; the answers are kept in "
             f"{self._store.folder}, and running again continues from there"
         )
 
-    def _refusal(self, job: _Job) -> str:
+    def _refusal(self, job: _RankingJob) -> str:
         index, error = job.refused[0]
         shown = job.lists[index]
         return (
@@ -334,10 +328,52 @@ class OpenAiRanker(ListwiseRanker):
         )
 
 
-def _checked(extra: Mapping[str, Any] | None) -> dict[str, Any]:
+class _RankingJob:
+    """One call of ``rank``: its lists by request, and the answers so far.
+
+    Attributes:
+        lists: of the call.
+        lists_by_key: indices of the lists with the same request, by its key. They have the same
+            texts, but may have other ids.
+        answers: by key.
+        refused: index of the first list of a request that was refused, with the error.
+    """
+
+    def __init__(self, lists: Sequence[PassageList]) -> None:
+        self.lists = lists
+        self.lists_by_key: dict[str, list[int]] = {}
+        self.answers: dict[str, Answer] = {}
+        self.refused: list[tuple[int, ServerError]] = []
+
+    @property
+    def answered(self) -> int:
+        """Lists with an answer."""
+        return sum(len(self.lists_by_key[key]) for key in self.answers)
+
+    @property
+    def cut_off(self) -> int:
+        """Lists whose answer ended at ``max_tokens``."""
+        count = 0
+        for key, answer in self.answers.items():
+            if answer.finish == "length":
+                count += len(self.lists_by_key[key])
+        return count
+
+    def texts(self) -> list[str]:
+        """The answer of each list; all have one."""
+        texts = [""] * len(self.lists)
+        for key, indices in self.lists_by_key.items():
+            for index in indices:
+                texts[index] = self.answers[key].text
+        return texts
+
+
+def _plain_json(extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The extra fields of a request as plain values; raises ``ValueError`` where they are none."""
     given = dict(extra or {})
-    if own := [name for name in _OWN_FIELDS if name in given]:
-        raise ValueError(f"extra must not hold {own[0]!r}, which is the ranker's own")
+    for name in _RESERVED_FIELDS:
+        if name in given:
+            raise ValueError(f"extra must not hold {name!r}, which is the ranker's own")
     try:
         plain: dict[str, Any] = json.loads(json.dumps(given))
     except TypeError as error:

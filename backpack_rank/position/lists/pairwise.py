@@ -1,5 +1,6 @@
-r"""Pairwise ranking prompting: a list is ranked by comparisons of two passages (PRP; Qin et al.,
-2023, section 3).
+r"""Pairwise ranking prompting: a list is ranked by comparisons of two passages.
+
+It is PRP (Qin et al., 2023, section 3).
 
 A comparison is a list of two, so any listwise ranker can make it. Both orders are asked; the
 passage that comes first in both is preferred, and where they disagree the two are tied, which is
@@ -30,8 +31,8 @@ class PairwiseRanker(RankerWrapper):
 
     Passages of one list are compared once; what came out is remembered while the list is ranked. A
     list of one passage is not asked about. An answer to a comparison that names only one passage
-    prefers it; one that names none is no answer, and the two are tied. As left out count passages
-    behind all others of which no comparison had an answer.
+    prefers it; one that names none is no answer, and the two are tied. Passages behind all others
+    of which no comparison had an answer count as left out.
 
     Attributes:
         ranker: compares two passages, as lists of two; it needs no windows inside.
@@ -43,36 +44,36 @@ class PairwiseRanker(RankerWrapper):
     tied: int = field(default=0, init=False)
 
     def _compare(self, pairs: Sequence[tuple[_Compared, int, int]]) -> None:
-        """Ask about pairs of positions that were not compared yet, different ones, of any lists
-        together.
+        """Ask about the pairs of positions that were not compared yet.
+
+        Args:
+            pairs: each a list with two positions; no pair stands twice. Those of all lists are
+                asked about together.
         """
-        new = [
-            (known, min(one, other), max(one, other))
-            for known, one, other in pairs
-            if (one, other) not in known
-        ]
+        new = []
+        for known, first, second in pairs:
+            if (first, second) not in known:
+                new.append((known, min(first, second), max(first, second)))
         for start in range(0, len(new), _PAIRS_PER_CALL):
             part = new[start : start + _PAIRS_PER_CALL]
-            shown = [
-                known.passages.select(order)
-                for known, low, high in part
-                for order in ((low, high), (high, low))
-            ]
-            ranked = self.ranker.rank(shown)
-            for (known, low, high), forth, back in zip(
-                part, ranked[::2], ranked[1::2], strict=True
-            ):
+            shown = []
+            for known, low, high in part:
+                shown.append(known.passages.select((low, high)))
+                shown.append(known.passages.select((high, low)))
+            answers = self.ranker.rank(shown)
+            answers_to_both_orders = zip(answers[::2], answers[1::2], strict=True)
+            for (known, low, high), (forth, back) in zip(part, answers_to_both_orders, strict=True):
                 self.compared += 1
-                self.tied += not known.add(low, high, forth, back)
+                if not known.add(low, high, forth, back):
+                    self.tied += 1
 
 
 @dataclass
 class AllPairs(PairwiseRanker):
-    """PRP-Allpair: every pair is compared; a passage gets a point for each win and half a point for
-    each tie.
+    """Use this for short lists: every pair is compared (PRP-Allpair).
 
-    Scores are the points; equal ones stand in input order. m passages take m (m - 1) / 2
-    comparisons.
+    A passage gets a point for each win and half a point for each tie. Scores are the points; equal
+    ones stand in input order. m passages take m (m - 1) / 2 comparisons.
     """
 
     def __post_init__(self) -> None:
@@ -80,35 +81,37 @@ class AllPairs(PairwiseRanker):
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """One ranking for each list, the comparisons of all lists together."""
-        compared = [_Compared(one) for one in lists]
-        self._compare(
-            [(one, *pair) for one in compared for pair in combinations(range(len(one.passages)), 2)]
-        )
-        found = []
-        for one in compared:
-            points = np.zeros(len(one.passages))
+        compared = [_Compared(passages) for passages in lists]
+        pairs = []
+        for known in compared:
+            for low, high in combinations(range(len(known.passages)), 2):
+                pairs.append((known, low, high))
+        self._compare(pairs)
+        rankings = []
+        for known in compared:
+            points = np.zeros(len(known.passages))
             for low, high in combinations(range(len(points)), 2):
-                preferred = one.preferred(low, high)
+                preferred = known.preferred(low, high)
                 if preferred is None:
                     points[[low, high]] += 0.5
                 else:
                     points[preferred] += 1
-            found.append(one.ranking(Ranking.of_scores(points).order, points))
-        return found
+            rankings.append(known.ranking(Ranking.of_scores(points).order, points))
+        return rankings
 
 
 @checked("pairwise")
 @dataclass
 class SlidingPairs(PairwiseRanker):
-    """PRP-Sliding-K: K passes of bubble sort from the back to the front, by comparisons of
-    neighbours.
+    """Use this for long lists of which the first places matter (PRP-Sliding-K).
 
-    A passage that is preferred to the one before it changes places with it; tied ones stay. The
-    first pass brings the best passage to the front, the next one the second best behind it, so the
-    first K places are settled and the others
-    are only nearer to their places. A pass ends at what earlier passes have settled: going on to
-    the front would compare what was compared before. There are no scores. m passages take at most K
-    (2m - K - 1) / 2 comparisons, with K below m; more passes than m - 1 change nothing.
+    It makes K passes of bubble sort from the back to the front, by comparisons of neighbours. A
+    passage that is preferred to the one before it changes places with it; tied ones stay. The first
+    pass brings the best passage to the front, the next one the second best behind it, so the first
+    K places are settled and the others are only nearer to their places. A pass ends at what earlier
+    passes have settled: going on to the front would compare what was compared before. There are no
+    scores. m passages take at most K (2m - K - 1) / 2 comparisons, with K below m; more passes than
+    m - 1 change nothing.
 
     Attributes:
         passes: K; 10 in the paper.
@@ -120,25 +123,30 @@ class SlidingPairs(PairwiseRanker):
         self.label = f"PRP sliding {self.passes}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list. All lists move on together: one call of the ranker for each
-        step.
+        """One ranking for each list.
+
+        All lists move on together, so there is one call of the ranker for each step.
         """
-        compared = [_Compared(one) for one in lists]
-        orders = [list(range(len(one))) for one in lists]
-        for step in range(max((_steps(len(one), self.passes) for one in lists), default=0)):
-            places = [
-                (n, place)
-                for n, one in enumerate(lists)
-                for place in _places(len(one), self.passes, step)
-            ]
-            self._compare(
-                [(compared[n], orders[n][place], orders[n][place + 1]) for n, place in places]
-            )
-            for n, place in places:
-                front, back = orders[n][place : place + 2]
-                if compared[n].preferred(front, back) == back:
-                    orders[n][place : place + 2] = back, front
-        return [one.ranking(np.array(order)) for one, order in zip(compared, orders, strict=True)]
+        compared = [_Compared(passages) for passages in lists]
+        orders = [list(range(len(passages))) for passages in lists]
+        steps = max((_steps(len(passages), self.passes) for passages in lists), default=0)
+        for step in range(steps):
+            neighbours = []
+            pairs = []
+            for known, order in zip(compared, orders, strict=True):
+                for place in _places(len(order), self.passes, step):
+                    neighbours.append((known, order, place))
+                    pairs.append((known, order[place], order[place + 1]))
+            self._compare(pairs)
+            # Pairs of one step share no passage, so the order of these swaps does not matter.
+            for known, order, place in neighbours:
+                front, back = order[place : place + 2]
+                if known.preferred(front, back) == back:
+                    order[place : place + 2] = back, front
+        rankings = []
+        for known, order in zip(compared, orders, strict=True):
+            rankings.append(known.ranking(np.array(order)))
+        return rankings
 
 
 class _Compared:
@@ -147,43 +155,40 @@ class _Compared:
     def __init__(self, passages: PassageList) -> None:
         self.passages = passages
         self._preferred: dict[tuple[int, int], int | None] = {}
-        self._answered = np.full(
-            len(passages), len(passages) == 1
-        )  # there was nothing to ask about one passage
+        # Of one passage there was nothing to ask.
+        self._answered = np.full(len(passages), len(passages) == 1)
 
     def __contains__(self, pair: tuple[int, int]) -> bool:
         return (min(pair), max(pair)) in self._preferred
 
-    def preferred(self, one: int, other: int) -> int | None:
-        """The preferred one of two positions that were compared; None: they are tied."""
-        return self._preferred[min(one, other), max(one, other)]
+    def preferred(self, first: int, second: int) -> int | None:
+        """Which of two positions that were compared is preferred; None: they are tied."""
+        return self._preferred[min(first, second), max(first, second)]
 
     def add(self, low: int, high: int, forth: Ranking, back: Ranking) -> bool:
-        """Take the answers to [low, high] and [high, low]; returns whether they prefer one of the
-        two.
-        """
-        first = [(low, high)[place] for place in forth.ranked[:1]] + [
-            (high, low)[place] for place in back.ranked[:1]
-        ]
-        self._answered[[low, high]] |= bool(first)
-        agree = len(first) == 2 and first[0] == first[1]
-        self._preferred[low, high] = first[0] if agree else None
+        """Take the answers to [low, high] and [high, low]; returns whether both prefer the same."""
+        # An answer may name nothing, and then prefers neither.
+        preferences = [(low, high)[place] for place in forth.ranked[:1]]
+        preferences += [(high, low)[place] for place in back.ranked[:1]]
+        if preferences:
+            self._answered[[low, high]] = True
+        agree = len(preferences) == 2 and preferences[0] == preferences[1]
+        self._preferred[low, high] = preferences[0] if agree else None
         return agree
 
     def ranking(self, order: np.ndarray, scores: np.ndarray | None = None) -> Ranking:
         """With the length of what was answered, where passages without an answer are at the end.
 
         They stand there in input order: without an answer there is no preference that could have
-            moved them.
+        moved them.
         """
         answered = np.flatnonzero(self._answered[order])
-        named = int(answered[-1]) + 1 if len(answered) else 0
-        return Ranking(order, scores, None if named == len(order) else named)
+        num_ranked = int(answered[-1]) + 1 if len(answered) else 0
+        return Ranking(order, scores, None if num_ranked == len(order) else num_ranked)
 
 
 def _places(length: int, passes: int, step: int) -> Iterator[int]:
-    """Places of the front passages of the pairs that a bubble sort with these passes compares at a
-    step.
+    """Places of the front passages of the pairs that are compared at a step of the bubble sort.
 
     A pass starts two steps behind the one before it, which has then left the places that it comes
     to, so that the result is that of one pass after the other, in length + passes steps and not in

@@ -29,7 +29,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -88,12 +87,18 @@ class Parsed:
         return bool(self.missing or self.repeated or self.invented)
 
     def ranking(self) -> Ranking:
-        """As rankers give it; ``named`` is the length of the part that the answer gave."""
+        """As rankers give it; ``num_ranked`` is the length of the part that the answer gave."""
         return Ranking(self.order, None, len(self.order) - self.missing)
 
 
 def parse_ranking(text: str, m: int, identifiers: IdentifierKind = "numeric") -> Parsed:
-    """Read the answer of a language model that was shown m passages, by the rules above.
+    """Use this to read the answer of a language model that was shown m passages.
+
+    >>> parsed = parse_ranking("The best order is [2] > [1] > [2].", m=3)
+    >>> parsed.order.tolist(), parsed.missing, parsed.repeated
+    ([1, 0, 2], 1, 1)
+
+    The rules are those at the head of this module.
 
     Args:
         text: the answer; whatever it is, a permutation results.
@@ -106,20 +111,20 @@ def parse_ranking(text: str, m: int, identifiers: IdentifierKind = "numeric") ->
     one_of("identifiers", identifiers, KINDS)
     if m < 1:
         raise ValueError(f"an answer ranks at least 1 passage, got m={m}")
-    form = _NUMBER if identifiers == "numeric" else _LETTER if m <= _LETTERS else _TWO_LETTERS
-    named, repeated, invented = _counted(_values(_answer(text), m, form), m)
+    if identifiers == "numeric":
+        form = _NUMBER
+    else:
+        form = _LETTER if m <= _LETTERS else _TWO_LETTERS
+    named, repeated, invented = _count(_numbers_named(_answer(text), m, form), m)
     seen = set(named)
-    order = np.array(
-        [*named, *(position for position in range(m) if position not in seen)], dtype=np.int64
-    )
-    return Parsed(order, m - len(named), repeated, invented)
+    left_out = [position for position in range(m) if position not in seen]
+    order = np.array([*named, *left_out], dtype=np.int64)
+    return Parsed(order, len(left_out), repeated, invented)
 
 
 @dataclass(frozen=True)
-class _Named:
-    """An identifier in the text: its number from 1, its place, and what stands between it and the
-    one before.
-    """
+class _Identifier:
+    """An identifier in the text: its number from 1, its place, and whether it is in brackets."""
 
     value: int
     start: int
@@ -128,13 +133,15 @@ class _Named:
 
 
 def _answer(text: str) -> str:
+    """The part of a text that is read (rule 1), with signs of other scripts replaced."""
     text = _ANSWER.split(_without_thoughts(text))[-1]
     return _END_OF_ANSWER.split(text, maxsplit=1)[0].replace("&gt;", ">").translate(_SAME_SIGNS)
 
 
 def _without_thoughts(text: str) -> str:
     kept: list[str] = []
-    start, thinking = 0, False
+    start = 0  # of the text that is not yet kept
+    thinking = False
     for tag in _THOUGHT.finditer(text):
         if not tag[1] and not thinking:
             kept.append(text[start : tag.start()])
@@ -142,125 +149,134 @@ def _without_thoughts(text: str) -> str:
         elif tag[1]:
             if not thinking:  # the opening tag stood in the prompt
                 kept.clear()
-            start, thinking = tag.end(), False
-    return "".join(kept if thinking else [*kept, text[start:]])
+            start = tag.end()
+            thinking = False
+    if not thinking:
+        kept.append(text[start:])
+    return "".join(kept)
 
 
-def _values(text: str, m: int, form: re.Pattern[str]) -> Iterator[tuple[int, bool]]:
-    """Numbers of the identifiers as the answer orders them; True for those that only lie within a
-    range.
-    """
-    found = list(_found(text, form))
-    bracketed = [one for one in found if one.bracketed]
-    chosen = (
-        _chain(text, bracketed) or _chain(text, found) or bracketed or _plain(text, found, form)
+def _numbers_named(text: str, m: int, form: re.Pattern[str]) -> Iterator[tuple[int, bool]]:
+    """Numbers that the answer names, in its order; True for those that only lie within a range."""
+    identifiers = list(_identifiers(text, form))
+    bracketed = [identifier for identifier in identifiers if identifier.bracketed]
+    chosen = (  # rules 3 to 5
+        _chain(text, bracketed)
+        or _chain(text, identifiers)
+        or bracketed
+        or _not_prose(text, identifiers, form)
     )
-    dashes = [
-        False,
-        *(_is_dash(text[one.end : other.start]) for one, other in pairwise(chosen)),
-        False,
-    ]
-    for index, one in enumerate(chosen):
+    # Whether a dash stands before each identifier; none does before the first and behind the last.
+    dashes = [False]
+    for before, behind in pairwise(chosen):
+        dashes.append(_is_dash(text[before.end : behind.start]))
+    dashes.append(False)
+    for index, identifier in enumerate(chosen):
         if dashes[index] and not dashes[index - 1] and not dashes[index + 1]:
             # Clipped to m, so that [1]-[999999999] does not run for ever.
-            yield from (
-                (value, True) for value in range(chosen[index - 1].value + 1, min(one.value, m + 1))
-            )
-        yield one.value, False
+            for value in range(chosen[index - 1].value + 1, min(identifier.value, m + 1)):
+                yield value, True
+        yield identifier.value, False
 
 
-def _counted(values: Iterable[tuple[int, bool]], m: int) -> tuple[list[int], int, int]:
+def _count(numbers: Iterable[tuple[int, bool]], m: int) -> tuple[list[int], int, int]:
     """Positions named, each once, and how many identifiers were repeated and invented."""
     named: dict[int, None] = {}
     repeated = invented = 0
-    for value, between in values:
-        if not 1 <= value <= m:
-            invented += not between
-        elif value - 1 in named:
-            repeated += not between
+    for number, within_range in numbers:
+        if 1 <= number <= m and number - 1 not in named:
+            named[number - 1] = None
+        elif within_range:
+            continue  # nobody wrote it
+        elif 1 <= number <= m:
+            repeated += 1
         else:
-            named[value - 1] = None
+            invented += 1
     return list(named), repeated, invented
 
 
-def _found(text: str, form: re.Pattern[str]) -> Iterator[_Named]:
-    brackets = [
-        match.span() for match in _BRACKETS.finditer(text) if _holds_identifiers(match[0], form)
-    ]
+def _identifiers(text: str, form: re.Pattern[str]) -> Iterator[_Identifier]:
+    """All identifiers of a text (rule 2)."""
+    brackets = []
+    for match in _BRACKETS.finditer(text):
+        # Nothing but identifiers and signs in them: [as passage 2 says] is prose.
+        if all(_joins(gap) for gap in form.split(match[0])):
+            brackets.append(match.span())
     passed = 0
     for match in form.finditer(text):
         while passed < len(brackets) and brackets[passed][1] <= match.start():
             passed += 1
         within = passed < len(brackets) and brackets[passed][0] < match.start()
-        yield _Named(_number(match[0]), match.start(), match.end(), within)
-
-
-def _holds_identifiers(brackets: str, form: re.Pattern[str]) -> bool:
-    """Whether there is nothing but identifiers and signs in the brackets."""
-    return all(_joins(gap) for gap in form.split(brackets))
+        yield _Identifier(_number(match[0]), match.start(), match.end(), within)
 
 
 def _number(identifier: str) -> int:
-    """From 1; numbers that no list can have become 0 unread, because Python refuses to read very
-    long ones.
-    """
+    """The number of an identifier, from 1; 0 for one that no list can have."""
     if identifier.isalpha():
-        return reduce(
-            lambda value, letter: value * _LETTERS + ord(letter) - ord("A") + 1,
-            identifier.upper(),
-            0,
-        )
-    return int(identifier) if len(identifier.lstrip("0")) < 10 and len(identifier) < 100 else 0
+        number = 0  # letters are the digits 1 to 26 of a number: AA follows Z
+        for letter in identifier.upper():
+            number = number * _LETTERS + ord(letter) - ord("A") + 1
+        return number
+    # Python refuses to read very long numbers.
+    if len(identifier) >= 100 or len(identifier.lstrip("0")) >= 10:
+        return 0
+    return int(identifier)
 
 
-def _chain(text: str, found: list[_Named]) -> list[_Named]:
-    """The longest part with an arrow and nothing but signs between the identifiers; empty if there
-    is none.
-    """
-    best: list[_Named] = []
-    part: list[_Named] = []
-    arrow = False
-    for one in found:
-        gap = text[part[-1].end : one.start] if part else ""
-        if part and not _joins(gap):
-            best = part if arrow and len(part) >= max(len(best), 2) else best
-            part, arrow = [], False
-        elif part:
-            arrow = arrow or ">" in gap
-        part.append(one)
-    return part if arrow and len(part) >= max(len(best), 2) else best
+def _chain(text: str, identifiers: list[_Identifier]) -> list[_Identifier]:
+    """The longest chain, the last of equally long ones (rule 3); empty if there is none."""
+    parts: list[list[_Identifier]] = []
+    has_arrow: list[bool] = []
+    for identifier in identifiers:
+        gap = text[parts[-1][-1].end : identifier.start] if parts else ""
+        if parts and _joins(gap):
+            parts[-1].append(identifier)
+            has_arrow[-1] = has_arrow[-1] or ">" in gap
+        else:
+            parts.append([identifier])
+            has_arrow.append(False)
+    longest: list[_Identifier] = []
+    for part, arrow in zip(parts, has_arrow, strict=True):
+        if arrow and len(part) >= len(longest):
+            longest = part
+    return longest
 
 
 def _joins(gap: str) -> bool:
+    """Whether identifiers with this between them belong to one chain."""
     return _SIGNS.fullmatch(gap) is not None or _is_dash(gap)
 
 
 def _is_dash(gap: str) -> bool:
     """Whether there is one dash, or the word to, and else only signs that say nothing."""
-    return (
-        ">" not in gap
-        and len(parts := _DASH.split(gap)) == 2
-        and all(_SIGNS.fullmatch(part) for part in parts)
-    )
+    if ">" in gap:  # a dash of an arrow
+        return False
+    parts = _DASH.split(gap)
+    return len(parts) == 2 and all(_SIGNS.fullmatch(part) for part in parts)
 
 
-def _plain(text: str, found: list[_Named], form: re.Pattern[str]) -> list[_Named]:
+def _not_prose(
+    text: str, identifiers: list[_Identifier], form: re.Pattern[str]
+) -> list[_Identifier]:
+    """Bare identifiers without line counts and words of one letter (rule 5)."""
     if form is _NUMBER:
-        counts = _line_counts(text, found)
-        return [one for one in found if one.start not in counts]
-    capitals = [one for one in found if text[one.start].isupper()]
-    return [
-        one
-        for one in capitals
-        if text[one.start : one.end] not in ("A", "I") or not _PROSE.match(text, one.end)
-    ]
+        counts = _line_counts(text, identifiers)
+        return [identifier for identifier in identifiers if identifier.start not in counts]
+    kept = []
+    for identifier in identifiers:
+        name = text[identifier.start : identifier.end]
+        is_word = name in ("A", "I") and _PROSE.match(text, identifier.end)
+        if name[0].isupper() and not is_word:
+            kept.append(identifier)
+    return kept
 
 
-def _line_counts(text: str, found: list[_Named]) -> set[int]:
-    """Where the numbers stand that count the lines of a list: 1, 2, 3 ..., identifiers behind at
-    least two of them.
+def _line_counts(text: str, identifiers: list[_Identifier]) -> set[int]:
+    """Where the numbers stand that count the lines of a list; empty where none do.
+
+    They are 1, 2, 3 ..., with identifiers behind at least two of them in their lines.
     """
-    places = [one.start for one in found]
+    places = [identifier.start for identifier in identifiers]
     starts: list[int] = []
     numbers: list[int] = []
     followed = 0
@@ -271,6 +287,9 @@ def _line_counts(text: str, found: list[_Named]) -> set[int]:
             starts.append(offset + match.start(1))
             numbers.append(int(match[1]))
             behind = bisect_left(places, offset + match.end())
-            followed += behind < len(places) and places[behind] < offset + len(line)
+            if behind < len(places) and places[behind] < offset + len(line):
+                followed += 1
         offset += len(line)
-    return set(starts) if followed >= 2 and numbers == list(range(1, len(numbers) + 1)) else set()
+    if followed < 2 or numbers != list(range(1, len(numbers) + 1)):
+        return set()
+    return set(starts)

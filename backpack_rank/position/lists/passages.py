@@ -48,18 +48,19 @@ class PassageList:
         return len(self.passages)
 
     def select(self, positions: Sequence[int] | np.ndarray) -> PassageList:
-        """The passages at these input positions, in this order: a permutation, a window, or both."""
-        return PassageList(
-            self.query,
-            tuple(self.passages[p] for p in positions),
-            tuple(self.ids[p] for p in positions) if self.ids else (),
-            self.query_id,
-        )
+        """The passages at these input positions, in this order: a permutation, a window, or both.
+
+        >>> PassageList("a query", ("first", "second", "third")).select([2, 0]).passages
+        ('third', 'first')
+        """
+        passages = tuple(self.passages[position] for position in positions)
+        ids = tuple(self.ids[position] for position in positions) if self.ids else ()
+        return PassageList(self.query, passages, ids, self.query_id)
 
 
 @dataclass(frozen=True, eq=False)
 class ListwiseExample:
-    """A list as it is shown, and the order that is wanted.
+    """A list in the order in which it is shown, and its target order.
 
     Attributes:
         passages: the query and the passages, in input order.
@@ -109,10 +110,13 @@ class ListwiseExample:
         """
         size = len(passages)
         order = sorted(range(size), key=lambda place: (tuple(keys[place]), ties[place], place))
-        ranks, levels = np.empty(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        ranks = np.empty(size, dtype=np.int64)
         ranks[order] = np.arange(size)
+        levels = np.zeros(size, dtype=np.int64)
         for before, place in itertools.pairwise(order):
-            levels[place] = levels[before] + (tuple(keys[before]) != tuple(keys[place]))
+            levels[place] = levels[before]
+            if tuple(keys[before]) != tuple(keys[place]):
+                levels[place] += 1
         return cls(passages, ranks, levels, np.asarray(grades, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -166,7 +170,7 @@ class FixedLists:
 
 @dataclass(frozen=True)
 class CollectionLists:
-    """What :func:`collection_lists` found.
+    """What :func:`collection_lists` gives.
 
     Attributes:
         lists: one for each query that has one, by query id.
@@ -199,42 +203,39 @@ def collection_lists(
         ValueError: a wrong size, or no query has a list.
     """
     check_size(size)
-    found: list[ListwiseExample] = []
-    alike = few = 0
+    examples: list[ListwiseExample] = []
+    equally_relevant = too_few = 0
     for query_id in sorted(collection.queries):
-        doc_ids = [
-            doc_id
-            for doc_id in ranking(candidates.get(query_id, {}))
-            if doc_id in collection.documents
-        ][:size]
+        ranked = ranking(candidates.get(query_id, {}))
+        doc_ids = [doc_id for doc_id in ranked if doc_id in collection.documents][:size]
         if len(doc_ids) < 2:
-            few += 1
+            too_few += 1
             continue
+        # A grade below 0 (spam, in some judgements) is no worse than not relevant.
         judged = collection.qrels.get(query_id, {})
         grades = np.array([max(judged.get(doc_id, 0), 0) for doc_id in doc_ids])
         scores = (teacher or {}).get(query_id, {})
-        keys = [
-            (-grade, -scores.get(doc_id, -np.inf))
-            for grade, doc_id in zip(grades, doc_ids, strict=True)
-        ]
+        keys = []
+        for grade, doc_id in zip(grades, doc_ids, strict=True):
+            keys.append((-grade, -scores.get(doc_id, -np.inf)))
         if len(set(keys)) < 2:
-            alike += 1
+            equally_relevant += 1
             continue
         texts = collection.documents.get_many(doc_ids)
         passages = PassageList(
-            collection.queries[query_id],
-            tuple(texts[doc_id] for doc_id in doc_ids),
-            tuple(doc_ids),
-            query_id,
+            query=collection.queries[query_id],
+            passages=tuple(texts[doc_id] for doc_id in doc_ids),
+            ids=tuple(doc_ids),
+            query_id=query_id,
         )
-        found.append(ListwiseExample.by_keys(passages, keys, range(len(doc_ids)), grades))
-    if not found:
+        examples.append(ListwiseExample.by_keys(passages, keys, range(len(doc_ids)), grades))
+    if not examples:
         raise ValueError(
-            f"{collection.name}: none of its {len(collection.queries)} queries has a list: {few} "
-            f"have fewer than two candidates, and among the first {size} candidates of {alike} all "
-            "passages are equally relevant"
+            f"{collection.name}: none of its {len(collection.queries)} queries has a list: "
+            f"{too_few} have fewer than two candidates, and among the first {size} candidates of "
+            f"{equally_relevant} all passages are equally relevant"
         )
-    return CollectionLists(tuple(found), alike, few)
+    return CollectionLists(tuple(examples), equally_relevant, too_few)
 
 
 def check_size(size: int) -> None:

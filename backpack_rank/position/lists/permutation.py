@@ -1,11 +1,9 @@
-r"""Permutation self-consistency (Tang et al., section 2.2): one ranking from rankings of the
-shuffled list.
+r"""Permutation self-consistency: one ranking from rankings of the shuffled list.
 
-A list is shuffled m times, uniformly (eq. 4), each order is ranked, and the ranking closest to the
-m answers is
-returned: the one with the smallest sum of Kendall tau distances to them (eq. 5), or what another
-aggregator makes of them. What the ranker owes to the order in which it read the passages differs
-from answer to answer and cancels out.
+A list is shuffled m times, uniformly (Tang et al., section 2.2, eq. 4), and each order is ranked.
+The ranking closest to the m answers is returned: the one with the smallest sum of Kendall tau
+distances to them (eq. 5), or what another aggregator makes of them. What the ranker owes to the
+order in which it read the passages differs from answer to answer and cancels out.
 """
 
 from __future__ import annotations
@@ -29,7 +27,12 @@ from backpack_rank.position.lists.passages import PassageList
 @checked("permutation")
 @dataclass
 class PermutationSelfConsistency(RankerWrapper):
-    """Aggregates a ranker's answers to shuffles of the list.
+    """Use this where a ranker's answer depends on the order in which it reads the passages.
+
+    It aggregates the answers to shuffles of the list::
+
+        ranker = PermutationSelfConsistency(CausalLmRanker(model, pair_tokenizer), permutations=20)
+        rankings = ranker.rank(lists)
 
     The shuffles of a list depend on the seed, its query and its passages alone. Passages that an
     answer leaves out are absent from it, as the aggregator takes it; passages that every answer
@@ -45,11 +48,11 @@ class PermutationSelfConsistency(RankerWrapper):
             :class:`~backpack_rank.position.lists.windows.SlidingWindows` (whole lists are
             shuffled), or this ranker may be inside of one (each window is shuffled, as in the
             paper).
-        permutations: m, orders of a list that are ranked, at most; 20 in the paper. A list of one
+        permutations: m, the most orders of a list that are ranked; 20 in the paper. A list of one
             passage is ranked once.
         aggregator: makes one ranking of the answers.
         seed: of the shuffles.
-        include_original: the first order is the list as it is, in place of a shuffle.
+        include_original: the first order is that of the list, in place of a shuffle.
         patience: rounds without change after which a list is done; None: all permutations in one
             round.
         round_size: permutations of a round.
@@ -79,79 +82,99 @@ class PermutationSelfConsistency(RankerWrapper):
             )
         if self.patience is None and self.stable is not None:
             raise ValueError(f"stable={self.stable} says when to stop early: set patience too")
-        early = (
-            f", stops after {self.patience}x{self.round_size} unchanged"
-            if self.patience is not None
-            else ""
-        )
-        self.label = f"PSC {self.permutations} {self.aggregator.name}{early}"
+        self.label = f"PSC {self.permutations} {self.aggregator.name}"
+        if self.patience is not None:
+            self.label += f", stops after {self.patience}x{self.round_size} unchanged"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """One ranking for each list."""
-        drawn = [self._orders(one) for one in lists]
-        answers: list[list[np.ndarray]] = [[] for _ in lists]
-        found: dict[int, Aggregate[int]] = {}
-        unchanged = [0] * len(lists)
-        going = list(range(len(lists)))
-        while going:
-            self._next_round(lists, going, drawn, answers)
-            for number in going:
-                aggregate = aggregate_of(self.aggregator, answers[number], len(lists[number]))
-                same = (
-                    number in found
-                    and found[number].order[: self.stable] == aggregate.order[: self.stable]
-                )
-                unchanged[number] = unchanged[number] + 1 if same else 0
-                found[number] = aggregate
+        tallies = [_Tally(passages, self._orders(passages)) for passages in lists]
+        unfinished = tallies
+        while unfinished:
+            self._rank_round(unfinished)
+            for tally in unfinished:
+                tally.update(self.aggregator, self.stable)
             if self.patience is None:
                 break
-            going = [
-                number
-                for number in going
-                if unchanged[number] < self.patience
-                and len(answers[number]) < self._most(lists[number])
-            ]
+            unfinished = [tally for tally in unfinished if not self._is_done(tally, self.patience)]
         self.aggregated += len(lists)
-        self.ranked += sum(map(len, answers))
-        self.not_optimal += self.aggregator.exact * sum(
-            not aggregate.optimal for aggregate in found.values()
-        )
-        return [ranking_of(found[number], answers[number]) for number in range(len(lists))]
+        self.ranked += sum(len(tally.answers) for tally in tallies)
+        rankings = []
+        for tally in tallies:
+            assert tally.aggregate is not None
+            if self.aggregator.exact and not tally.aggregate.optimal:
+                self.not_optimal += 1
+            rankings.append(ranking_of(tally.aggregate, tally.answers))
+        return rankings
 
     def _orders(self, passages: PassageList) -> Iterator[np.ndarray]:
         """The orders of a list that are ranked, one after the other."""
-        original = [np.arange(len(passages))] if self.include_original else []
-        return islice(chain(original, shuffles(passages, self.seed)), self._most(passages))
+        orders = shuffles(passages, self.seed)
+        if self.include_original:
+            orders = chain([np.arange(len(passages))], orders)
+        return islice(orders, self._limit(passages))
 
-    def _most(self, passages: PassageList) -> int:
+    def _limit(self, passages: PassageList) -> int:
+        """The most orders of a list that are ranked: a list of one passage has one order."""
         return self.permutations if len(passages) > 1 else 1
 
-    def _next_round(
-        self,
-        lists: Sequence[PassageList],
-        going: Sequence[int],
-        drawn: Sequence[Iterator[np.ndarray]],
-        answers: Sequence[list[np.ndarray]],
-    ) -> None:
-        """Rank further orders of the lists that go on, in one call, and add the answers in
-        positions of the lists.
-        """
+    def _rank_round(self, tallies: Sequence[_Tally]) -> None:
+        """Rank further orders of these lists, in one call of the ranker."""
         size = self.permutations if self.patience is None else self.round_size
-        jobs = [(number, order) for number in going for order in islice(drawn[number], size)]
-        ranked = self.ranker.rank([lists[number].select(order) for number, order in jobs])
-        for (number, order), ranking in zip(jobs, ranked, strict=True):
-            answers[number].append(order[ranking.ranked])
+        asked = []
+        shown = []
+        for tally in tallies:
+            for order in islice(tally.orders, size):
+                asked.append((tally, order))
+                shown.append(tally.passages.select(order))
+        for (tally, order), ranking in zip(asked, self.ranker.rank(shown), strict=True):
+            # Back from positions of the shuffled list to those of the list.
+            tally.answers.append(order[ranking.ranked])
+
+    def _is_done(self, tally: _Tally, patience: int) -> bool:
+        return tally.unchanged >= patience or len(tally.answers) >= self._limit(tally.passages)
+
+
+class _Tally:
+    """A list with what is known of it after some rounds.
+
+    Attributes:
+        passages: the list.
+        orders: that are still to be ranked.
+        answers: positions of the list that each answer names, best first. int64 [named] each
+        aggregate: of the answers; None before the first round.
+        unchanged: rounds since the aggregate changed.
+    """
+
+    def __init__(self, passages: PassageList, orders: Iterator[np.ndarray]) -> None:
+        self.passages = passages
+        self.orders = orders
+        self.answers: list[np.ndarray] = []
+        self.aggregate: Aggregate[int] | None = None
+        self.unchanged = 0
+
+    def update(self, aggregator: Aggregator, stable: int | None) -> None:
+        """Aggregate all answers; ``stable`` places at the front decide whether that is a change."""
+        before = self.aggregate
+        self.aggregate = aggregate_of(aggregator, self.answers, len(self.passages))
+        if before is not None and before.order[:stable] == self.aggregate.order[:stable]:
+            self.unchanged += 1
+        else:
+            self.unchanged = 0
 
 
 def aggregate_of(
     aggregator: Aggregator, answers: Sequence[np.ndarray], size: int
 ) -> Aggregate[int]:
-    """The common order of a list of ``size`` passages, from the positions [named] that each answer
-    names.
+    """The common order of a list of passages.
+
+    Args:
+        aggregator: makes it.
+        answers: the positions that each answer names, best first. int64 [named] each
+        size: of the list.
     """
-    return aggregator.aggregate(
-        Rankings.of_orders([answer.tolist() for answer in answers], range(size))
-    )
+    orders = [answer.tolist() for answer in answers]
+    return aggregator.aggregate(Rankings.of_orders(orders, range(size)))
 
 
 def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Ranking:
@@ -163,8 +186,9 @@ def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Rank
     if named.all():
         return Ranking(order, scores)
     # Aggregators have no ground to place them; among themselves they keep the input order.
-    scores[order[~named]] = np.min(scores)
-    return Ranking(np.concatenate([order[named], np.sort(order[~named])]), scores, int(named.sum()))
+    left_out = np.sort(order[~named])
+    scores[left_out] = np.min(scores)
+    return Ranking(np.concatenate([order[named], left_out]), scores, int(named.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,14 +213,18 @@ class ShuffledRankings:
 
 
 def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
-    """Uniformly random orders of a list's positions, without end. int64 [m] each
+    """Use this to show a list in random orders: uniformly drawn, without end. int64 [m] each
+
+    >>> passages = PassageList("a query", ("first", "second", "third"))
+    >>> [order.tolist() for order in islice(shuffles(passages, seed=0), 2)]
+    [[2, 0, 1], [0, 2, 1]]
 
     They depend on the seed and the list alone
     (:func:`~backpack_rank.position.lists.base.list_rng`).
     """
-    generator = list_rng(passages, seed)
+    rng = list_rng(passages, seed)
     while True:
-        yield generator.permutation(len(passages))
+        yield rng.permutation(len(passages))
 
 
 def rank_shuffled(
@@ -210,7 +238,12 @@ def rank_shuffled(
     whole("times", times, 1)
     if not lists:
         raise ValueError("there is no list to shuffle")
-    drawn = [order for one in lists for order in islice(shuffles(one, seed), times)]
-    owners = [number for number in range(len(lists)) for _ in range(times)]
-    shown = [lists[number].select(order) for number, order in zip(owners, drawn, strict=True)]
-    return ShuffledRankings(tuple(ranker.rank(shown)), tuple(drawn), tuple(owners))
+    shown = []
+    permutations = []
+    numbers = []
+    for number, passages in enumerate(lists):
+        for order in islice(shuffles(passages, seed), times):
+            shown.append(passages.select(order))
+            permutations.append(order)
+            numbers.append(number)
+    return ShuffledRankings(tuple(ranker.rank(shown)), tuple(permutations), tuple(numbers))

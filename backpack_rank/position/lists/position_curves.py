@@ -1,5 +1,6 @@
-"""A measure by input position of the relevant passage, by system: picture, JSON, CSV (DebiasFirst,
-Figure 4).
+"""A measure by input position of the relevant passage, by system: picture, JSON, CSV.
+
+It is the picture of DebiasFirst, Figure 4.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ class SystemPositions:
         Raises:
             KeyError: no such measure; lists those that there are.
         """
-        if known := [curve for curve in self.curves if curve.measure == measure]:
-            return known[0]
+        for curve in self.curves:
+            if curve.measure == measure:
+                return curve
         there = ", ".join(curve.measure for curve in self.curves) or "none"
         raise KeyError(f"{self.label} has no curve of {measure!r}; there are: {there}")
 
@@ -119,32 +121,43 @@ def write_position_curves(
 ) -> list[Path]:
     """Write ``<stem>.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
 
-    JSON:
-    ``{"format": "backpack_rank controlled positions 1", "collection", "lists", "notes", "systems": [{"label", "ranked", "passes", "seconds", "curves": [{"measure", "mean", "range", "variance", "values", "errors"}]}]}``.
+    JSON::
+
+        {"format": "backpack_rank controlled positions 1", "collection", "lists", "notes",
+         "systems": [{"label", "ranked", "passes", "seconds",
+                      "curves": [{"measure", "mean", "range", "variance", "values", "errors"}]}]}
+
     CSV: one line for each system, measure and position, columns :data:`COLUMNS`, positions from 1.
     """
-    own = ("label", "ranked", "passes", "seconds")
-    systems = [
-        {
-            **{name: getattr(system, name) for name in own},
-            "curves": [_curve_payload(curve) for curve in system.curves],
-        }
-        for system in report.systems
-    ]
-    about = {"collection": report.collection, "lists": report.lists, "notes": list(report.notes)}
-    points = [
-        (system.label, curve.measure, place + 1, value, error)
-        for system in report.systems
-        for curve in system.curves
-        for place, (value, error) in enumerate(zip(curve.values, curve.errors, strict=True))
-    ]
-    payload = {"format": FORMAT, **about, "systems": systems}
+    systems = []
+    points = []
+    for system in report.systems:
+        systems.append(
+            {
+                "label": system.label,
+                "ranked": system.ranked,
+                "passes": system.passes,
+                "seconds": system.seconds,
+                "curves": [_curve_payload(curve) for curve in system.curves],
+            }
+        )
+        for curve in system.curves:
+            means = zip(curve.values, curve.errors, strict=True)
+            for position, (value, error) in enumerate(means, start=1):
+                points.append((system.label, curve.measure, position, value, error))
+    payload = {
+        "format": FORMAT,
+        "collection": report.collection,
+        "lists": report.lists,
+        "notes": list(report.notes),
+        "systems": systems,
+    }
     title = f"{report.collection}, {report.lists:,} lists"
     return save_figure(folder, stem, payload, (COLUMNS, points), position_chart(report), title)
 
 
 def position_chart(report: PositionReport) -> Spec:
-    """A line for each system with its standard error as a shade, below each other for each measure."""
+    """A chart for each measure, one below the other: a line and its standard error by system."""
     places = [float(place) for place in range(1, report.positions + 1)]
     title = "input position of the relevant passage"
     charts = []
@@ -153,16 +166,20 @@ def position_chart(report: PositionReport) -> Spec:
         for system in report.systems:
             curve = system.curve(measure)
             name = f"{system.label}: mean {curve.mean:.3f}, range {curve.range:.3f}"
-            low, high = (
-                [y + sign * e for y, e in zip(curve.values, curve.errors, strict=True)]
-                for sign in (-1, 1)
-            )
+            low = [mean - error for mean, error in zip(curve.values, curve.errors, strict=True)]
+            high = [mean + error for mean, error in zip(curve.values, curve.errors, strict=True)]
             series.append(Line(name, places, curve.values, low, high))
-        ticks = places if report.positions <= 25 else None
+        ticks = places if report.positions <= 25 else None  # more would overlap
         charts.append(lines(series, title, measure, band=True, ticks=ticks, legend="right"))
     return below(charts)
 
 
 def _curve_payload(curve: PositionCurve) -> dict[str, object]:
-    summary = {name: getattr(curve, name) for name in ("measure", "mean", "range", "variance")}
-    return {**summary, "values": list(curve.values), "errors": list(map(finite, curve.errors))}
+    return {
+        "measure": curve.measure,
+        "mean": curve.mean,
+        "range": curve.range,
+        "variance": curve.variance,
+        "values": list(curve.values),
+        "errors": list(map(finite, curve.errors)),
+    }

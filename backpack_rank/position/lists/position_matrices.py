@@ -1,5 +1,6 @@
-"""Matrices over positions in a list (transitions, reversals, propensities) as JSON, CSV and a heat
-map.
+"""Matrices over positions in a list as JSON, CSV and a heat map.
+
+They are transitions, reversals, and propensities.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from backpack_rank.reporting.writers import finite
 FORMAT = "backpack_rank position matrix 1"
 COLUMNS = ("panel", "row", "column", "value")
 
-_WRITTEN = 10  # matrices with more rows than this have no figures in their cells
+_MOST_ROWS_WITH_FIGURES = 10  # cells of larger matrices are too small for a number
 
 
 def write_heat_map(
@@ -34,8 +35,11 @@ def write_heat_map(
 ) -> list[Path]:
     """Write ``<stem>.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
 
-    JSON:
-    ``{"format": "backpack_rank position matrix 1", "title", "rows", "columns", "value", "centre", "notes", "panels": {name: [[...]]}}``.
+    JSON::
+
+        {"format": "backpack_rank position matrix 1", "title", "rows", "columns", "value", "centre",
+         "notes", "panels": {name: [[...]]}}
+
     CSV: one line per cell, columns :data:`COLUMNS`, positions from 1. A NaN (a cell that has no
     meaning) is null, left out of the CSV file, and grey.
 
@@ -56,31 +60,31 @@ def write_heat_map(
     panels = dict(matrix) if isinstance(matrix, Mapping) else {"": matrix}
     panels = {name: np.asarray(cells, dtype=np.float64) for name, cells in panels.items()}
     check_panels(panels)
+    panels_without_nan = {}
+    cells_as_lists = {}
+    lines = []
+    for name, cells in panels.items():
+        cells_as_lists[name] = cells.tolist()
+        panels_without_nan[name] = [list(map(finite, row)) for row in cells.tolist()]
+        for row, column in np.argwhere(np.isfinite(cells)).tolist():
+            lines.append((name, row + 1, column + 1, float(cells[row, column])))
     payload: dict[str, Any] = {
         "format": FORMAT,
         "title": title,
         "rows": rows,
         "columns": columns,
         "value": value,
+        "centre": centre,
+        "notes": list(notes),
+        "panels": panels_without_nan,
     }
-    lists = {
-        name: [[finite(cell) for cell in line] for line in cells.tolist()]
-        for name, cells in panels.items()
-    }
-    payload |= {"centre": centre, "notes": list(notes), "panels": lists}
-    lines = [
-        (name, row + 1, column + 1, float(cells[row, column]))
-        for name, cells in panels.items()
-        for row, column in np.argwhere(np.isfinite(cells)).tolist()
-    ]
-    cells = {name: found.tolist() for name, found in panels.items()}
-    written = all(len(found) <= _WRITTEN for found in panels.values())
-    spec = heat_maps(cells, columns, rows, value, centre, written)
+    with_figures = all(len(cells) <= _MOST_ROWS_WITH_FIGURES for cells in panels.values())
+    spec = heat_maps(cells_as_lists, columns, rows, value, centre, with_figures)
     return save_figure(folder, stem, payload, (COLUMNS, lines), spec, title)
 
 
 def check_panels(panels: Mapping[str, np.ndarray]) -> None:
-    """Raise ``ValueError`` unless there is a matrix, and each has two dimensions and a finite cell."""
+    """Raise ``ValueError`` unless each matrix has two dimensions and a finite cell."""
     if not panels:
         raise ValueError("there is no matrix to write")
     for name, cells in panels.items():

@@ -1,5 +1,6 @@
-"""Prompts of listwise rankers: the texts of ``conf/prompt/*.yaml`` and their token ids for a list
-of passages.
+"""Prompts of listwise rankers, and their token ids for a list of passages.
+
+Their texts stand in ``conf/prompt/*.yaml``.
 """
 
 from __future__ import annotations
@@ -51,8 +52,15 @@ _QUERY = 0
 
 @dataclass(frozen=True)
 class Prompt:
-    """The texts around a query and its passages. ``{count}``: number of passages; ``{example}``:
-    ``[2] > [1]``.
+    """Use this to say what a language model reads around a query and its passages.
+
+    >>> prompt = Prompt("short", "Rank {count} passages for {query}:", "[{identifier}] {passage}")
+    >>> print(prompt.messages(PassageList("a query", ("first", "second")))[0]["content"])
+    Rank 2 passages for a query:
+    [1] first
+    [2] second
+
+    In its texts ``{count}`` is the number of passages, and ``{example}`` is ``[2] > [1]``.
 
     Attributes:
         name: label in tables and files.
@@ -109,8 +117,10 @@ class Prompt:
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> Prompt:
-        """From the keys of a YAML file. Raises ``ValueError`` that names keys that are missing or
-        unknown.
+        """From the keys of a YAML file.
+
+        Raises:
+            ValueError: keys are missing or unknown; they are named.
         """
         given = {str(key): value for key, value in mapping.items() if key != "_target_"}
         known = [field.name for field in fields(cls)]
@@ -126,61 +136,61 @@ class Prompt:
         return asdict(self)
 
     def cleaned(self, text: str) -> str:
-        """A query or passage as it is shown: white space single, and nothing in it that looks like
-        an identifier.
+        """A query or passage for the prompt, with nothing in it that looks like an identifier.
 
-        A text of white space alone stays as it is (placeholders of CapCal).
+        Runs of white space become one space. A text of white space alone stays unchanged, since it
+        is a placeholder of CapCal.
         """
-        return (
-            without_identifiers(" ".join(text.split()), self.identifiers) if text.strip() else text
-        )
+        if not text.strip():
+            return text
+        return without_identifiers(" ".join(text.split()), self.identifiers)
 
     def messages(self, shown: PassageList) -> list[dict[str, str]]:
-        """The conversation up to the answer, for chat models: ``role`` (system, user, assistant)
-        and ``content``.
+        """The conversation up to the answer, for chat models.
+
+        Each message has a ``role`` (system, user, assistant) and ``content``.
         """
-        return self._messages(
-            self.cleaned(shown.query), [self.cleaned(passage) for passage in shown.passages]
-        )
+        passages = [self.cleaned(passage) for passage in shown.passages]
+        return self._messages(self.cleaned(shown.query), passages)
 
     def _messages(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
+        """The conversation about texts that are taken unchanged."""
         prefix, lines, suffix = self._texts(query, passages)
-        talk = [("system", self._filled(self.system, len(passages)))] if self.system else []
+        turns = []
+        if self.system:
+            turns.append(("system", self._filled(self.system, len(passages))))
         if self.received:
-            talk += [
-                ("user", prefix),
-                ("assistant", self._filled(self.prefix_received, len(passages))),
-            ]
-            for name, line in zip(
-                identifier_names(self.identifiers, len(lines)), lines, strict=True
-            ):
-                talk += [("user", line), ("assistant", self.received.format(identifier=name))]
-            talk.append(("user", suffix))
+            turns.append(("user", prefix))
+            turns.append(("assistant", self._filled(self.prefix_received, len(passages))))
+            names = identifier_names(self.identifiers, len(lines))
+            for name, line in zip(names, lines, strict=True):
+                turns.append(("user", line))
+                turns.append(("assistant", self.received.format(identifier=name)))
+            turns.append(("user", suffix))
         else:
-            talk.append(("user", "\n".join(text for text in (prefix, *lines, suffix) if text)))
-        return [{"role": role, "content": content} for role, content in talk]
+            turns.append(("user", _joined_lines([prefix, *lines, suffix])))
+        return [{"role": role, "content": content} for role, content in turns]
 
-    def _joined(self, query: str, passages: Sequence[str]) -> str:
+    def _without_chat(self, query: str, passages: Sequence[str]) -> str:
+        """The prompt as one text, up to and with the beginning of the answer."""
         prefix, lines, suffix = self._texts(query, passages)
         system = self._filled(self.system, len(passages))
-        return "\n".join(text for text in (system, prefix, *lines, suffix, self.answer) if text)
+        return _joined_lines([system, prefix, *lines, suffix, self.answer])
 
     def _texts(self, query: str, passages: Sequence[str]) -> tuple[str, list[str], str]:
+        """The prefix, a text for each passage, and the suffix."""
         if self.most is not None and len(passages) > self.most:
             raise ValueError(
                 f"prompt {self.name} shows {self.most} passages at most, not {len(passages)}: "
                 "compare them two at a time (pairwise=sliding), or take another prompt"
             )
+        lines = []
         names = identifier_names(self.identifiers, len(passages))
-        lines = [
-            self.passage.format(identifier=n, passage=p)
-            for n, p in zip(names, passages, strict=True)
-        ]
-        return (
-            self._filled(self.prefix, len(passages), query),
-            lines,
-            self._filled(self.suffix, len(passages), query),
-        )
+        for name, passage in zip(names, passages, strict=True):
+            lines.append(self.passage.format(identifier=name, passage=passage))
+        prefix = self._filled(self.prefix, len(passages), query)
+        suffix = self._filled(self.suffix, len(passages), query)
+        return prefix, lines, suffix
 
     def _filled(self, text: str, count: int, query: str = "") -> str:
         names = identifier_names(self.identifiers, count)[:2]
@@ -189,7 +199,7 @@ class Prompt:
 
 
 class Slot(NamedTuple):
-    """A place for the query (number 0) or a passage (1, 2, ...), with or without a space in front."""
+    """A place for the query (number 0) or a passage (1, 2, ...), maybe with a space in front."""
 
     number: int
     space: bool
@@ -224,10 +234,14 @@ class PromptTokenizer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, max_length: int) -> None:
-        """Raises ``ValueError`` when the tokenizer cannot write the identifiers or has no chat
-        template to use.
+        """See the class.
+
+        Raises:
+            ValueError: the tokenizer cannot write the identifiers, or has no chat template to use.
         """
-        self.tokenizer, self.prompt, self.max_length = tokenizer, prompt, max_length
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self.max_length = max_length
         has_template = getattr(tokenizer, "chat_template", None) is not None
         if prompt.chat is True and not has_template:
             raise ValueError(
@@ -243,25 +257,30 @@ class PromptTokenizer:
         return self.encode_all([shown])[0]
 
     def encode_all(self, lists: Sequence[PassageList]) -> list[EncodedPrompt]:
-        """The prompt for each list. Passages that do not fit are cut to one common length, the
-        longest first.
+        """The prompt for each list.
+
+        Passages that do not fit are cut to one common length, the longest first.
 
         Raises:
             ValueError: a list whose prompt does not fit with one token of each passage; it names
                 the query.
         """
         # The same passages come again and again in permutations and windows.
-        fillings = dict.fromkeys(filling for shown in lists for _, filling in self._fillings(shown))
-        texts = [_spaced(self.prompt.cleaned(text), space) for text, space in fillings]
-        ids = dict(
-            zip(fillings, tokenize_continuation(self.tokenizer, texts, special=False), strict=True)
-        )
-        return [self._encode(shown, ids) for shown in lists]
+        fillings: dict[tuple[str, bool], None] = {}
+        for shown in lists:
+            for _, filling in self._fillings(shown):
+                fillings[filling] = None
+        texts = []
+        for text, space in fillings:
+            cleaned = self.prompt.cleaned(text)
+            # A space goes before a text, and never stands for an empty one.
+            texts.append(f" {cleaned}" if cleaned and space else cleaned)
+        tokenized = tokenize_continuation(self.tokenizer, texts, special=False)
+        ids_by_filling = dict(zip(fillings, tokenized, strict=True))
+        return [self._encode(shown, ids_by_filling) for shown in lists]
 
     def identifiers(self, count: int) -> list[list[int]]:
-        """Token ids of the first ``count`` identifiers, as they are read behind the bracket that
-        ends the prompt.
-        """
+        """Token ids of the first ``count`` identifiers, behind the bracket that ends the prompt."""
         return self.tokens.of(count)
 
     @property
@@ -286,8 +305,10 @@ class PromptTokenizer:
         )
 
     def answer(self, order: Sequence[int] | np.ndarray) -> list[int]:
-        """Token ids of a ranking (input positions, best first), from its first identifier to the
-        end token.
+        """Token ids of a ranking, from its first identifier to the end token.
+
+        Args:
+            order: input positions, best first.
         """
         identifiers = self.identifiers(int(max(order)) + 1)
         ids = list(identifiers[order[0]])
@@ -296,25 +317,29 @@ class PromptTokenizer:
         return [*ids, *self.closing, self.end_id]
 
     def _fillings(self, shown: PassageList) -> list[tuple[Slot, tuple[str, bool]]]:
-        """What stands in each slot of the prompt for a list: the text, and whether a space goes
-        before it.
-        """
+        """What stands in each slot: the text, and whether a space goes before it."""
         texts = (shown.query, *shown.passages)
-        slots = (part for part in self._template(len(shown)) if isinstance(part, Slot))
-        return [(slot, (texts[slot.number], slot.space)) for slot in slots]
+        fillings = []
+        for part in self._template(len(shown)):
+            if isinstance(part, Slot):
+                fillings.append((part, (texts[part.number], part.space)))
+        return fillings
 
     def _encode(
-        self, shown: PassageList, ids_of: Mapping[tuple[str, bool], list[int]]
+        self, shown: PassageList, ids_by_filling: Mapping[tuple[str, bool], list[int]]
     ) -> EncodedPrompt:
-        count, template = len(shown), self._template(len(shown))
-        texts = {slot: ids_of[filling] for slot, filling in self._fillings(shown)}
+        count = len(shown)
+        texts = {slot: ids_by_filling[filling] for slot, filling in self._fillings(shown)}
         lengths = np.array([len(ids) for slot, ids in texts.items() if slot.number != _QUERY])
-        fixed = [
-            texts[part] if isinstance(part, Slot) else part
-            for part in template
-            if not _is_passage(part)
-        ]
-        room = self.max_length - sum(map(len, fixed)) - len(self.answer(range(count)))
+        # The prompt in order: token ids, and whether they are a passage, which may be cut.
+        parts = []
+        for part in self._template(count):
+            if isinstance(part, Slot):
+                parts.append((texts[part], part.number != _QUERY))
+            else:
+                parts.append((part, False))
+        fixed = sum(len(ids) for ids, is_passage in parts if not is_passage)
+        room = self.max_length - fixed - len(self.answer(range(count)))
         longest = _common_length(lengths, room)
         if longest < min(1, lengths.max()):
             raise ValueError(
@@ -323,24 +348,24 @@ class PromptTokenizer:
                 "tokens without the passages, which leaves less than a token for each; show fewer "
                 "passages (windows), or raise max_length"
             )
-        ids: list[int] = []
-        for part in template:
-            found = texts[part] if isinstance(part, Slot) else part
-            ids += found[:longest] if _is_passage(part) else found
-        return EncodedPrompt(np.array(ids, dtype=np.int64), count, int((lengths > longest).sum()))
+        prompt: list[int] = []
+        for ids, is_passage in parts:
+            prompt += ids[:longest] if is_passage else ids
+        shortened = int((lengths > longest).sum())
+        return EncodedPrompt(np.array(prompt, dtype=np.int64), count, shortened)
 
     def _template(self, count: int) -> list[Slot | list[int]]:
-        """The prompt for that many passages: token ids, and numbers of the texts that stand between
-        them.
-        """
+        """The prompt for that many passages: token ids, and slots for the texts between them."""
         if count not in self._templates:
             self._templates[count] = self._split(self._rendered(count))
         return self._templates[count]
 
     def _rendered(self, count: int) -> str:
+        """The prompt as text, with marks in place of the query and the passages."""
+        # Characters for private use, which no template has.
         slots = [f"\ue000{number}\ue001" for number in range(count + 1)]
         if not self.chat:
-            return self.prompt._joined(slots[_QUERY], slots[1:])
+            return self.prompt._without_chat(slots[_QUERY], slots[1:])
         messages = self.prompt._messages(slots[_QUERY], slots[1:])
         try:
             text = self._apply(messages)
@@ -370,15 +395,17 @@ class PromptTokenizer:
         )
 
     def _split(self, rendered: str) -> list[Slot | list[int]]:
+        """Token ids of the template, and the slots between them."""
         pieces = _SLOT.split(rendered)  # text, space, slot, text, space, slot, ..., text
-        fixed = pieces[::3]
-        encoded = tokenize_continuation(self.tokenizer, fixed[1:], special=True)
-        encoded.insert(0, tokenize_prefix(self.tokenizer, fixed[0]))
-        parts: list[Slot | list[int]] = [] if self.chat else [leading_tokens(self.tokenizer)]
-        for number, ids in enumerate(encoded):
+        first, *others = pieces[::3]
+        parts: list[Slot | list[int]] = []
+        if not self.chat:  # chat templates write them themselves
+            parts.append(leading_tokens(self.tokenizer))
+        parts.append(tokenize_prefix(self.tokenizer, first))
+        encoded = tokenize_continuation(self.tokenizer, others, special=True)
+        for space, number, ids in zip(pieces[1::3], pieces[2::3], encoded, strict=True):
+            parts.append(Slot(int(number), bool(space)))
             parts.append(ids)
-            if 3 * number + 2 < len(pieces):
-                parts.append(Slot(int(pieces[3 * number + 2]), bool(pieces[3 * number + 1])))
         return parts
 
 
@@ -399,18 +426,15 @@ def _used(name: str, key: str, text: str) -> list[str]:
     return used
 
 
-def _spaced(text: str, space: bool) -> str:
-    """With the space that stands between it and the template; nothing stays nothing."""
-    return f" {text}" if text and space else text
-
-
-def _is_passage(part: Slot | list[int]) -> bool:
-    return isinstance(part, Slot) and part.number != _QUERY
+def _joined_lines(texts: Sequence[str]) -> str:
+    """Texts below each other; empty ones take no line."""
+    return "\n".join(text for text in texts if text)
 
 
 def _common_length(lengths: np.ndarray, room: int) -> int:
-    """The largest c for which sum of min(length, c) <= room; the longest length when all fit, below
-    0 if none does.
+    """The largest c for which sum of min(length, c) <= room.
+
+    It is the longest length when all fit, and below 0 if nothing does.
     """
     if lengths.sum() <= room:
         return int(lengths.max())
@@ -418,7 +442,7 @@ def _common_length(lengths: np.ndarray, room: int) -> int:
         return -1
     ordered = np.sort(lengths)
     others = np.arange(len(ordered), 0, -1)
-    # Up to the i-th shortest, texts are whole; the rest shares what is left.
-    whole = np.concatenate([[0], np.cumsum(ordered)[:-1]])
-    shares = (room - whole) // others
+    # Up to the i-th shortest, texts stay uncut; the others share what is left.
+    uncut = np.concatenate([[0], np.cumsum(ordered)[:-1]])
+    shares = (room - uncut) // others
     return int(shares[np.argmax(shares < ordered)])

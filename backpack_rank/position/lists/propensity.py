@@ -1,11 +1,10 @@
-"""Propensities of DebiasFirst: how much a frozen ranker favours each way from an input to an output
-position.
+"""Propensities of DebiasFirst: where a frozen ranker sends each input position.
 
 Over shuffled lists every passage stands at every input position equally often, so a ranker that
-does not look at
-positions sends each input position to each output position equally often: for lists of k passages
-every cell of :func:`transition_counts` is a k-th of the number of rankings, up to chance. What is
-above that shows where the ranker follows the input order (section 4.1 and eq. 5).
+does not look at positions sends each input position to each output position equally often: for
+lists of k passages every cell of :func:`transition_counts` is a k-th of the number of rankings, up
+to chance. What is above that shows where the ranker follows the input order (section 4.1 and
+eq. 5).
 """
 
 from __future__ import annotations
@@ -36,7 +35,11 @@ _LISTS_AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Transitions of a ranker on shuffled lists of k passages.
+    """Use this to see whether a ranker follows the order in which it is shown k passages.
+
+    >>> unchanged = Ranking(np.array([0, 1]))
+    >>> Transitions.of([unchanged, unchanged], size=2).total_variation  # always the input order
+    0.5
 
     Attributes:
         counts: rankings that put the passage at this input position to that output position. int64
@@ -62,30 +65,31 @@ class Transitions:
 
     @property
     def shares(self) -> np.ndarray:
-        """Share of all transitions (eq. 5); all cells sum to 1, 1 / k^2 in each is no position
-        bias. float64 [k, k]
+        """Share of all transitions (eq. 5). float64 [k, k]
+
+        All cells sum to 1; without position bias each is 1 / k^2.
         """
         return self.counts / self.counts.sum()
 
     @property
     def given_input(self) -> np.ndarray:
-        """Share of the transitions from each input position; rows sum to 1, 1 / k is no bias.
-        float64 [k, k]
+        """Share of the transitions from each input position. float64 [k, k]
+
+        Rows sum to 1; without position bias each cell is 1 / k.
         """
         return self.counts / self.counts.sum(axis=1, keepdims=True)
 
     @cached_property
     def total_variation(self) -> float:
-        """Distance of :attr:`shares` from uniform: 0 is no position bias, 1 - 1/k a fixed order of
-        positions.
+        """Distance of :attr:`shares` from uniform.
+
+        0 is no position bias, 1 - 1/k a fixed order of positions.
         """
         return float(np.abs(self.shares - 1 / self.size**2).sum() / 2)
 
     @cached_property
     def chance(self) -> float:
-        """What :attr:`total_variation` is expected to be for uniformly random rankings, as many as
-        were counted.
-        """
+        """What :attr:`total_variation` is expected to be for as many uniformly random rankings."""
         # Each cell is binomial with mean n / k. Its mean deviation in closed form is De Moivre's.
         number, size = self.rankings, self.size
         if size == 1:
@@ -115,6 +119,7 @@ def transition_counts(rankings: Sequence[Ranking], size: int) -> np.ndarray:
             do not have.
     """
     ranks = stacked_ranks(rankings, size)
+    # Cell [a, b] of the matrix is number a * size + b when its rows are laid end to end.
     cells = np.arange(size) * size + ranks
     return np.bincount(cells.ravel(), minlength=size * size).reshape(size, size)
 
@@ -139,8 +144,14 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """w[a, b], the share of all transitions that go from input position a to output position b (eq.
-    5).
+    """Use this to weigh training pairs against a ranker's position bias (DebiasFirst).
+
+    w[a, b] is the share of all transitions that go from input position a to output position b
+    (eq. 5)::
+
+        propensities = estimate_propensities(ranker, lists, size=20)
+        propensities.save("propensities.json")
+        weights = propensities.inverse()
 
     Attributes:
         counts: transitions over shuffled lists of k passages, input position by output position.
@@ -171,11 +182,8 @@ class Propensities:
                 f"{list(counts.shape)}"
             )
         rankings = self.lists * self.shuffles
-        if (
-            (counts < 0).any()
-            or (counts.sum(0) != rankings).any()
-            or (counts.sum(1) != rankings).any()
-        ):
+        even = (counts.sum(0) == rankings).all() and (counts.sum(1) == rankings).all()
+        if not even or (counts < 0).any():
             raise ValueError(
                 "every row and every column of the transitions must sum to lists x shuffles = "
                 f"{rankings}: each ranking takes every input position to one output position"
@@ -190,12 +198,12 @@ class Propensities:
     @property
     def floored(self) -> int:
         """Cells below the floor."""
-        return int((self._shares < self.floor / self.size**2).sum())
+        return int((self._counted_shares < self.floor / self.size**2).sum())
 
     @cached_property
     def shares(self) -> np.ndarray:
         """w, counts / (Q k n) (eq. 5), at least ``floor / k^2``. float64 [k, k]"""
-        return np.maximum(self._shares, self.floor / self.size**2)
+        return np.maximum(self._counted_shares, self.floor / self.size**2)
 
     def inverse(self, scale: float = 1.0) -> np.ndarray:
         """v = scale / (k^2 w); without position bias every cell is ``scale``. float64 [k, k]"""
@@ -217,24 +225,23 @@ class Propensities:
         """
         plain = weighted = 0.0
         inverse = self.inverse()
-        for own, level in zip(ranks, levels, strict=True):
-            self.check_size(len(own))
-            pairs = np.where(
-                level[:, None] < level[None, :], 1.0 / (own[:, None] + own[None, :] + 2), 0.0
-            )
-            values = inverse[np.arange(len(own)), own]
+        for list_ranks, level in zip(ranks, levels, strict=True):
+            self.check_size(len(list_ranks))
+            # 1 / (pi(i) + pi(j)), where ranks from 0 give 2 more, and 0 for pairs that are tied.
+            rank_sums = list_ranks[:, None] + list_ranks[None, :] + 2
+            pairs = np.where(level[:, None] < level[None, :], 1.0 / rank_sums, 0.0)
+            values = inverse[np.arange(len(list_ranks)), list_ranks]
             plain += pairs.sum()
             weighted += values @ pairs @ values
         if not weighted:
             raise ValueError(
                 "no list has two passages of different levels, so there is nothing to weigh"
             )
+        # The scale stands in the weight of a pair twice, as a factor of v_i and of v_j.
         return math.sqrt(plain / weighted)
 
     def check_size(self, size: int) -> None:
-        """Raise ``ValueError`` for lists that are longer than those that the matrix was estimated
-        on.
-        """
+        """Raise ``ValueError`` for lists longer than those that the matrix was estimated on."""
         if size > self.size:
             raise ValueError(
                 f"the propensities are of lists of {self.size} passages, and a training list has "
@@ -242,7 +249,7 @@ class Propensities:
             )
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file, whole or not at all."""
+        """Write a JSON file, complete or not at all."""
         content = {
             "format": FORMAT,
             "ranker": self.ranker,
@@ -254,11 +261,13 @@ class Propensities:
             "floored_cells": self.floored,
             "counts": self.counts.tolist(),
         }
-        rows = json.dumps(content, indent=1).replace("\n   ", " ").replace("\n  ]", "]")
-        write_text(path, rows + "\n")
+        # One line for each row of the matrix.
+        text = json.dumps(content, indent=1).replace("\n   ", " ").replace("\n  ]", "]")
+        write_text(path, text + "\n")
 
     @property
-    def _shares(self) -> np.ndarray:
+    def _counted_shares(self) -> np.ndarray:
+        """Counts / (Q k n), before the floor."""
         return self.counts / (self.lists * self.size * self.shuffles)
 
 
@@ -270,7 +279,8 @@ def load_propensities(path: str | Path) -> Propensities:
         ValueError: it is no file of propensities, or what it holds does not fit together.
     """
     path = Path(path).expanduser()
-    path = path / FILE if path.is_dir() else path
+    if path.is_dir():
+        path = path / FILE
     if not path.is_file():
         raise FileNotFoundError(
             f"task.propensities: there is no file {path}; `{called('evaluate')} "
@@ -284,11 +294,13 @@ def load_propensities(path: str | Path) -> Propensities:
         raise ValueError(f"{path} is no file of propensities: its format is not {FORMAT!r}")
     try:
         return Propensities(
-            np.array(content["counts"], dtype=np.int64),
-            **{
-                name: content[name]
-                for name in ("lists", "shuffles", "floor", "left_out", "ranker", "seed")
-            },
+            counts=np.array(content["counts"], dtype=np.int64),
+            lists=content["lists"],
+            shuffles=content["shuffles"],
+            floor=content["floor"],
+            left_out=content["left_out"],
+            ranker=content["ranker"],
+            seed=content["seed"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
@@ -302,26 +314,33 @@ def estimate_propensities(
     seed: int = 0,
     floor: float = FLOOR,
 ) -> Propensities:
-    """Shuffle every list n times, rank with a frozen ranker, and count where each input position
-    goes (eq. 5).
+    """Use this before training with inverse propensities, on the ranker to be trained (eq. 5).
+
+    Every list is shuffled n times and ranked, and it is counted where each input position goes.
 
     Args:
         lists: of ``size`` passages; others are left out and counted, since they lack positions.
         shuffles: n; the paper takes 10 of 3,000 lists.
-        floor: see :class:`Propensities`; it is used by what is given back, whose counts are plain.
+        floor: see :class:`Propensities`; the counts of the result are without it.
 
     Raises:
         ValueError: no list is of this size.
     """
-    chosen = [one for one in lists if len(one) == size]
+    chosen = [passages for passages in lists if len(passages) == size]
     if not chosen:
         raise ValueError(
             f"none of the {len(lists)} lists has {size} passages to estimate propensities on"
         )
     counts = np.zeros((size, size), dtype=np.int64)
     for start in range(0, len(chosen), _LISTS_AT_ONCE):
-        part = chosen[start : start + _LISTS_AT_ONCE]
-        counts += transition_counts(rank_shuffled(ranker, part, shuffles, seed).rankings, size)
+        shuffled = rank_shuffled(ranker, chosen[start : start + _LISTS_AT_ONCE], shuffles, seed)
+        counts += transition_counts(shuffled.rankings, size)
     return Propensities(
-        counts, len(chosen), shuffles, floor, len(lists) - len(chosen), ranker.name, seed
+        counts=counts,
+        lists=len(chosen),
+        shuffles=shuffles,
+        floor=floor,
+        left_out=len(lists) - len(chosen),
+        ranker=ranker.name,
+        seed=seed,
     )

@@ -2,10 +2,10 @@
 lines or JSON.
 
 One object per query:
-``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc": {...}}, ...]}``.
-Requests and results have the same form; in results the candidates stand in the ranker's order.
-Names that end in ``.json`` hold one list of such objects, all others one object per line; ``.gz``
-is compressed.
+``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc": {...}},
+...]}``. Requests and results have the same form; in results the candidates stand in the ranker's
+order. Names that end in ``.json`` hold one list of such objects, all others one object per line;
+``.gz`` is compressed.
 """
 
 from __future__ import annotations
@@ -231,7 +231,8 @@ def _candidate(record: object) -> Candidate:
     if not isinstance(doc, dict) or key is None or not isinstance(doc[key], str):
         keys = ", ".join(TEXT_KEYS)
         raise ValueError(
-            f'document {doc_id!r} needs a "doc" with its text under one of {keys}; got {shortened(doc)}'
+            f'document {doc_id!r} needs a "doc" with its text under one of {keys}; '
+            f"got {shortened(doc)}"
         )
     title = doc.get("title") or ""
     if not isinstance(title, str):

@@ -1,4 +1,4 @@
-"""Rankings of passage lists in a file, as they come: a job that was interrupted goes on from there."""
+"""Rankings of passage lists in a file, as they come: an interrupted job goes on from there."""
 
 from __future__ import annotations
 
@@ -62,13 +62,15 @@ class RankingCache:
             handle.flush()
             os.fsync(handle.fileno())
 
-    def _key(self, one: PassageList) -> str:
-        parts = json.dumps([self._settings, one.query, one.passages, one.ids, one.query_id])
-        return digest(parts)
+    def _key(self, shown: PassageList) -> str:
+        """A list's key: it changes with the settings, the texts, their order, and the ids."""
+        parts = [self._settings, shown.query, shown.passages, shown.ids, shown.query_id]
+        return digest(json.dumps(parts))
 
     def _read(self) -> None:
+        """Take all lines that are undamaged, and write the file without the others."""
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        whole = []
+        undamaged = []
         for line in lines:
             try:
                 row = json.loads(line)
@@ -78,15 +80,16 @@ class RankingCache:
                 self._known[row["key"]] = Ranking(np.array(row["order"]), scores, row["named"])
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
-            whole.append(line.rstrip("\n") + "\n")  # a kill may have kept the end of the last line
-        if len(whole) < len(lines):
+            # A kill may have kept the end of the last line from the file.
+            undamaged.append(line.rstrip("\n") + "\n")
+        if len(undamaged) < len(lines):
             log.warning(
                 "%s: %d damaged lines are left out and ranked again",
                 self.path,
-                len(lines) - len(whole),
+                len(lines) - len(undamaged),
             )
-        if whole != lines:
-            write_text(self.path, "".join(whole))
+        if undamaged != lines:
+            write_text(self.path, "".join(undamaged))
 
 
 def _checksum(line: Mapping[str, Any]) -> str:
@@ -104,12 +107,15 @@ class CachedRanker(RankerWrapper):
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """One ranking for each list; several lists that are equal are ranked once."""
         distinct = list(dict.fromkeys(lists))
-        missing = [one for one in distinct if one not in self.known]
-        if (there := len(distinct) - len(missing)) > 0:
-            log.info("%s: %d of %d lists are ranked already", self.known.path, there, len(distinct))
+        missing = [passages for passages in distinct if passages not in self.known]
+        num_known = len(distinct) - len(missing)
+        if num_known > 0:
+            log.info(
+                "%s: %d of %d lists are ranked already", self.known.path, num_known, len(distinct)
+            )
         with Progress(total=len(missing), desc=f"ranking by {self.name}", unit="list") as bar:
             for start in range(0, len(missing), self.lists_per_call):
                 part = missing[start : start + self.lists_per_call]
                 self.known.add(part, self.ranker.rank(part))
                 bar.update(len(part))
-        return [self.known[one] for one in lists]
+        return [self.known[passages] for passages in lists]

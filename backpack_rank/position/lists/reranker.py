@@ -28,8 +28,15 @@ ORDERS = ("first_stage", "reversed", "shuffled")
 
 
 class ListwiseReranker(TextReranker):
-    """Orders the first candidates of each query; those behind stay in their order, behind all
-    others.
+    """Use this to rerank a run by a ranker that is shown a list at once.
+
+    The first candidates of each query are ordered; those behind them keep their order, behind all
+    others::
+
+        reranker = ListwiseReranker(load_listwise(folder), depth=20)
+        reranked = reranker.rerank(run, collection)
+        reranker.rank("a query", ["a text", "another text"])
+        # [{"corpus_id": 1, "score": -1.0}, {"corpus_id": 0, "score": -2.0}]
 
     Attributes:
         ranker: the listwise ranker, with windows, permutations and calibration around it.
@@ -74,16 +81,15 @@ class ListwiseReranker(TextReranker):
     def rerank(self, run: Run, collection: Collection) -> Run:
         """Candidates in the ranker's order, with scores -1, -2, ..."""
         started = time.perf_counter()
-        given = lists_of(run, collection, self.depth)
-        lists, orders = zip(*(self._shown(one) for one in given), strict=True)
+        lists = [self._shown(passages) for passages in lists_of(run, collection, self.depth)]
         rankings = self._cached.rank(lists)
+        # A query without a list (no candidates) stays in the run, with nothing in it.
         reranked: Run = {query_id: {} for query_id in run}
-        for one, order, ranked in zip(lists, orders, rankings, strict=True):
-            ids = [one.ids[position] for position in ranked.order]
-            rest = ranking(run[one.query_id])[len(order) :]
-            reranked[one.query_id] = {
-                doc_id: -float(place) for place, doc_id in enumerate([*ids, *rest], start=1)
-            }
+        for shown, ranked in zip(lists, rankings, strict=True):
+            doc_ids = [shown.ids[position] for position in ranked.order]
+            doc_ids += ranking(run[shown.query_id])[len(shown) :]
+            for place, doc_id in enumerate(doc_ids, start=1):
+                reranked[shown.query_id][doc_id] = -float(place)
         self.seconds += time.perf_counter() - started
         return reranked
 
@@ -125,17 +131,18 @@ class ListwiseReranker(TextReranker):
 
     def notes(self) -> list[str]:
         """Sentences about what ranking cost."""
-        used = f"{self.name}: {usage_in_words(self.ranker.usage)}, {self.seconds:.1f} s"
+        cost = f"{self.name}: {usage_in_words(self.ranker.usage)}, {self.seconds:.1f} s"
         shown = f"the first {self.depth} candidates of each query, shown in the order {self.order}"
-        return [f"{used}; {shown}", *remarks(self.ranker)]
+        return [f"{cost}; {shown}", *remarks(self.ranker)]
 
-    def _shown(self, passages: PassageList) -> tuple[PassageList, np.ndarray]:
+    def _shown(self, passages: PassageList) -> PassageList:
+        """The list in the order in which the ranker reads it."""
         order = np.arange(len(passages))
         if self.order == "reversed":
             order = order[::-1]
         elif self.order == "shuffled":
             order = next(shuffles(passages, self.seed))
-        return passages.select(order), order
+        return passages.select(order)
 
 
 def check_shown(depth: int | None, order: str) -> None:
@@ -149,10 +156,12 @@ def check_shown(depth: int | None, order: str) -> None:
 
 
 def remarks(ranker: ListwiseRanker) -> list[str]:
-    """Sentences about what wrappers have counted so far: comparisons and ties, aggregates that may
-    not be optimal.
+    """Sentences about what the wrappers of a ranker have counted so far.
+
+    These are comparisons and ties, and aggregates that may not be optimal.
     """
     sentences = []
+    # Wrappers hold the ranker inside as ``ranker``; the innermost, which runs a model, holds none.
     inner: ListwiseRanker | None = ranker
     while inner is not None:
         if isinstance(inner, PairwiseRanker) and inner.compared:
@@ -183,10 +192,10 @@ def usage_in_words(usage: Usage) -> str:
         "repeated": usage.repeated,
         "invented": usage.invented,
     }
-    words = [f"{count:,} {name}" for name, count in counts.items() if count]
+    parts = [f"{count:,} {name}" for name, count in counts.items() if count]
     if usage.cost:
-        words.append(f"cost {usage.cost:.4f}")
-    return ", ".join(words) or "nothing was ranked anew"
+        parts.append(f"cost {usage.cost:.4f}")
+    return ", ".join(parts) or "nothing was ranked anew"
 
 
 def load_list_reranker(

@@ -1,9 +1,8 @@
-"""One ranking of a list from rankings of the list in several wordings, such as the renditions of
-``policy=renditions``.
+"""One ranking of a list from rankings of the list in several wordings.
 
-Where the wordings depend on the canonical form of the passages alone, a passage that is replaced by
-another one of the same form leaves the order as it is, as long as the ranker itself gives one
-answer to one list.
+The wordings are those of ``policy=renditions``. Where they depend on the canonical form of the
+passages alone, a passage that is replaced by another one of the same form leaves the order
+unchanged, as long as the ranker itself gives one answer to one list.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from backpack_rank.position.lists.permutation import aggregate_of, ranking_of
 
 @dataclass
 class RewrittenLists(RankerWrapper):
-    """Aggregates a ranker's answers to a list whose texts are rewritten in several ways.
+    """Use this so that the wording of texts, such as their pronouns, does not decide the order.
+
+    It aggregates a ranker's answers to a list whose texts are rewritten in several ways.
 
     Ties that the aggregator leaves open go to the earlier input position. A list whose wordings are
     all equal is ranked once.
@@ -40,25 +41,29 @@ class RewrittenLists(RankerWrapper):
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """One ranking for each list."""
-        shown = [
-            dict.fromkeys(self._rewritten(one, rewrite) for rewrite in self.rewrites)
-            for one in lists
-        ]
-        ranked = iter(self.ranker.rank([wording for wordings in shown for wording in wordings]))
-        answers = [[next(ranked) for _ in wordings] for wordings in shown]
-        return [
-            self._common(rankings, len(one)) for rankings, one in zip(answers, lists, strict=True)
-        ]
+        wordings: list[PassageList] = []
+        ends = []  # where the wordings of each list end
+        for passages in lists:
+            wordings += dict.fromkeys(_reword(passages, rewrite) for rewrite in self.rewrites)
+            ends.append(len(wordings))
+        rankings = self.ranker.rank(wordings)
+        aggregated = []
+        start = 0
+        for passages, end in zip(lists, ends, strict=True):
+            aggregated.append(self._aggregate(rankings[start:end], len(passages)))
+            start = end
+        return aggregated
 
-    def _common(self, rankings: Sequence[Ranking], size: int) -> Ranking:
+    def _aggregate(self, rankings: Sequence[Ranking], size: int) -> Ranking:
+        # A single answer keeps its scores.
         if len(rankings) == 1:
             return rankings[0]
         answers = [ranking.ranked for ranking in rankings]
         return ranking_of(aggregate_of(self.aggregator, answers, size), answers)
 
-    @staticmethod
-    def _rewritten(one: PassageList, rewrite: Callable[[str, str], tuple[str, str]]) -> PassageList:
-        pairs = [rewrite(one.query, passage) for passage in one.passages]
-        return PassageList(
-            pairs[0][0], tuple(passage for _, passage in pairs), one.ids, one.query_id
-        )
+
+def _reword(passages: PassageList, rewrite: Callable[[str, str], tuple[str, str]]) -> PassageList:
+    """The list with its texts rewritten."""
+    pairs = [rewrite(passages.query, passage) for passage in passages.passages]
+    query = pairs[0][0]
+    return PassageList(query, tuple(text for _, text in pairs), passages.ids, passages.query_id)

@@ -133,18 +133,21 @@ def load_listwise(
         tokenizer = load_tokenizer(name)  # quickly refused, unlike what follows
         model = _model(name, dtype)
         check_model(name, model, tokenizer)
-    limit = (
-        max_length
-        or settings.get("max_length")
-        or min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
-    )
-    pair_tokenizer = PromptTokenizer(
-        tokenizer, given if isinstance(given, Prompt) else Prompt.of(given), limit
-    )
-    label = label or ("listwise LM" if settings else None)
+    if not max_length:
+        longest = min(position_limit(model) or MAX_LENGTH, MAX_LENGTH)
+        max_length = settings.get("max_length") or longest
+    if not isinstance(given, Prompt):
+        given = Prompt.of(given)
+    if not label and settings:
+        label = "listwise LM"
     return CausalLmRanker(
-        *(model, pair_tokenizer, known, calibration, device, tokens_per_batch),
-        label=label,
+        model,
+        PromptTokenizer(tokenizer, given, max_length),
+        mode=known,
+        calibration=calibration,
+        device=device,
+        tokens_per_batch=tokens_per_batch,
+        label=label or None,
         passages=settings.get("passages"),
         temperature=temperature,
         seed=seed,
@@ -172,7 +175,8 @@ def _settings(folder: Path) -> dict[str, Any]:
             f"{file} is of version {settings.get('version')}, and this package reads version "
             f"{VERSION}: use the package that wrote it, or save the ranker again"
         )
-    if missing := [key for key in ("prompt", "mode") if key not in settings]:
+    missing = [key for key in ("prompt", "mode") if key not in settings]
+    if missing:
         raise ValueError(f"{file} lacks {', '.join(missing)}; save the ranker again")
     return settings
 

@@ -29,7 +29,7 @@ class ServedListwise(Served):
         max_tokens: int | None,
         deadline: float = float("inf"),
     ) -> Job:
-        """One slice with the whole list; its tokens are estimated as a quarter of the characters."""
+        """One slice with all documents; a quarter of the characters stands for its tokens."""
         if max_tokens is not None:
             raise RequestError(
                 400, f"{self.name} is a listwise ranker, which cuts passages by itself"

@@ -22,7 +22,8 @@ from backpack_rank.position.lists.windows import SlidingWindows
 log = logging.getLogger(__name__)
 REMEDIES = ("pairwise", "permutation", "calibration")
 _OWN = ("temperature", "seed")
-"""Options of a ranker for which its model need not be loaded again; a server's are its own matter."""
+"""Options of a ranker for which its model need not be loaded again; a server's are its own matter.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class ListwiseSettings:
             for remedy in REMEDIES:
                 if values.get(remedy) is not None:
                     raise ValueError(
-                        f"{remedy}=... is for listwise rankers: add listwise=trained, listwise=hugging_face or "
-                        "listwise=openai, or leave it out"
+                        f"{remedy}=... is for listwise rankers: add listwise=trained, "
+                        "listwise=hugging_face or listwise=openai, or leave it out"
                     )
             return None
         if missing := missing_options(values["listwise"], "listwise"):
@@ -85,7 +86,8 @@ class ListwiseSettings:
         return Path(str(self.ranker.get("name") or self.ranker.get("model") or "trained here")).name
 
     def trained(self) -> Path | None:
-        """The folder of the trained ranker that is asked for; None for a model of the hub or a server.
+        """The folder of the trained ranker that is asked for; None for a model of the hub or a
+        server.
 
         Raises:
             FileNotFoundError: ``listwise=trained``, and there is none.
@@ -111,8 +113,9 @@ class ListwiseSettings:
         ]
         if not found:
             raise FileNotFoundError(
-                f"no trained listwise ranker below {Path(self.output, 'train')}: run `{called('train')} task=listwise` "
-                "first, or give checkpoint=FOLDER, or take listwise=hugging_face or listwise=openai"
+                f"no trained listwise ranker below {Path(self.output, 'train')}: run "
+                f"`{called('train')} task=listwise` first, or give checkpoint=FOLDER, or take "
+                "listwise=hugging_face or listwise=openai"
             )
         return last_trained(found, self.output)
 
@@ -131,17 +134,21 @@ class ListwiseSettings:
 
 
 class RankerFactory:
-    """Makes the rankers of an evaluation or an experiment; a model stays loaded until another one is asked for."""
+    """Makes the rankers of an evaluation or an experiment; a model stays loaded until another one
+    is asked for.
+    """
 
     def __init__(self) -> None:
         self._options: dict[str, Any] = {}
         self._loaded: ListwiseRanker | None = None
 
     def build(self, settings: ListwiseSettings) -> ListwiseRanker:
-        """The ranker asked for, with calibration inside it, permutations around it and windows around those.
+        """The ranker asked for, with calibration inside it, permutations around it and windows
+        around those.
 
-        With comparisons of pairs around the model, permutations are around these, and there are no windows.
-        It shares the model with the one before where they differ in remedies and sampling alone; its usage is its own.
+        With comparisons of pairs around the model, permutations are around these, and there are no
+        windows. It shares the model with the one before where they differ in remedies and sampling
+        alone; its usage is its own.
 
         Raises:
             FileNotFoundError: ``listwise=trained``, and there is none.
@@ -166,7 +173,8 @@ class RankerFactory:
                 around: Callable[[ListwiseRanker], ListwiseRanker] = build(remedies[remedy], remedy)
                 ranker = around(ranker)
         if remedies["pairwise"] is not None:
-            return ranker  # comparisons show two passages, so that a list of any length needs no windows
+            # Comparisons show two passages, so that a list of any length needs no windows.
+            return ranker
         return SlidingWindows(ranker, *_window(settings.options["listwise"]["window"], passages))
 
     def _model(self, options: dict[str, Any]) -> ListwiseRanker:
@@ -180,12 +188,12 @@ class RankerFactory:
 
 
 def _window(options: Mapping[str, Any], trained: int | None) -> tuple[int | None, int]:
-    """Size and stride; null: as many passages as the ranker was trained on, and half of the size."""
+    """Size and stride; null: as many passages as in training, and half of the size."""
     size = options["size"] if options["size"] is not None else trained
     if size is not None and trained is not None and size > trained:
         log.warning(
-            "listwise.window.size=%d, but the ranker was trained on lists of %d: it has not learnt the identifiers "
-            "behind them",
+            "listwise.window.size=%d, but the ranker was trained on lists of %d: it has not learnt "
+            "the identifiers behind them",
             size,
             trained,
         )

@@ -1,5 +1,6 @@
-"""Scores of sorting tasks (Tang et al., section 3.1): Kendall's tau to the right order, share
-exactly right.
+"""Scores of sorting tasks: Kendall's tau to the right order, and the share exactly right.
+
+See Tang et al., section 3.1.
 """
 
 from __future__ import annotations
@@ -39,12 +40,16 @@ class SortingScores:
 def sorting_scores(
     rankings: Sequence[Ranking], targets: Sequence[Sequence[float] | np.ndarray]
 ) -> SortingScores:
-    """Compare rankings with the right order.
+    """Use this to compare rankings of a sorting task with the right order.
+
+    >>> scores = sorting_scores([Ranking(np.array([0, 1, 2]))], [[10, 20, 15]])
+    >>> round(scores.tau, 3), scores.exact_share
+    (0.333, 0.0)
 
     Items that an answer left out count where :class:`~backpack_rank.position.lists.base.Ranking`
-    puts them: behind
-    the others, in input order. Equal targets have no right order: tau is then tau-b, in which such
-    pairs count for neither side, and a list is exactly right when every other pair is.
+    puts them: behind the others, in input order. Equal targets have no right order: tau is then
+    tau-b, in which such pairs count for neither side, and a list is exactly right when every other
+    pair is.
 
     Args:
         rankings: one for each list.

@@ -1,15 +1,15 @@
 """Sorting tasks of Tang et al. (section 3.1, appendix B.2): items whose right order needs no judge.
 
 MathSort: ten expressions ``digit op digit`` by value, all values of a list different. WordSort: ten
-    words in
-alphabetical order, five that follow one another in the dictionary and five others. GSM8KSort: the
-sentences of a word problem in the order in which they tell it. The first two are generated here;
-all three can be read from the files that were published with the paper.
+words in alphabetical order, five that follow one another in the dictionary and five others.
+GSM8KSort: the sentences of a word problem in the order in which they tell it. The first two are
+generated here; all three can be read from the files that were published with the paper.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -46,13 +46,18 @@ _OPERATIONS = {
 _EXPRESSION = re.compile(r"([1-9]) ([-+*/]) ([1-9])")
 # Behind the end of a sentence, with what closes it.
 _SENTENCE = re.compile(r"(?:(?<=[.?!])|(?<=[.?!][\"'\u201d\u2019)]))\s+")
-_EXPRESSIONS = [
-    (f"{left} {sign} {right}", round(operation(left, right), 9))
-    for sign, operation in _OPERATIONS.items()
-    for left in range(1, 10)
-    for right in range(1, 10)
-]
-"""All expressions with their values; rounded, so that equal values are equal numbers."""
+
+
+def _all_expressions() -> list[tuple[str, float]]:
+    """All expressions with their values; rounded, so that equal values are equal numbers."""
+    expressions = []
+    for sign, operation in _OPERATIONS.items():
+        for left, right in itertools.product(range(1, 10), repeat=2):
+            expressions.append((f"{left} {sign} {right}", round(operation(left, right), 9)))
+    return expressions
+
+
+_EXPRESSIONS = _all_expressions()
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,8 @@ class MathSort:
                     values[expression] = value
                 if len(values) == self.size:
                     break
-            made.append(
-                _shown(
-                    MATHSORT, f"{epoch}.{number}", list(values), list(values.values()), self, rng
-                )
-            )
+            texts, numbers = list(values), list(values.values())
+            made.append(_shown(MATHSORT, f"{epoch}.{number}", texts, numbers, self, rng))
         return made
 
 
@@ -215,13 +217,12 @@ def read_mathsort(path: str | Path) -> list[ListwiseExample]:
         if not _is_number(answer) or abs(float(answer) - value) > 1e-6:
             fail(path, number, f"the answer of {expression!r} is {value:g}, not {answer!r}")
         groups.setdefault(group, []).append((expression, value))
-    made = [
-        _of_values(
-            MATHSORT, group, [text for text, _ in items], [round(value, 9) for _, value in items]
-        )
-        for group, items in groups.items()
-        if len(items) > 1
-    ]
+    made = []
+    for group, items in groups.items():
+        if len(items) > 1:
+            texts = [text for text, _ in items]
+            values = [round(value, 9) for _, value in items]
+            made.append(_of_values(MATHSORT, group, texts, values))
     return _not_empty(path, made)
 
 
@@ -236,27 +237,20 @@ def read_wordsort(path: str | Path) -> list[ListwiseExample]:
         if words is None:
             continue
         ordered = sorted(words)
-        made.append(
-            _of_values(
-                WORDSORT,
-                str(len(made)),
-                words,
-                [bisect.bisect_left(ordered, word) for word in words],
-            )
-        )
+        places = [bisect.bisect_left(ordered, word) for word in words]
+        made.append(_of_values(WORDSORT, str(len(made)), words, places))
     return _not_empty(path, made)
 
 
 def read_gsm8ksort(
     path: str | Path, seed: int = 0, least: int = 2, most: int = 20
 ) -> list[ListwiseExample]:
-    """The sentences of the published word problems, each problem's in an order drawn by ``seed``
-    and line.
+    """The sentences of the published word problems, in an order drawn by ``seed`` and line.
 
     Args:
-        least: sentences of a problem at least, likewise ``most``; others are left out. Two already
-            can be in the wrong order; the paper's published code takes 5 to 10, which are 11 of its
-            100 problems.
+        least: problems with fewer sentences are left out, as are those with more than ``most``. Two
+            already can be in the wrong order; the paper's published code takes 5 to 10, which are
+            11 of its 100 problems.
 
     Raises:
         ValueError: a line is no JSON object with a ``question``, or no problem has that many
@@ -266,9 +260,8 @@ def read_gsm8ksort(
     for number, question in read_jsonl(path, lambda record: text_under(record, "question")):
         if not question.strip():
             fail(path, number, "the text under 'question' is empty")
-        sentences = [
-            sentence.strip() for sentence in _SENTENCE.split(question.strip()) if sentence.strip()
-        ]
+        pieces = [piece.strip() for piece in _SENTENCE.split(question.strip())]
+        sentences = [piece for piece in pieces if piece]
         if least <= len(sentences) <= most:
             order = np.random.default_rng([seed, number]).permutation(len(sentences))
             shuffled = [sentences[place] for place in order]
@@ -288,6 +281,7 @@ def _shown(
     settings: MathSort | WordSort,
     rng: np.random.Generator,
 ) -> ListwiseExample:
+    """A generated list in the order in which it is shown."""
     made = _of_values(task, number, texts, values)
     return made.permute(shown_order(made.ranks, settings.imbalance, rng))
 
@@ -298,15 +292,19 @@ def _of_values(
     """Items to be ranked by value, smallest first."""
     ids = tuple(str(place) for place in range(len(texts)))
     passages = PassageList(QUERIES[task], tuple(texts), ids, f"{task}-{number}")
-    behind = np.array([sum(other > value for other in values) for value in values])
-    return ListwiseExample.by_keys(
-        passages, [(value,) for value in values], range(len(texts)), behind
-    )
+    # The grade of an item: how many belong behind it.
+    array = np.array(values)
+    behind = (array[None, :] > array[:, None]).sum(axis=1)
+    keys = [(value,) for value in values]
+    return ListwiseExample.by_keys(passages, keys, range(len(texts)), behind)
 
 
 def _value(expression: str) -> float | None:
+    """The value of an expression; None where it is none."""
     match = _EXPRESSION.fullmatch(expression)
-    return None if match is None else _OPERATIONS[match[2]](int(match[1]), int(match[3]))
+    if match is None:
+        return None
+    return _OPERATIONS[match[2]](int(match[1]), int(match[3]))
 
 
 def _words(line: str) -> list[str] | None:
@@ -314,11 +312,8 @@ def _words(line: str) -> list[str] | None:
     if line.strip() == "word_samples":
         return None
     words = json_value(line, "JSON")
-    if (
-        not isinstance(words, list)
-        or len(words) < 2
-        or not all(isinstance(word, str) for word in words)
-    ):
+    is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    if not is_list or len(words) < 2:
         raise ValueError(f"expected a JSON list of two words or more, got {line.strip()[:80]!r}")
     if len(set(words)) < len(words):
         raise ValueError(f"a word stands twice in {line.strip()[:80]!r}")

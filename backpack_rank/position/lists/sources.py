@@ -1,5 +1,6 @@
-"""Which lists a listwise ranker is trained on and asked to rank: a collection's candidates, or a
-sorting task.
+"""Which lists a listwise ranker is trained on and asked to rank.
+
+They are a collection's candidates, or a sorting task.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ KINDS = (COLLECTION, MATHSORT, WORDSORT)
 ListSize = Annotated[int, Range(least=2, most=100_000)]
 """Passages of a list."""
 _HELD_OUT_SEED = 7_919  # lists that are drawn to be measured on are not those of training
-_SORTED = 2_000
-_PROMPTS = 5_000
-_ORDER = 5
+_SORTED = 2_000  # lists of an epoch of a sorting task
+_PROMPTS = 5_000  # whose texts a tokenizer is trained on
+_ORDER = 5  # keeps the draws of orders apart from those of other modules
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,9 @@ class ListwiseDataConfig:
         return self._sorting(dataset, self.number or _SORTED, self.seed, self.imbalance or 0.0)
 
     def held_out_lists(self, dataset: Dataset | None) -> list[ListwiseExample]:
-        """Lists to measure on: of the dev split in first-stage order, or of the task in random
-        order.
+        """Lists to measure on.
+
+        They are those of the dev split in first-stage order, or of the task in random order.
         """
         if self.kind == COLLECTION:
             return self._collection(dataset, "dev", self.held_out, None).lists(0)
@@ -114,16 +116,16 @@ class ListwiseDataConfig:
         collection = _needed(dataset).split(split)
         _, candidates = _needed(dataset).candidates(split, collection)
         teacher = None if self.teacher is None else read_run(self.teacher)
-        found = collection_lists(collection, candidates, self.size, teacher)
+        chosen = collection_lists(collection, candidates, self.size, teacher)
         log.info(
             "%s: %d lists; %d queries without two candidates, %d without candidates of different "
             "relevance",
             collection.name,
-            len(found.lists),
-            found.without_candidates,
-            found.without_relevant,
+            len(chosen.lists),
+            chosen.without_candidates,
+            chosen.without_relevant,
         )
-        lists = found.lists[:number]
+        lists = chosen.lists[:number]
         if imbalance is not None:
             rng = np.random.default_rng([self.seed, _ORDER])
             lists = tuple(item.permute(shown_order(item.ranks, imbalance, rng)) for item in lists)
@@ -157,9 +159,7 @@ def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -
 def dataset_of_lists(
     settings: EvaluationSettings, checkpoint: Path | None, kind: str
 ) -> Dataset | None:
-    """The data asked for, or that of a trained ranker; a sorting task without words of a collection
-    needs none.
-    """
+    """The data asked for, or that of a trained ranker; MathSort needs none."""
     if checkpoint is not None:
         return settings.dataset(checkpoint)
     if settings.chosen_dataset is None and kind == MATHSORT:

@@ -1,4 +1,6 @@
-"""``train.py task=listwise``: lists, tokenizer, language model, training, and a saved listwise ranker."""
+"""``train.py task=listwise``: lists, tokenizer, language model, training, and a saved listwise
+ranker.
+"""
 
 from __future__ import annotations
 
@@ -70,14 +72,17 @@ class ListwiseTraining:
     """The task and its settings (``conf/task/listwise.yaml``).
 
     Attributes:
-        lists: see ``kind`` of :class:`~backpack_rank.position.lists.sources.ListwiseDataConfig`, which says
-            likewise what ``size``, ``number``, ``held_out``, ``imbalance`` and ``teacher`` are.
-        weight: lambda; see :class:`~backpack_rank.position.lists.training.ListwiseObjective`, likewise
-            ``language_model`` and ``noise``.
-        propensities: file that ``evaluate.py experiment=propensities`` wrote: L_rank-IPS in place of L_rank.
-        augmentation: ``none``, ``shuffle`` or ``rotate``: in how many orders, ``copies``, a list is shown per epoch.
-        epochs: passes over the lists, likewise ``batch_size``, ``learning_rate``, ``warmup_ratio``, ``weight_decay``
-            and ``gradient_clip``.
+        lists: see ``kind`` of :class:`~backpack_rank.position.lists.sources.ListwiseDataConfig`,
+            which says likewise what ``size``, ``number``, ``held_out``, ``imbalance`` and
+            ``teacher`` are.
+        weight: lambda; see :class:`~backpack_rank.position.lists.training.ListwiseObjective`,
+            likewise ``language_model`` and ``noise``.
+        propensities: file that ``evaluate.py experiment=propensities`` wrote: L_rank-IPS in place
+            of L_rank.
+        augmentation: ``none``, ``shuffle`` or ``rotate``: in how many orders, ``copies``, a list is
+            shown per epoch.
+        epochs: passes over the lists, likewise ``batch_size``, ``learning_rate``, ``warmup_ratio``,
+            ``weight_decay`` and ``gradient_clip``.
         gradient_checkpointing: compute activations twice and keep few of them.
         max_length: tokens of a prompt with its answer; None is what the model reads, at most 4096.
     """
@@ -122,7 +127,8 @@ class ListwiseTraining:
             start: checkpoint to go on from.
 
         Returns:
-            The best Kendall's tau of a sorting task, or the best nDCG@10 of a collection, on held-out lists.
+            The best Kendall's tau of a sorting task, or the best nDCG@10 of a collection, on
+            held-out lists.
         """
         prompt = _checked_prompt(settings)
         wanted, dataset = self._lists(settings.seed), settings.dataset
@@ -185,12 +191,14 @@ class ListwiseTraining:
     def _objective(
         self, source: ListSource, augmentation: Augmentation, shown: ListwiseDataset
     ) -> ListwiseObjective:
-        """The objective; inverse propensities are scaled on the lists of the first epoch as they are shown."""
+        """The objective; inverse propensities are scaled on the lists of the first epoch as they
+        are shown.
+        """
         shortest = min(map(len, source.lists(0)))
         if self.augmentation == "rotate" and shortest < augmentation.copies:
             raise ValueError(
-                f"{source.name} has a list of {shortest} passages, which cannot be cut into task.copies="
-                f"{augmentation.copies} groups: lower it"
+                f"{source.name} has a list of {shortest} passages, which cannot be cut into "
+                f"task.copies={augmentation.copies} groups: lower it"
             )
         inverse = None
         if self.propensities is not None:
@@ -204,7 +212,8 @@ class ListwiseTraining:
             )
             inverse = own.inverse(scale)
             log.info(
-                "inverse propensities from %.3f to %.3f; %d of %d cells below the floor of %g of the even share",
+                "inverse propensities from %.3f to %.3f; %d of %d cells below the floor of %g of "
+                "the even share",
                 inverse.min(),
                 inverse.max(),
                 own.floored,
@@ -265,7 +274,8 @@ class ListwiseTraining:
                 pair_tokenizer.max_length,
             )
         log.info("best on held-out lists %.4f; ranker saved to %s", best, folder / RANKER)
-        # What only an interrupted run needs: resume=true takes a run with a last checkpoint for interrupted.
+        # What only an interrupted run needs: resume=true takes a run with a last checkpoint for
+        # interrupted.
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
         (folder / LAST).unlink(missing_ok=True)
 
@@ -277,7 +287,9 @@ def _tokenizer(
     source: ListSource,
     prompt: Prompt,
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer, kept in the run's folder until the run is complete: a resumed run trains none again."""
+    """The tokenizer, kept in the run's folder until the run is complete: a resumed run trains none
+    again.
+    """
     kept = folder / "tokenizer"
     if kept.is_dir():
         return load_tokenizer(kept)
@@ -288,17 +300,18 @@ def _tokenizer(
 
 
 def _checked_prompt(settings: TrainingSettings) -> Prompt:
-    """The model's prompt; options of ranking are refused, and models that are no listwise ranker's."""
+    """The model's prompt; refuses options of ranking, and models of other rankers."""
     reject_overrides(
         settings.changed,
         (*OPTIONS, "prompt"),
-        "options of ranking, which task=listwise does not read; its own are task.epochs, task.learning_rate and the "
-        "others of conf/task/listwise.yaml",
+        "options of ranking, which task=listwise does not read; its own are task.epochs, "
+        "task.learning_rate and the others of conf/task/listwise.yaml",
     )
     node = settings.prompt
     if node is None:
         raise ValueError(
-            f"task=listwise trains a causal language model, and model={settings.model_name} is none: use "
-            "model=listwise_tiny, or model=listwise_lm model.ranker.name=NAME for any of Hugging Face"
+            f"task=listwise trains a causal language model, and model={settings.model_name} is "
+            "none: use model=listwise_tiny, or model=listwise_lm model.ranker.name=NAME for any "
+            "of Hugging Face"
         )
     return build(node, "model.prompt")

@@ -1,5 +1,6 @@
-"""Training of a causal language model as a listwise ranker (FIRST and DebiasFirst): losses and
-module.
+"""Losses and module that train a causal language model as a listwise ranker.
+
+They are those of FIRST and DebiasFirst; numbers of equations are DebiasFirst's.
 
 All losses take scores [..., m] (the logits of the identifiers at the first generated token), target
 ranks [..., m] from 0, and a mask [..., m] that is True where the list has a passage; what stands
@@ -45,39 +46,46 @@ def rank_loss(
     levels: Tensor | None = None,
     inverse: Tensor | None = None,
 ) -> Tensor:
-    """L_rank (eq. 2), or with inverse propensities L_rank-IPS (eq. 4).
+    """Use this to train the scores of lists to sort into target ranks.
+
+    It is L_rank (eq. 2), or with inverse propensities L_rank-IPS (eq. 4):
 
     L = sum over pairs with pi(i) < pi(j) of log(1 + exp(s_j - s_i)) / (pi(i) + pi(j)) * v_i * v_j,
     where pi(i) is the target rank of passage i from 1 and v_i = 1 / w[i, pi(i)], or 1. Lists
     without a pair count with a loss of 0.
 
+    >>> mask = torch.ones(1, 2, dtype=torch.bool)
+    >>> loss = rank_loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[0, 1]]), mask)
+    >>> round(float(loss), 4)  # log(2) / (1 + 2)
+    0.231
+
     Args:
         levels: pairs of the same level are ties and left out [..., m]; None has no ties.
         inverse: v, from :meth:`~backpack_rank.position.lists.propensity.Propensities.inverse` by
-            input position and target rank, [..., m]; None leaves all pairs as they are.
+            input position and target rank, [..., m]; None weighs no pair.
     """
     losses = pair_losses(scores.float(), ranks, mask, levels)
     if inverse is not None:
-        own = inverse.to(losses.dtype).masked_fill(~mask, 0.0)
-        losses = losses * own[..., :, None] * own[..., None, :]
+        weights = inverse.to(losses.dtype).masked_fill(~mask, 0.0)
+        losses = losses * weights[..., :, None] * weights[..., None, :]
     return losses.sum(dim=(-2, -1)).mean()
 
 
 def pair_losses(
     scores: Tensor, ranks: Tensor, mask: Tensor, levels: Tensor | None = None
 ) -> Tensor:
-    """log(1 + exp(s_j - s_i)) / (pi(i) + pi(j)) of the pairs with pi(i) < pi(j), 0 for all others.
-    [..., m, m]
+    """The terms of eq. 2, one for each pair. [..., m, m]
+
+    They are log(1 + exp(s_j - s_i)) / (pi(i) + pi(j)) where pi(i) < pi(j), and 0 elsewhere.
     """
-    scores = scores.masked_fill(~mask, 0.0)  # a nan among them would reach the gradient
+    # A NaN behind the mask would reach the gradient: NaN times 0 is NaN.
+    scores = scores.masked_fill(~mask, 0.0)
     losses = F.softplus(scores[..., None, :] - scores[..., :, None])
     return losses * pair_weights(ranks, mask, levels)
 
 
 def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> Tensor:
-    """1 / (pi(i) + pi(j)) for the pairs of passages with pi(i) < pi(j) that are not tied, else 0.
-    [..., m, m]
-    """
+    """1 / (pi(i) + pi(j)) for pairs with pi(i) < pi(j) that are not tied, else 0. [..., m, m]"""
     order = ranks if levels is None else levels
     wanted = order[..., :, None] < order[..., None, :]
     wanted = wanted & mask[..., :, None] & mask[..., None, :]
@@ -86,8 +94,9 @@ def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> T
 
 
 def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-    """L_LM (eq. 1): - sum over the tokens of a target ranking of log P(y_t | prompt, y_<t), mean
-    over lists.
+    """L_LM (eq. 1), mean over lists.
+
+    For one list it is - sum over the tokens y_t of its target ranking of log P(y_t | prompt, y_<t).
 
     Args:
         logits: at the token before each target. [L, n, V]
@@ -99,10 +108,13 @@ def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
 
 
 def joint_loss(ranking: Tensor, language: Tensor | None, weight: float) -> Tensor:
-    """lambda * L_rank + L_LM (eqs. 3 and 6); without a language-model term L_rank alone, which then
-    needs no weight.
+    """lambda * L_rank + L_LM (eqs. 3 and 6).
+
+    Without a language-model term it is L_rank alone, which then needs no weight.
     """
-    return ranking if language is None else weight * ranking + language
+    if language is None:
+        return ranking
+    return weight * ranking + language
 
 
 @dataclass(frozen=True)
@@ -133,8 +145,13 @@ class ListwiseObjective:
 
 
 class ListwiseModule(L.LightningModule):
-    """Logs ``train/loss`` with its parts, and after every epoch Kendall's tau and nDCG@10 of
-    held-out lists.
+    """Use this with a Lightning trainer to train a listwise ranker.
+
+    It logs ``train/loss`` with its parts, and after every epoch Kendall's tau and nDCG@10 of
+    held-out lists::
+
+        module = ListwiseModule(model, pair_tokenizer, optimisation, ListwiseObjective(), held_out)
+        trainer.fit(module, ListwiseData(source, held_out, pair_tokenizer, augmentation))
 
     Held-out lists are ranked by the ranker that is saved, from the logits of the first token.
     """
@@ -157,8 +174,8 @@ class ListwiseModule(L.LightningModule):
         self.seed = seed
         inverse = objective.inverse
         self.inverse = None if inverse is None else torch.as_tensor(inverse, dtype=torch.float32)
-        self._keeps = "logits_to_keep" in signature(model.forward).parameters
-        self._ranked: dict[int, np.ndarray] = {}
+        self._takes_logits_to_keep = "logits_to_keep" in signature(model.forward).parameters
+        self._orders: dict[int, np.ndarray] = {}  # of held-out lists, by number
 
     def on_train_batch_start(self, batch: ListwiseBatch, batch_idx: int) -> None:
         """See :func:`~backpack_rank.training.module.seed_epoch`."""
@@ -169,11 +186,10 @@ class ListwiseModule(L.LightningModule):
         count = len(batch.ids)
         logits = self.answer_logits(batch)
         scores = logits[:, 0].gather(1, batch.identifiers)
-        inverse = None if self.inverse is None else self._inverse(batch)
-        ranking = rank_loss(scores, batch.ranks, batch.mask, batch.levels, inverse)
-        language = (
-            lm_loss(logits, batch.targets, batch.known) if self.objective.language_model else None
-        )
+        ranking = rank_loss(scores, batch.ranks, batch.mask, batch.levels, self._inverse(batch))
+        language = None
+        if self.objective.language_model:
+            language = lm_loss(logits, batch.targets, batch.known)
         loss = joint_loss(ranking, language, self.objective.weight)
         # Of several processes the mean: each has a part of the batch.
         self.log("train/rank_loss", ranking, batch_size=count, sync_dist=True)
@@ -183,60 +199,63 @@ class ListwiseModule(L.LightningModule):
         return loss
 
     def answer_logits(self, batch: ListwiseBatch) -> Tensor:
-        """Logits at the token before each token of the answers; without L_LM at the first alone.
-        [B, t, V]
+        """Logits at the token before each token of the answers. [B, t, V]
+
+        Without L_LM they are those at the first token alone, t = 1.
         """
+        ids = batch.ids
+        device = ids.device
         steps = batch.targets.shape[1] if self.objective.language_model else 1
-        ids, first = batch.ids, batch.prompts - 1
         if steps == 1:
             ids = ids[:, : int(batch.prompts.max())]
-        rows = torch.minimum(
-            first[:, None] + torch.arange(steps, device=ids.device), batch.lengths[:, None] - 1
-        )
+        first = batch.prompts - 1
+        # Short answers repeat their last token; the mask of targets leaves that out of the loss.
+        rows = first[:, None] + torch.arange(steps, device=device)
+        rows = torch.minimum(rows, batch.lengths[:, None] - 1)
+
         options: dict[str, Any] = {"use_cache": False}
         # Padding stands on the right, where a decoder does not look; the mask is for models that
         # count positions by it.
-        options["attention_mask"] = (
-            torch.arange(ids.shape[1], device=ids.device) < batch.lengths[:, None]
-        ).long()
-        options |= self._embedded(ids, batch) if self.objective.noise else {"input_ids": ids}
-        if (
-            self._keeps
-        ):  # logits of a prompt's own tokens would be most of the work of a small model
-            kept = torch.arange(int(first.min()), int(rows.max()) + 1, device=ids.device)
+        mask = torch.arange(ids.shape[1], device=device) < batch.lengths[:, None]
+        options["attention_mask"] = mask.long()
+        if self.objective.noise:
+            embeddings = self.model.get_input_embeddings()(ids)
+            options["inputs_embeds"] = noisy(embeddings, batch.lengths, self.objective.noise)
+        else:
+            options["input_ids"] = ids
+        if self._takes_logits_to_keep:
+            # Logits of the prompts' tokens would be most of the work of a small model.
+            kept = torch.arange(int(first.min()), int(rows.max()) + 1, device=device)
             options["logits_to_keep"] = kept
             rows = rows - kept[0]
         logits: Tensor = self.model(**options).logits
         return logits.gather(1, rows[:, :, None].expand(-1, -1, logits.shape[-1]))
 
     def on_validation_epoch_start(self) -> None:
-        self._ranked = {}
+        self._orders = {}
 
     def validation_step(self, numbers: Tensor, batch_index: int) -> None:
         """Rank held-out lists; measures are computed once over all of them."""
-        chosen = numbers.tolist()
-        if not chosen:  # more processes than lists
+        if not len(numbers):  # more processes than lists
             return
         ranker = CausalLmRanker(
             self.model, self.pair_tokenizer, mode="first_token", device=str(self.device)
         )
-        rankings = ranker.rank([self.held_out[number].passages for number in chosen])
-        self._ranked.update(
-            (number, ranking.order) for number, ranking in zip(chosen, rankings, strict=True)
-        )
+        lists = [self.held_out[number].passages for number in numbers.tolist()]
+        for number, ranking in zip(numbers.tolist(), ranker.rank(lists), strict=True):
+            self._orders[number] = ranking.order
 
     def on_validation_epoch_end(self) -> None:
-        """Kendall's tau and nDCG@10 over all held-out lists, also when they are spread over
-        processes.
-        """
+        """Kendall's tau and nDCG@10 over the held-out lists of all processes."""
         if self.trainer.sanity_checking:
             return
-        ranked = self._ranked
+        orders = dict(self._orders)
         if self.trainer.world_size > 1:
             gathered: list = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(gathered, ranked)
-            ranked = {number: order for part in gathered for number, order in part.items()}
-        rankings = [Ranking(ranked[number]) for number in range(len(self.held_out))]
+            torch.distributed.all_gather_object(gathered, orders)
+            for orders_of_process in gathered:
+                orders.update(orders_of_process)
+        rankings = [Ranking(orders[number]) for number in range(len(self.held_out))]
         values = {TAU: kendall_tau(rankings, self.held_out), NDCG: ndcg(rankings, self.held_out)}
         for name, value in values.items():
             self.log(name, value, prog_bar=True, rank_zero_only=False, sync_dist=False)
@@ -254,27 +273,23 @@ class ListwiseModule(L.LightningModule):
             self.model, int(self.trainer.estimated_stepping_batches)
         )
 
-    def _inverse(self, batch: ListwiseBatch) -> Tensor:
-        """v by input position and target rank. [B, m]"""
-        assert self.inverse is not None
-        table = self.inverse = self.inverse.to(batch.ranks.device)
+    def _inverse(self, batch: ListwiseBatch) -> Tensor | None:
+        """v by input position and target rank, [B, m]; None without inverse propensities."""
+        if self.inverse is None:
+            return None
+        # No buffer of the module, which would be saved with its checkpoints.
+        self.inverse = self.inverse.to(batch.ranks.device)
         positions = torch.arange(batch.ranks.shape[1], device=batch.ranks.device)
-        return table[positions, batch.ranks]
-
-    def _embedded(self, ids: Tensor, batch: ListwiseBatch) -> dict[str, Tensor]:
-        return {
-            "inputs_embeds": noisy(
-                self.model.get_input_embeddings()(ids), batch.lengths, self.objective.noise
-            )
-        }
+        return self.inverse[positions, batch.ranks]
 
 
 def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
-    """Word embeddings [B, n, d] with uniform noise in +- alpha / sqrt(L d), L the length of each
-    text [B] (NEFTune).
+    """Word embeddings [B, n, d] with noise (NEFTune).
+
+    The noise is uniform in +- alpha / sqrt(L d), with L the length of each text [B].
     """
-    size = alpha / (lengths * embeddings.shape[-1]).to(embeddings.dtype).sqrt()
-    return embeddings + torch.empty_like(embeddings).uniform_(-1, 1) * size[:, None, None]
+    bounds = alpha / (lengths * embeddings.shape[-1]).to(embeddings.dtype).sqrt()
+    return embeddings + torch.empty_like(embeddings).uniform_(-1, 1) * bounds[:, None, None]
 
 
 def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
@@ -284,12 +299,10 @@ def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -
 
 def ndcg(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
     """Mean nDCG@10 by the lists' grades."""
-    run = {
-        str(number): {str(place): -float(rank) for place, rank in enumerate(ranking.ranks())}
-        for number, ranking in enumerate(rankings)
-    }
-    qrels = {
-        str(number): {str(place): int(grade) for place, grade in enumerate(item.grades)}
-        for number, item in enumerate(lists)
-    }
+    # Every list is a query, and every input position a document.
+    run = {}
+    qrels = {}
+    for number, (ranking, item) in enumerate(zip(rankings, lists, strict=True)):
+        run[str(number)] = {str(place): -float(rank) for place, rank in enumerate(ranking.ranks())}
+        qrels[str(number)] = {str(place): int(grade) for place, grade in enumerate(item.grades)}
     return effectiveness(run, qrels, [_NDCG]).mean(_NDCG)

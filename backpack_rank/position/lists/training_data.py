@@ -54,11 +54,11 @@ class ListwiseBatch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ListwiseBatch:
         """The same batch on another device."""
-        return ListwiseBatch(*(getattr(self, own.name).to(device) for own in fields(self)))
+        return ListwiseBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
     def pin_memory(self) -> ListwiseBatch:
         """The same batch in page-locked memory (called by torch's data loader)."""
-        return ListwiseBatch(*(getattr(self, own.name).pin_memory() for own in fields(self)))
+        return ListwiseBatch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,39 +80,42 @@ def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
             others.
     """
     tokens = pair_tokenizer.identifiers(size)
-    for number, own in enumerate(tokens, start=1):
-        if len(own) != 1:
+    for number, ids in enumerate(tokens, start=1):
+        if len(ids) != 1:
             raise ValueError(
-                f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(own)} tokens "
+                f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(ids)} tokens "
                 "here, and the ranking loss reads one logit for each passage: take alphabetic "
                 "identifiers (model.prompt.identifiers=alphabetic) or shorter lists (task.size)"
             )
-    return [own[0] for own in tokens]
+    return [ids[0] for ids in tokens]
 
 
 def encode_lists(
     pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]
 ) -> list[EncodedList]:
-    """Prompt, target answer and identifiers of lists as they are shown."""
+    """Prompt, target answer and identifiers of lists in the order in which they are shown."""
     prompts = pair_tokenizer.encode_all([item.passages for item in items])
     identifiers = np.array(single_identifiers(pair_tokenizer, max(map(len, items))), dtype=np.int64)
-    return [
-        EncodedList(
-            prompt.ids,
-            np.array(pair_tokenizer.answer(item.order)),
-            identifiers[: len(item)],
-            item.ranks,
-            item.relevance_levels,
+    encoded = []
+    for prompt, item in zip(prompts, items, strict=True):
+        encoded.append(
+            EncodedList(
+                prompt=prompt.ids,
+                answer=np.array(pair_tokenizer.answer(item.order)),
+                identifiers=identifiers[: len(item)],
+                ranks=item.ranks,
+                levels=item.relevance_levels,
+            )
         )
-        for prompt, item in zip(prompts, items, strict=True)
-    ]
+    return encoded
 
 
 def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
     """Pad several lists."""
+    # Nothing is predicted behind the last token of an answer, so the model does not read it.
     texts = [np.concatenate([item.prompt, item.answer[:-1]]) for item in items]
-    targets, known = _padded([item.answer for item in items])
     ids, _ = _padded(texts)
+    targets, known = _padded([item.answer for item in items])
     identifiers, mask = _padded([item.identifiers for item in items])
     return ListwiseBatch(
         ids=ids,
@@ -137,13 +140,12 @@ class ListwiseDataset(Dataset):
         augmentation: Augmentation,
         seed: int = 0,
     ) -> None:
-        self.source, self.pair_tokenizer, self.augmentation, self.seed = (
-            source,
-            pair_tokenizer,
-            augmentation,
-            seed,
-        )
-        self._epoch: tuple[int, list[ListwiseExample]] | None = None
+        self.source = source
+        self.pair_tokenizer = pair_tokenizer
+        self.augmentation = augmentation
+        self.seed = seed
+        self._epoch: int | None = None
+        self._lists: Sequence[ListwiseExample] = ()  # of that epoch
 
     def __len__(self) -> int:
         return len(self.source) * self.augmentation.copies
@@ -152,15 +154,17 @@ class ListwiseDataset(Dataset):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> list[EncodedList]:
-        """All lists of a batch (called by torch's data loader): their texts are encoded together."""
+        """All lists of a batch, encoded together (called by torch's data loader)."""
         return encode_lists(self.pair_tokenizer, [self.shown(*key) for key in keys])
 
     def shown(self, epoch: int, number: int) -> ListwiseExample:
         """A list in the order in which it is shown."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = epoch, self.source.lists(epoch)
+        if self._epoch != epoch:
+            self._lists = self.source.lists(epoch)
+            self._epoch = epoch
         place, copy = divmod(number, self.augmentation.copies)
-        item = self._epoch[1][place]
+        item = self._lists[place]
+        # All copies of a list draw from the same generator, and each takes its part.
         rng = np.random.default_rng([self.seed, epoch, place, _ORDERS])
         return item.permute(self.augmentation.orders(len(item), rng)[copy])
 
@@ -173,11 +177,8 @@ class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
         self.seed = seed
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        order = (
-            np.random.default_rng([self.seed, self.epoch, _SHUFFLE])
-            .permutation(self.per_epoch)
-            .tolist()
-        )
+        rng = np.random.default_rng([self.seed, self.epoch, _SHUFFLE])
+        order = rng.permutation(self.per_epoch).tolist()
         # Processes must take the same number of steps: the first lists come again where the order
         # falls short.
         shared = islice(cycle(order), len(self) * self.world_size)
@@ -226,13 +227,16 @@ class ListwiseData(L.LightningDataModule):
 
     def _place(self) -> tuple[int, int]:
         """Rank of this process and the number of processes."""
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        if not self.trainer:
+            return 0, 1
+        return self.trainer.global_rank, self.trainer.world_size
 
 
 def _padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
     """Rows with 0 behind them, and a mask that is True where there is something. [B, n] each"""
     lengths = torch.tensor([len(row) for row in rows])
     values = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
-    for own, row in zip(values, rows, strict=True):
-        own[: len(row)] = torch.from_numpy(np.asarray(row, dtype=np.int64))
-    return values, torch.arange(values.shape[1])[None] < lengths[:, None]
+    for number, row in enumerate(rows):
+        values[number, : len(row)] = torch.from_numpy(np.asarray(row, dtype=np.int64))
+    mask = torch.arange(values.shape[1])[None] < lengths[:, None]
+    return values, mask

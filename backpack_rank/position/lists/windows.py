@@ -1,6 +1,6 @@
-r"""Sliding windows over a long list, from its back to its front (RankGPT; Tang et al., section
-2.2).
+r"""Sliding windows over a long list, from its back to its front.
 
+They are those of RankGPT (Tang et al., section 2.2).
 With windows of ``size`` passages that move by ``stride``, the last ``size`` passages are ranked
 first. The best of them stand at the front of that window, which the next window, ``stride`` nearer
 to the front, takes in. So ``size - stride`` passages can come from the very back to the front.
@@ -20,7 +20,10 @@ from backpack_rank.position.lists.passages import PassageList
 
 @dataclass
 class SlidingWindows(RankerWrapper):
-    """Ranks long lists by a ranker of short ones.
+    """Use this to rank long lists by a ranker of short ones::
+
+        ranker = SlidingWindows(CausalLmRanker(model, pair_tokenizer), size=20, stride=10)
+        rankings = ranker.rank(lists)
 
     Rankings have no scores, since those of different windows do not compare. Passages of a window
     that the ranker left out stand at its end, as it has them; of the whole ranking those count as
@@ -48,32 +51,42 @@ class SlidingWindows(RankerWrapper):
         self.label = f"windows {self.size}/{self.stride}" if self.size else "one window"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list. All lists move on together: one call of the ranker for each
-        step.
+        """One ranking for each list.
+
+        All lists move on together, so there is one call of the ranker for each step.
         """
-        orders = [np.arange(len(one)) for one in lists]
-        left_out = [np.zeros(len(one), dtype=bool) for one in lists]
-        edges = [window_edges(len(one), self.size, self.stride) for one in lists]
+        orders = [np.arange(len(passages)) for passages in lists]
+        left_out = [np.zeros(len(passages), dtype=bool) for passages in lists]
+        edges = [window_edges(len(passages), self.size, self.stride) for passages in lists]
         for step in range(max(map(len, edges), default=0)):
-            moving = [number for number in range(len(lists)) if step < len(edges[number])]
-            shown = [orders[number][slice(*edges[number][step])].copy() for number in moving]
-            ranked = self.ranker.rank(
-                [lists[n].select(taken) for n, taken in zip(moving, shown, strict=True)]
-            )
-            for number, taken, ranking in zip(moving, shown, ranked, strict=True):
-                orders[number][slice(*edges[number][step])] = taken[ranking.order]
-                left_out[number][taken] = True
-                left_out[number][taken[ranking.ranked]] = False
+            # A part of ``orders[number]`` for each list that has a window left; writing to it moves
+            # passages of the list.
+            numbers = [number for number in range(len(lists)) if step < len(edges[number])]
+            windows = [orders[number][slice(*edges[number][step])] for number in numbers]
+            shown = [lists[n].select(window) for n, window in zip(numbers, windows, strict=True)]
+            rankings = self.ranker.rank(shown)
+            for number, window, ranking in zip(numbers, windows, rankings, strict=True):
+                # The last window to show a passage decides whether it was left out.
+                left_out[number][window] = True
+                left_out[number][window[ranking.ranked]] = False
+                window[:] = window[ranking.order]
         return [_ranking(order, out) for order, out in zip(orders, left_out, strict=True)]
 
 
 def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, int]]:
-    """First position and end of each window, in the order in which they are ranked; the last one
-    starts at 0.
+    """First position and end of each window, in the order in which they are ranked.
 
-    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: a list of
-    exactly ``size - stride`` passages, which that leaves as it is, is one window. The front window
-    is smaller than ``size`` where the list is no whole number of strides longer than a window.
+    The last one starts at 0.
+
+    >>> window_edges(25, size=10, stride=5)
+    [(15, 25), (10, 20), (5, 15), (0, 10)]
+    >>> window_edges(12, size=10, stride=5)  # the front window is smaller
+    [(2, 12), (0, 7)]
+
+    The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: rank_llm
+    does not rank a list of exactly ``size - stride`` passages; here it is one window. The front
+    window is smaller than ``size`` where the list is no whole number of strides longer than a
+    window.
     """
     edges: list[tuple[int, int]] = []
     end = length
@@ -84,7 +97,7 @@ def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, 
 
 
 def _ranking(order: np.ndarray, left_out: np.ndarray) -> Ranking:
-    """With the length of what the ranker gave, where passages that it left out are at the end."""
-    given = np.flatnonzero(~left_out[order])
-    named = int(given[-1]) + 1 if len(given) else 0
-    return Ranking(order, num_ranked=None if named == len(order) else named)
+    """The ranking of a list; passages at its end that the ranker left out count as left out."""
+    named = np.flatnonzero(~left_out[order])
+    num_ranked = int(named[-1]) + 1 if len(named) else 0
+    return Ranking(order, num_ranked=None if num_ranked == len(order) else num_ranked)

@@ -82,19 +82,13 @@ def write_answer_positions(
     ``from`` and ``to`` relative.
     """
     payload = {"format": FORMAT, "collections": [asdict(collection) for collection in collections]}
-    lines = [
-        (
-            collection.name,
-            part.passages,
-            number / len(part.histogram),
-            (number + 1) / len(part.histogram),
-            count,
-            share,
-        )
-        for collection in collections
-        for part in collection.histograms
-        for number, (count, share) in enumerate(zip(part.histogram, part.shares, strict=True))
-    ]
+    lines = []
+    for collection in collections:
+        for part in collection.histograms:
+            bins = len(part.histogram)
+            for place, count in enumerate(part.histogram):
+                span = (place / bins, (place + 1) / bins)
+                lines.append((collection.name, part.passages, *span, count, part.shares[place]))
     return save_figure(folder, NAME, payload, (CSV_COLUMNS, lines), positions_chart(collections))
 
 
@@ -127,21 +121,22 @@ def notes(collections: Sequence[CollectionPositions]) -> list[str]:
         "uniform distribution, 0 is uniform. unmatched: answers that do not stand in their "
         "document. cut: matches that the rotation cut in two. Neither counts anywhere."
     ]
-    turned = {
-        part.passages
-        for one in collections
-        for part in one.histograms
-        if part.passages != _short(part)
-    }
-    lines += [f"Passages: {', '.join(sorted(turned))}."] if turned else []
+    # Kinds of passages that the table names without their seed.
+    shortened = set()
+    for collection in collections:
+        for part in collection.histograms:
+            if part.passages != _short(part):
+                shortened.add(part.passages)
+    if shortened:
+        lines.append(f"Passages: {', '.join(sorted(shortened))}.")
     if any(collection.match == "all" for collection in collections):
         lines.append("Answers were searched, and every match counts.")
-    lines += [
-        f"{collection.name}: {collection.uncertain:,} places are the likeliest of several "
-        "occurrences."
-        for collection in collections
-        if collection.uncertain and collection.match == "offsets"
-    ]
+    for collection in collections:
+        if collection.uncertain and collection.match == "offsets":
+            lines.append(
+                f"{collection.name}: {collection.uncertain:,} places are the likeliest of several "
+                "occurrences."
+            )
     return lines
 
 
@@ -154,9 +149,10 @@ def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
     """
     if not collections:
         raise ValueError("there is no collection to draw")
-    panels = {
-        one.name: [(_short(part), part.shares) for part in one.histograms] for one in collections
-    }
+    panels = {}
+    for collection in collections:
+        parts = [(_short(part), part.shares) for part in collection.histograms]
+        panels[collection.name] = parts
     return histograms(
         panels, "start of the answer, relative to the passage", "share of answers", "uniform"
     )
@@ -183,7 +179,8 @@ def _share(part: PositionHistogram, low: float, high: float) -> float:
     """Share of the matches between two places, counted in bins; a bin that lies partly between them
     counts partly.
     """
-    inside = [
-        max(0.0, min(number + 1, high) - max(number, low)) for number in range(len(part.histogram))
-    ]
-    return sum(share * part_of for share, part_of in zip(part.shares, inside, strict=True))
+    counted = []
+    for place, share in enumerate(part.shares):
+        inside = max(0.0, min(place + 1, high) - max(place, low))
+        counted.append(share * inside)
+    return sum(counted)

@@ -1,5 +1,6 @@
-"""Where in their passages answers stand, as they are and rotated (Hofstätter et al. 2021, section
-4.1, Figure 1).
+"""Where in their passages answers stand, unchanged and rotated.
+
+It is the study of Hofstätter et al. 2021, section 4.1, Figure 1.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -63,20 +64,13 @@ class AnswerPositions:
         return np.bincount(self.starts * bins // self.words, minlength=bins)
 
 
-@dataclass
-class _Counts:
-    starts: list[int] = field(default_factory=list)
-    words: list[int] = field(default_factory=list)
-    cut: int = 0
-
-
 def answer_positions(
     answers: Answers,
     rotations: Sequence[Rotation | None] = (None,),
     match: str = "offsets",
     certain_only: bool = False,
 ) -> list[AnswerPositions]:
-    """Find every answer in its document and say where it starts, under each rotation.
+    """Use this to see where in the documents of a collection answers start, under each rotation.
 
     Args:
         answers: of a collection; its documents as they are, not rotated.
@@ -96,34 +90,38 @@ def answer_positions(
     """
     if match not in MATCHES:
         raise ValueError(f"task.match={match!r}: use one of {', '.join(MATCHES)}")
-    found = [_Counts() for _ in rotations]
+    counts_by_rotation = [_Counts(rotation) for rotation in rotations]
     looked_at = unmatched = 0
+    # Documents are read once for all rotations.
     for row, text in answers.with_texts():
         if certain_only and not row.certain:
             continue
         looked_at += 1
-        spans = (
-            [row.span]
-            if match == "offsets" and row.span is not None
-            else occurrences(row.text, text)
-        )
-        unmatched += not spans
-        for counts, rotation in zip(found, rotations, strict=True):
-            _count(counts, row, text, spans, rotation)
+        if match == "offsets" and row.span is not None:
+            spans = [row.span]
+        else:
+            spans = occurrences(row.text, text)
+        if not spans:
+            unmatched += 1
+            continue
+        for counts in counts_by_rotation:
+            counts.add(row, text, spans)
     if not looked_at:
         raise ValueError(
             f"{answers.name} has no answer whose place is certain: leave out task.certain_only"
         )
-    return [
-        AnswerPositions(
-            np.array(one.starts, np.int64),
-            np.array(one.words, np.int64),
-            looked_at,
-            unmatched,
-            one.cut,
+    results = []
+    for counts in counts_by_rotation:
+        results.append(
+            AnswerPositions(
+                starts=np.array(counts.starts, np.int64),
+                words=np.array(counts.words, np.int64),
+                answers=looked_at,
+                unmatched=unmatched,
+                cut=counts.cut,
+            )
         )
-        for one in found
-    ]
+    return results
 
 
 def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[str, float]:
@@ -132,51 +130,69 @@ def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[
     Later answers of a query are mostly other wordings of the first. Queries whose answer the
     rotation cut in two are left out, as are those of which only the answer's text is known.
     """
-    found: dict[str, float] = {}
+    positions: dict[str, float] = {}
     seen: set[str] = set()
     for row, text in answers.with_texts():
         if row.query_id in seen or row.span is None:
             continue
         seen.add(row.query_id)
-        turned = None if rotation is None else rotation.rotate(row.doc_id, text)
-        place = row.span if turned is None else turned.moved(*row.span)
-        if place is not None:
-            starts = word_starts(text if turned is None else turned.text)
-            found[row.query_id] = start_word(starts, place[0]) / len(starts)
-    return found
+        span: tuple[int, int] | None = row.span
+        if rotation is not None:
+            rotated = rotation.rotate(row.doc_id, text)
+            text = rotated.text
+            span = rotated.moved(*row.span)
+        if span is not None:
+            starts = word_starts(text)
+            positions[row.query_id] = start_word(starts, span[0]) / len(starts)
+    return positions
 
 
 def occurrences(answer: str, text: str) -> list[tuple[int, int]]:
     """Spans of the text whose words are those of the answer, in order; they do not overlap.
 
-    An answer without a letter or digit ("%") is looked for as it is.
+    >>> occurrences("New York", "In new-york, not in New Yorkshire.")
+    [(3, 11)]
+
+    An answer without a letter or digit ("%") is looked for sign by sign.
     """
     pattern = re.escape(answer)
-    if words := _WORD.findall(answer):
+    words = _WORD.findall(answer)
+    if words:
+        # No letter or digit before and behind it, and anything else between its words.
         pattern = r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, words)) + r"(?![^\W_])"
     return [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
 
 
 def start_word(starts: Sequence[int], place: int) -> int:
-    """Number from 0 of the word that a character belongs to; ``starts`` are the words' first
-    characters.
+    """Number from 0 of the word that a character belongs to.
+
+    Args:
+        starts: the words' first characters, ascending.
+        place: of the character; white space before the first word belongs to that word.
     """
     return max(bisect_right(starts, place) - 1, 0)
 
 
-def _count(
-    counts: _Counts,
-    row: Answer,
-    text: str,
-    spans: Sequence[tuple[int, int]],
-    rotation: Rotation | None,
-) -> None:
-    turned = None if rotation is None else rotation.rotate(row.doc_id, text)
-    starts = word_starts(text if turned is None else turned.text) if spans else []
-    for span in spans:
-        place = span if turned is None else turned.moved(*span)
-        if place is None:
-            counts.cut += 1
-            continue
-        counts.starts.append(start_word(starts, place[0]))
-        counts.words.append(len(starts))
+class _Counts:
+    """Start words of matches under one rotation; the attributes are those of AnswerPositions."""
+
+    def __init__(self, rotation: Rotation | None) -> None:
+        self.rotation = rotation
+        self.starts: list[int] = []
+        self.words: list[int] = []
+        self.cut = 0
+
+    def add(self, row: Answer, text: str, spans: Sequence[tuple[int, int]]) -> None:
+        """Count the matches in a document."""
+        rotated = None
+        if self.rotation is not None:
+            rotated = self.rotation.rotate(row.doc_id, text)
+            text = rotated.text
+        starts = word_starts(text)
+        for span in spans:
+            moved = span if rotated is None else rotated.moved(*span)
+            if moved is None:
+                self.cut += 1
+                continue
+            self.starts.append(start_word(starts, moved[0]))
+            self.words.append(len(starts))

@@ -1,12 +1,11 @@
-"""Vectors that rankers give to the tokens of documents, for the study of how far they know their
-position.
+"""Vectors that rankers give to the tokens of documents.
 
-Hofstätter et al. 2021 (section 5) take the passage terms of TK, which reads a passage without its
-query, and leave out BERT_CAT and BERT_DOT because they score by one vector alone. Here every ranker
-is asked, and documents are read alone
-as in the paper: rankers that read query and document together get a row with no query token, so
-that all documents begin at the same position. A query can be given; then every document stands
-behind the same one.
+They serve the study of how far these vectors know their position. Hofstätter et al. 2021
+(section 5) take the passage terms of TK, which reads a passage without its query, and leave out
+BERT_CAT and BERT_DOT because they score by one vector alone. Here every ranker is asked, and
+documents are read alone as in the paper: rankers that read query and document together get a row
+with no query token, so that all documents begin at the same position. A query can be given; then
+every document stands behind the same one.
 """
 
 from __future__ import annotations
@@ -30,13 +29,16 @@ from backpack_rank.models.rankers import BackpackForRanking, DualEncoderForRanki
 Representation: TypeAlias = Callable[[PackedBatch, Tensor], Tensor]
 """Vectors of chosen tokens of a packed batch of joined rows: (batch, chosen bool [T]) -> [n, d]."""
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 CONTEXTUAL, WEIGHTS, SENSES = "contextual", "weights", "senses"
 KINDS = {
-    CONTEXTUAL: "the token in its context: last hidden states, or what the interaction model compares",
-    WEIGHTS: "Backpack's contextual weights: how much of each of its k senses the score takes from the token",
-    SENSES: "Backpack's sense vectors of the token, one after the other; they know neither context nor position",
+    CONTEXTUAL: "the token in its context: last hidden states, or what the interaction model "
+    "compares",
+    WEIGHTS: "Backpack's contextual weights: how much of each of its k senses the score takes from "
+    "the token",
+    SENSES: "Backpack's sense vectors of the token, one after the other; they know neither context "
+    "nor position",
 }
 
 
@@ -56,7 +58,7 @@ class DocumentRow:
 
 
 def representations(ranker: Any) -> dict[str, Representation]:
-    """The kinds of token vectors that a ranker has, by the names of :data:`KINDS`.
+    """Use this to get a ranker's token vectors, by the names of :data:`KINDS`.
 
     Encoders and decoders have the last hidden states of their backbone (of a dual encoder: query
     and document read apart). A Backpack has those of the backbone that makes its contextual
@@ -69,8 +71,9 @@ def representations(ranker: Any) -> dict[str, Representation]:
     """
     if isinstance(ranker, BackpackForRanking):
         backpack = ranker.backpack
-        hidden_states = _last(backpack.hidden_states)  # two kinds are made of them
-        as_read = _last(partial(_as_read, backpack))
+        # Two kinds are made of them, and both are asked for the same batch one after the other.
+        hidden_states = _remember_last(backpack.hidden_states)
+        as_read = _remember_last(partial(_as_read, backpack))
 
         def contextual(batch: PackedBatch, chosen: Tensor) -> Tensor:
             read, places = as_read(batch)
@@ -111,12 +114,15 @@ def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, 
 
 
 def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -> Tensor:
-    """Weights a[l, j] that the pooled token of each text gives its tokens j, from their hidden
-    states [T, d]. [T, k]
+    """Weights a[l, j] that the pooled token of each text gives its tokens j. [T, k]
+
+    Args:
+        backpack: the model.
+        batch: of texts.
+        hidden: its hidden states. [T, d]
     """
-    weights = backpack.sense_weight_net.pooled(
-        hidden, batch, backpack.pooled_positions(batch)
-    )  # [B, k, n]
+    pooled = backpack.pooled_positions(batch)
+    weights = backpack.sense_weight_net.pooled(hidden, batch, pooled)  # [B, k, n]
     return weights.transpose(1, 2)[batch.padding_mask()]
 
 
@@ -126,16 +132,14 @@ def sense_vectors(backpack: BackpackModel, batch: PackedBatch, chosen: Tensor) -
 
 
 def apart(ranker: DualEncoderForRanking, batch: PackedBatch) -> Tensor:
-    """Hidden states where query and document of each row are read by themselves, as the ranker
-    does. [T, d]
-    """
+    """Hidden states of a dual encoder, which reads query and document of each row apart. [T, d]"""
     assert ranker.config.separator_id is not None
     behind = behind_separator(batch, ranker.config.separator_id)
     documents = ranker.hidden_states(batch.select(behind))
-    found = documents.new_zeros((len(behind), documents.shape[1]))
-    found[behind] = documents
-    found[~behind] = ranker.hidden_states(batch.select(~behind))
-    return found
+    hidden = documents.new_zeros((len(behind), documents.shape[1]))
+    hidden[behind] = documents
+    hidden[~behind] = ranker.hidden_states(batch.select(~behind))
+    return hidden
 
 
 def document_rows(
@@ -159,8 +163,9 @@ def document_rows(
         length = len(ids) - len(empty)
         # The row differs from that of an empty document from where the document begins.
         different = np.flatnonzero(ids[: len(empty)] != empty)
-        start = int(different[0]) if len(different) else len(empty)
-        start = start if length else len(empty)
+        start = len(empty)
+        if length and len(different):
+            start = int(different[0])
         if not np.array_equal(ids[start : start + length], document[:length]):
             raise ValueError(
                 f"{type(pair_tokenizer).__name__} puts documents into rows in more than one piece"
@@ -169,11 +174,11 @@ def document_rows(
     return rows
 
 
-def _last(compute: Callable[[PackedBatch], _Found]) -> Callable[[PackedBatch], _Found]:
-    """The same function, which remembers what it gave for the batch that it was asked about last."""
-    known: list[tuple[PackedBatch, _Found]] = []
+def _remember_last(compute: Callable[[PackedBatch], _Result]) -> Callable[[PackedBatch], _Result]:
+    """The same function, which remembers its result for the batch that it was asked about last."""
+    known: list[tuple[PackedBatch, _Result]] = []
 
-    def remembering(batch: PackedBatch) -> _Found:
+    def remembering(batch: PackedBatch) -> _Result:
         if not known or known[0][0] is not batch:
             known[:] = [(batch, compute(batch))]
         return known[0][1]

@@ -1,13 +1,13 @@
-r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do
-(Hofstätter et al. 2021).
+r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do.
 
-For a term t at positions a1 and a2 of two different documents with vectors r
+For a term t at positions a1 and a2 of two different documents with vectors r, and C_{t,D} the pairs
+with |a1 - a2| = D::
 
-    ATS(D) = 1 / |T_D| sum_t 1 / |C_{t,D}| sum_{(r1, r2) in C_{t,D}} cos(r1, r2),   C_{t,D}: pairs
-    with |a1 - a2| = D MATS   = 1 / max sum_{D = 1 .. max} ATS(0) - ATS(D)
+    ATS(D) = 1 / |T_D| sum_t 1 / |C_{t,D}| sum_{(r1, r2) in C_{t,D}} cos(r1, r2)
+    MATS   = 1 / max sum_{D = 1 .. max} ATS(0) - ATS(D)
 
-(eqs. 8 and 9; T_D are the terms that have such a pair. The paper divides by max - 1, which is no
-mean of max differences.) ATS(0) > ATS(D) says that vectors carry the position.
+(Hofstätter et al. 2021, eqs. 8 and 9; T_D are the terms that have such a pair. The paper divides by
+max - 1, which is no mean of max differences.) ATS(0) > ATS(D) says that vectors carry the position.
 
 A collection has far too many pairs, so occurrences are sampled while it is streamed: of every term
 and position up to R occurrences are kept, each with the same probability (algorithm R), and all
@@ -18,8 +18,6 @@ most terms x positions x R vectors.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -92,20 +90,19 @@ class TermSample:
         draws = self._random.random(len(terms))
         real = lengths > 0
         self.without_vector += int((~real).sum())
-        documents, terms, positions, draws = (
-            documents[real],
-            terms[real],
-            positions[real],
-            draws[real],
-        )
+        documents = documents[real]
+        terms = terms[real]
+        positions = positions[real]
         self._count_inside(documents, terms, positions)
-        chosen, cells = self._keep(terms * self.positions + positions, draws)
+        chosen, cells = self._keep(terms * self.positions + positions, draws[real])
         units = vectors[real][chosen] / lengths[real][chosen, None]
         self._store(cells, documents[chosen], units)
 
     def kept(self, term: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What is kept of a term, by position: positions [n], documents [n] and unit vectors [n,
-        d].
+        """What is kept of a term, by position.
+
+        Returns:
+            Positions [n], documents [n] and unit vectors [n, d].
         """
         width = self.positions * self.per_position
         rows = self._row[term * width : (term + 1) * width]
@@ -114,30 +111,33 @@ class TermSample:
         return places // self.per_position, self._documents[rows], self._vectors[rows]
 
     def pairs_in_documents(self, max_distance: int) -> np.ndarray:
-        """Pairs of equal terms in different documents that were seen, by distance. [max_distance +
-        1]
-        """
+        """Pairs of equal terms in different documents, by distance. [max_distance + 1]"""
         seen = self.seen.reshape(len(self.terms), self.positions)
-        found = np.zeros(max_distance + 1, dtype=np.int64)
-        found[0] = (seen * (seen - 1) // 2).sum()
+        pairs = np.zeros(max_distance + 1, dtype=np.int64)
+        # No document has two terms at one position.
+        pairs[0] = (seen * (seen - 1) // 2).sum()
         for distance in range(1, min(max_distance, self.positions - 1) + 1):
-            both = (seen[:, distance:] * seen[:, :-distance]).sum()
-            found[distance] = both - self.pairs_inside.get(distance, 0)
-        return found
+            of_all = (seen[:, distance:] * seen[:, :-distance]).sum()
+            pairs[distance] = of_all - self.pairs_inside.get(distance, 0)
+        return pairs
 
     def _keep(self, keys: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which occurrences are kept, and in which cell: algorithm R for all terms and positions at
-        once.
+        """Which occurrences are kept, and in which cell: algorithm R.
+
+        It runs for all terms and positions at once: occurrence number n of a term and position,
+        from 1, goes into slot n - 1 while n <= R, and then into a slot drawn from 0 to n - 1, if
+        that is below R.
         """
         order = np.argsort(keys, kind="stable")
-        keys, draws = keys[order], draws[order]
+        keys = keys[order]
+        draws = draws[order]
+        # Occurrences with the same key stand together: how many of them stand before each.
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         earlier = np.arange(len(keys)) - np.repeat(first, np.diff(first, append=len(keys)))
-        number = (
-            self.seen[keys] + earlier + 1
-        )  # counted from 1: the how-manieth of its term and position this is
+        number = self.seen[keys] + earlier + 1
         np.add.at(self.seen, keys, 1)
-        slots = np.where(number <= self.per_position, number - 1, (draws * number).astype(np.int64))
+        drawn = (draws * number).astype(np.int64)
+        slots = np.where(number <= self.per_position, number - 1, drawn)
         inside = np.flatnonzero(slots < self.per_position)
         cells = keys[inside] * self.per_position + slots[inside]
         # The last one that goes into a cell stays there.
@@ -146,6 +146,7 @@ class TermSample:
         return order[inside[last]], cells[last]
 
     def _store(self, cells: np.ndarray, documents: np.ndarray, units: np.ndarray) -> None:
+        """Put unit vectors into their cells, in place of those that stand there."""
         if not len(cells):
             return
         rows = self._row[cells]
@@ -154,17 +155,24 @@ class TermSample:
         self._row[cells] = rows
         self._count += int(new.sum())
         if self._count > len(self._documents):
+            # Doubled, so that copying costs no more than filling.
             size = max(self._count, 2 * len(self._documents))
             larger = np.empty((size, units.shape[1]), dtype=np.float32)
             larger[: len(self._vectors)] = self._vectors if len(self._vectors) else 0
             self._vectors, self._documents = larger, np.resize(self._documents, size)
-        self._vectors[rows], self._documents[rows] = units, documents
+        self._vectors[rows] = units
+        self._documents[rows] = documents
 
     def _count_inside(
         self, documents: np.ndarray, terms: np.ndarray, positions: np.ndarray
     ) -> None:
+        """Count pairs of equal terms of one document, by distance."""
+        # Sorted, an occurrence is followed by those of its term and document: neighbours first,
+        # then those two places apart, until no two of any term are so far apart.
         order = np.lexsort((positions, terms, documents))
-        documents, terms, positions = documents[order], terms[order], positions[order]
+        documents = documents[order]
+        terms = terms[order]
+        positions = positions[order]
         for step in range(1, len(order)):
             same = (documents[step:] == documents[:-step]) & (terms[step:] == terms[:-step])
             if not same.any():
@@ -173,20 +181,12 @@ class TermSample:
                 self.pairs_inside[distance] = self.pairs_inside.get(distance, 0) + 1
 
 
-@dataclass
-class _Sums:
-    """Sums over the pairs of each term at each distance. [m, max_distance + 1]"""
-
-    weights: np.ndarray
-    cosines: np.ndarray
-    squares: np.ndarray
-    pairs: np.ndarray
-
-
 def term_similarity(
     sample: TermSample, max_distance: int, representation: str = ""
 ) -> SimilarityCurve:
-    """ATS for every distance up to ``max_distance`` and MATS, from a sample of occurrences.
+    """Use this to see whether the vectors of a sample know their position.
+
+    It gives ATS for every distance up to ``max_distance``, and MATS.
 
     Raises:
         ValueError: ``max_distance`` is below 1; no term has a pair of equal positions or one of
@@ -195,36 +195,39 @@ def term_similarity(
     if max_distance < 1:
         raise ValueError(f"max_distance={max_distance} must be at least 1")
     sums = _sums(sample, max_distance)
-    has = sums.weights > 0
-    terms = has.sum(axis=0)
+    has_pairs = sums.weights > 0
+    terms = has_pairs.sum(axis=0)
     if not terms[0] or not terms[1:].any():
         where = "the same position" if not terms[0] else f"positions up to {max_distance} apart"
         raise ValueError(
             f"no term stands at {where} in two documents; read more documents or more terms"
         )
+    # A term without pairs at a distance gives 0 / 0, which nansum leaves out.
     with np.errstate(invalid="ignore", divide="ignore"):
         means = sums.cosines / sums.weights
         ats = np.nansum(means, axis=0) / terms
         squares = np.nansum(sums.squares / sums.weights, axis=0) / terms
-        std = np.sqrt(np.maximum(squares - ats**2, 0))
+        std = np.sqrt(np.maximum(squares - ats**2, 0))  # rounding may give less than 0
     differences = ats[0] - ats[1:][terms[1:] > 0]
     possible = sample.pairs_in_documents(max_distance)
+    distances = []
+    for distance in range(max_distance + 1):
+        distances.append(
+            AtDistance(
+                distance,
+                float(ats[distance]),
+                float(std[distance]),
+                int(terms[distance]),
+                int(sums.pairs[:, distance].sum()),
+                int(possible[distance]),
+            )
+        )
     return SimilarityCurve(
         representation=representation,
         mats=float(differences.mean()),
         mats_std=float(differences.std()),
-        mats_within_terms=_within_terms(means, has),
-        distances=tuple(
-            AtDistance(
-                d,
-                float(ats[d]),
-                float(std[d]),
-                int(terms[d]),
-                int(sums.pairs[:, d].sum()),
-                int(possible[d]),
-            )
-            for d in range(max_distance + 1)
-        ),
+        mats_within_terms=_within_terms(means, has_pairs),
+        distances=tuple(distances),
         occurrences=len(sample),
         occurrences_in_documents=int(sample.seen.sum()),
         without_vector=sample.without_vector,
@@ -232,29 +235,52 @@ def term_similarity(
 
 
 def choose_terms(eligible: np.ndarray, number: int | None, seed: int) -> np.ndarray:
-    """Some of the term ids, ascending, each with the same probability; all where ``number`` is None
-    or larger.
+    """Some of the term ids, ascending, each with the same probability.
+
+    They are all where ``number`` is None or at least as many as there are.
     """
     if number is None or number >= len(eligible):
         return np.sort(eligible)
     return np.sort(np.random.default_rng(seed).choice(eligible, size=number, replace=False))
 
 
-def _within_terms(means: np.ndarray, has: np.ndarray) -> float:
-    """Mean over distances of the mean over terms with pairs at 0 and at D of the term's own
-    difference.
+def _within_terms(means: np.ndarray, has_pairs: np.ndarray) -> float:
+    """Mean over distances D of the mean difference of a term between 0 and D.
+
+    Only terms with pairs at both count, so that it compares each term with itself.
     """
-    found = []
+    differences = []
     for distance in range(1, means.shape[1]):
-        both = has[:, 0] & has[:, distance]
+        both = has_pairs[:, 0] & has_pairs[:, distance]
         if both.any():
-            found.append((means[both, 0] - means[both, distance]).mean())
-    return float(np.mean(found)) if found else float("nan")
+            differences.append((means[both, 0] - means[both, distance]).mean())
+    return float(np.mean(differences)) if differences else float("nan")
+
+
+class _Sums:
+    """Sums over the pairs of each term at each distance. [m, max_distance + 1] each"""
+
+    def __init__(self, terms: int, max_distance: int) -> None:
+        size = (terms, max_distance + 1)
+        self.weights = np.zeros(size)
+        self.cosines = np.zeros(size)
+        self.squares = np.zeros(size)
+        self.pairs = np.zeros(size, dtype=np.int64)
+
+    def add(
+        self, term: int, distances: np.ndarray, weights: np.ndarray, cosines: np.ndarray
+    ) -> None:
+        """Count pairs of a term, each with its distance, weight and cosine. [n]"""
+        size = self.weights.shape[1]
+        self.weights[term] += np.bincount(distances, weights, minlength=size)
+        self.cosines[term] += np.bincount(distances, weights * cosines, minlength=size)
+        self.squares[term] += np.bincount(distances, weights * cosines**2, minlength=size)
+        self.pairs[term] += np.bincount(distances, minlength=size)
 
 
 def _sums(sample: TermSample, max_distance: int) -> _Sums:
-    size = (len(sample.terms), max_distance + 1)
-    sums = _Sums(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.int64))
+    """All pairs of what is kept, each with the number of pairs that it stands for."""
+    sums = _Sums(len(sample.terms), max_distance)
     seen = sample.seen.reshape(len(sample.terms), sample.positions)
     for term in range(len(sample.terms)):
         positions, documents, vectors = sample.kept(term)
@@ -269,26 +295,11 @@ def _sums(sample: TermSample, max_distance: int) -> _Sums:
             end = np.searchsorted(positions, positions[block][-1] + max_distance, side="right")
             reach = slice(start, end)
             distances = positions[reach][None] - positions[block][:, None]
-            pair = np.triu(np.ones(distances.shape, dtype=bool), 1)  # each pair once
-            pair &= (distances <= max_distance) & (
-                documents[reach][None] != documents[block][:, None]
-            )
-            scale = np.where(
-                distances == 0,
-                here[block][:, None],
-                elsewhere[block][:, None] * elsewhere[reach][None],
-            )
-            cosines = (vectors[block] @ vectors[reach].T)[pair].astype(np.float64)
-            _add(sums, term, distances[pair], scale[pair], cosines)
+            is_pair = np.triu(np.ones(distances.shape, dtype=bool), 1)  # each pair once
+            is_pair &= distances <= max_distance
+            is_pair &= documents[reach][None] != documents[block][:, None]
+            of_two_positions = elsewhere[block][:, None] * elsewhere[reach][None]
+            weights = np.where(distances == 0, here[block][:, None], of_two_positions)
+            cosines = (vectors[block] @ vectors[reach].T)[is_pair].astype(np.float64)
+            sums.add(term, distances[is_pair], weights[is_pair], cosines)
     return sums
-
-
-def _add(
-    sums: _Sums, term: int, distances: np.ndarray, weights: np.ndarray, cosines: np.ndarray
-) -> None:
-    """Count pairs of a term, each with its distance, weight and cosine. [n]"""
-    size = sums.weights.shape[1]
-    sums.weights[term] += np.bincount(distances, weights, minlength=size)
-    sums.cosines[term] += np.bincount(distances, weights * cosines, minlength=size)
-    sums.squares[term] += np.bincount(distances, weights * cosines**2, minlength=size)
-    sums.pairs[term] += np.bincount(distances, minlength=size)

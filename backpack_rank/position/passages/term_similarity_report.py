@@ -103,19 +103,19 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
     """
     curves = report.curves
     last = max(curve.distances[-1].distance for curve in curves)
-    shown = {
-        f"ATS({at})": [curve.distances[at].ats for curve in curves] for at in _SHOWN if at <= last
-    }
-    shown["MATS"] = [curve.mats for curve in curves]
-    shown["its std over distances"] = [curve.mats_std for curve in curves]
-    shown["MATS within terms"] = [curve.mats_within_terms for curve in curves]
-    rows = [
-        Row((label,), [Cell(number(figure, 3)) for figure in figures])
-        for label, figures in shown.items()
-    ]
-    rows.append(
-        Row(("pairs",), [Cell(f"{sum(at.pairs for at in curve.distances):,}") for curve in curves])
-    )
+    figures_by_label = {}
+    for distance in _SHOWN:
+        if distance <= last:
+            ats = [curve.distances[distance].ats for curve in curves]
+            figures_by_label[f"ATS({distance})"] = ats
+    figures_by_label["MATS"] = [curve.mats for curve in curves]
+    figures_by_label["its std over distances"] = [curve.mats_std for curve in curves]
+    figures_by_label["MATS within terms"] = [curve.mats_within_terms for curve in curves]
+    rows = []
+    for label, figures in figures_by_label.items():
+        rows.append(Row((label,), [Cell(number(figure, 3)) for figure in figures]))
+    pairs = [sum(at.pairs for at in curve.distances) for curve in curves]
+    rows.append(Row(("pairs",), [Cell(f"{count:,}") for count in pairs]))
     groups = (Group("", tuple(curve.representation for curve in curves)),)
     sentences = ("MATS: 0 is no position bias", *notes(report))
     title = f"Term similarity on {report.collection}"
@@ -133,28 +133,26 @@ def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> N
     payload = asdict(
         report, dict_factory=lambda items: {name: _or_null(value) for name, value in items}
     )
-    lines = [
-        (curve.representation, *astuple(at)) for curve in report.curves for at in curve.distances
-    ]
-    save_figure(
-        folder, STEM, {"format": FORMAT, **payload}, (COLUMNS, lines), similarity_chart(report)
-    )
+    lines = []
+    for curve in report.curves:
+        for at in curve.distances:
+            lines.append((curve.representation, *astuple(at)))
+    payload = {"format": FORMAT, **payload}
+    save_figure(folder, STEM, payload, (COLUMNS, lines), similarity_chart(report))
 
 
 def similarity_chart(report: TermSimilarityReport) -> Spec:
     """ATS over the distance with its standard deviation as a shade (Figure 2 of Hofstätter et al.
     2021).
     """
-    series = [
-        Line(
-            f"{curve.representation}, MATS {number(curve.mats, 3)}",
-            [float(at.distance) for at in curve.distances],
-            [at.ats for at in curve.distances],
-            [at.ats - at.std for at in curve.distances],
-            [at.ats + at.std for at in curve.distances],
-        )
-        for curve in report.curves
-    ]
+    series = []
+    for curve in report.curves:
+        name = f"{curve.representation}, MATS {number(curve.mats, 3)}"
+        distances = [float(at.distance) for at in curve.distances]
+        ats = [at.ats for at in curve.distances]
+        low = [at.ats - at.std for at in curve.distances]
+        high = [at.ats + at.std for at in curve.distances]
+        series.append(Line(name, distances, ats, low, high))
     x, y = "distance of the two positions, in tokens", "average term similarity (ATS)"
     return lines(series, x, y, band=True, points=False, dashed=True, height=320)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from backpack_rank.checks import located
 from backpack_rank.commands import called
 from backpack_rank.constructors import Name, PathText
@@ -250,10 +252,10 @@ def mean_values(values: Sequence[PerQuery]) -> PerQuery:
     first = values[0]
     means: dict[str, dict[str, float]] = {}
     for measure, by_query in first.values.items():
-        means[measure] = {}
-        for query in by_query:
-            total = sum(of_ranker.values[measure][query] for of_ranker in values)
-            means[measure][query] = total / len(values)
+        total = np.zeros(len(by_query))
+        for of_ranker in values:
+            total += of_ranker.array(measure, by_query)
+        means[measure] = dict(zip(by_query, (total / len(values)).tolist(), strict=True))
     return PerQuery(means, first.left_out, first.missing)
 
 

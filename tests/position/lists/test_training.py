@@ -147,7 +147,7 @@ def test_noise_acts_in_training_alone(lists, pair_tokenizer) -> None:
         assert not torch.allclose(module.answer_logits(batch), plain.answer_logits(batch), atol=1e-3)
         module.validation_step(torch.arange(len(lists)), 0)
         plain.validation_step(torch.arange(len(lists)), 0)
-    assert all(np.array_equal(module._ranked[number], plain._ranked[number]) for number in range(len(lists)))
+    assert all(np.array_equal(module._orders[number], plain._orders[number]) for number in range(len(lists)))
 
 
 @pytest.mark.parametrize("language_model", [True, False])
