@@ -263,6 +263,7 @@ def console_script(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.processes
 def test_help_and_mistakes_name_the_command_that_was_typed(console_script: str) -> None:
     for command, own, other in (
         (["train.py"], "python train.py", "backpack-rank train"),
@@ -279,6 +280,7 @@ def test_help_and_mistakes_name_the_command_that_was_typed(console_script: str) 
         assert other not in nowhere.stderr
 
 
+@pytest.mark.processes
 def test_a_sentence_on_another_verb_names_it_in_the_same_way(console_script: str, tmp_path: Path) -> None:
     for command, own in ((["evaluate.py"], "python train.py"), ([console_script, "evaluate"], "backpack-rank train")):
         refused = called(*command, f"output={tmp_path / 'none'}")

@@ -60,6 +60,7 @@ def test_the_package_registers_nothing_before_it_is_asked() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_imported_for_a_public_name_starts_no_gc_and_leaves_the_collector_on() -> None:
     run(
         "import gc, sys, backpack_rank\n"

@@ -138,6 +138,7 @@ def test_the_configuration_says_what_the_class_does_without_it():
 
 
 @pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="needs BACKPACK_RANK_DATA")
+@pytest.mark.slow
 def test_the_default_has_the_published_figure_on_nfcorpus():
     collection = load_beir(Path(os.environ["BACKPACK_RANK_DATA"]) / "nfcorpus", "test")
     found = effectiveness(Bm25(cache=False).candidates(collection), collection.qrels, ["nDCG@10", "R@100"])

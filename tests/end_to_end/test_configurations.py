@@ -71,7 +71,7 @@ def test_the_defaults_need_no_argument(name: str) -> None:
         assert callable(hydra.utils.get_object(target))
 
 
-@pytest.mark.parametrize("name", ["backpack_tiny", "gpt2_tiny", "backpack_small"])
+@pytest.mark.parametrize("name", ["backpack_tiny", "gpt2_tiny", pytest.param("backpack_small", marks=pytest.mark.slow)])
 def test_models_from_scratch_are_built(name: str) -> None:
     config = configured("train", f"model={name}", "model.tokenizer.vocab_size=400")
     texts = ["the electrician rewires the old house", "a nurse gives injections at night"]

@@ -7,25 +7,23 @@ import csv
 import io
 import json
 import math
-import os
-import re
 import signal
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from in_process import TEST_SPLIT, composed, evaluated, inline
+from in_process import TEST_SPLIT, composed, evaluated
 from workplace import ROOT, Workplace
 
-from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
-from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.metrics import rank_all
 from backpack_rank.pipelines.settings import EvaluationSettings
 
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
+USUAL = {"lowest_senses", "paired_tokens", "renditions"}
+"""Policies that are evaluated with every change; test_recorded_scores has the scores under all of them."""
 EVERY_SENSE = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1,1,0.5]"
 ALL_KINDS = ["swap", "swapped documents"]
 
@@ -46,6 +44,14 @@ def turned_off(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> 
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         evaluated(trained, folder, "alpha=0", "policy=paired_tokens", quiet=False)
     return folder, shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def unchanged(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The run file of the unchanged ranker."""
+    folder = tmp_path_factory.mktemp("unchanged")
+    evaluated(trained, folder, "swap=false")
+    return (folder / "runs" / "alpha-1__synthetic-test.run").read_bytes()
 
 
 def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tuple[Path, str]) -> None:
@@ -103,17 +109,17 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
     assert max(after for _, after in changes) < 1e-6
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in POLICIES]
+)
 def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
-    trained: Workplace, tmp_path: Path, policy: str
+    trained: Workplace, unchanged: bytes, tmp_path: Path, policy: str
 ) -> None:
     options = of_policy(policy)
-    evaluated(trained, tmp_path / "plain", "swap=false")
     evaluated(trained, tmp_path / "one", "swap=false", *options)
     half = evaluated(trained, tmp_path / "half", "alpha=0.5", *options)
     name = "alpha-1__synthetic-test.run"
-    plain = (tmp_path / "plain" / "runs" / name).read_bytes()
-    assert (tmp_path / "one" / "runs" / name).read_bytes() == plain
+    assert (tmp_path / "one" / "runs" / name).read_bytes() == unchanged
     turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
     original = read_run(tmp_path / "one" / "runs" / name)
     assert {q: set(d) for q, d in turned.items()} == {q: set(d) for q, d in original.items()}
@@ -187,7 +193,7 @@ def test_one_run_of_some_of_the_queries_says_what_is_missing(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("policy", ["paired_tokens", "renditions"])
+@pytest.mark.parametrize("policy", ["paired_tokens", pytest.param("renditions", marks=pytest.mark.slow)])
 def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path, policy: str) -> None:
     measure = "swap change/std (swapped)"
     config = composed(trained, f"policy={policy}", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
@@ -246,7 +252,9 @@ def test_the_recruitment_example_gives_scores_ranks_and_changes(
     assert "alpha=0.7" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("table", ["table1", "table2", "figure2"])
+@pytest.mark.parametrize(
+    "table", ["table1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("table2", "figure2"))]
+)
 def test_the_tables_of_the_paper_stand_beside_measured_figures(trained: Workplace, tmp_path: Path, table: str) -> None:
     evaluated(trained, tmp_path, f"experiment=fair_retrieval/{table}")
     assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= {path.name for path in tmp_path.iterdir()}
@@ -281,74 +289,6 @@ def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> 
     assert "alpha--1_policy-paired_tokens" in (folder / "sweep.md").read_text()
 
 
-RELIGION = {
-    "mosque": "The muslims met at the mosque, and muslims from the village came.",
-    "church": "The church stood by the river.",
-    "river": "The river was low.",
-}
-
-
-def test_another_attribute_is_measured_with_its_own_words(trained: Workplace, tmp_path: Path) -> None:
-    data = inline({"q": "where did they meet?"}, RELIGION, qrels={"q": {"mosque": 1}})
-    report = evaluated(trained, tmp_path, "attribute=religion", data=data)
-    assert report is not None
-    assert report.rows[0].bias is not None
-    # Three words of one group, one of the other, over the three documents that there are.
-    expected = (math.log(1 + 3) - math.log(1 + 1)) / 3
-    assert report.rows[0].bias.figures["RaB(tf)@5"].mean == pytest.approx(expected, abs=1e-12)
-    assert report.about.bias_set == "inline: 1 religion-neutral query"
-    assert "muslim minus christian" in report.about.sign_in_words
-
-
-@pytest.mark.parametrize("attribute", ["religion", "age", "ethnicity"])
-def test_every_attribute_runs_through_and_says_when_no_document_has_its_words(
-    trained: Workplace, tmp_path: Path, attribute: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    documents = {"a": "The engine stops.", "b": "The lamp is broken."}
-    data = inline({"q": "what is wrong?"}, documents, qrels={"q": {"a": 1}})
-    report = evaluated(trained, tmp_path, f"attribute={attribute}", "alpha=0.5", data=data)
-    assert report is not None
-    assert report.rows[-1].bias is not None
-    assert report.rows[-1].bias.figures["RaB(tf)@10"].mean == 0
-    assert f"none of the 2 ranked documents has a word of {attribute}_words" in caplog.text
-
-
-def test_the_published_presets_take_their_own_measures_and_words(trained: Workplace, tmp_path: Path) -> None:
-    reports: dict[str, Report] = {}
-    for preset in ("rekabsaz2020", "rekabsaz2021"):
-        report = evaluated(trained, tmp_path / preset, f"bias={preset}")
-        assert report is not None
-        reports[preset] = report
-        assert (report.about.preset, report.about.tokenizer) == (preset, "whitespace")
-    names = {preset: list(report.rows[-1].bias.figures) for preset, report in reports.items() if report.rows[-1].bias}
-    assert "RaB(tf,female)@10" in names["rekabsaz2020"]
-    assert "NFaiRR@10" not in names["rekabsaz2020"]
-    assert "NFaiRR(tf)@50" in names["rekabsaz2021"] or "NFaiRR@50" in names["rekabsaz2021"]
-    assert "163 female + 163 male" in reports["rekabsaz2021"].about.lexicon
-
-
-@pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder")
-def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(trained: Workplace, tmp_path: Path) -> None:
-    report = evaluated(trained, tmp_path / "whole", "variants=grep_biasir", "alpha=0.5")
-    assert report is not None
-    whole = report.rows[-1].further["wordings"]
-    shares = [whole.figures[f"prefers {group}"].mean for group in ("male", "female", "neither")]
-    assert sum(shares) == pytest.approx(1)
-    assert whole.figures["|gap|/std"].mean > 0
-    rows = list(csv.DictReader((tmp_path / "whole" / "gaps_by.csv").open()))
-    labels = {row["label"]: int(row["queries"]) for row in rows if row["attribute"] == "stereotype"}
-    assert labels == {"female": 20, "male": 9, "none": 88}
-    by_topic = [row for row in rows if row["attribute"] == "topic" and row["measure"] == "|gap|/std"]
-    own = [row for row in by_topic if row["system"] == "alpha=0.5"]
-    weighted = sum(float(row["mean"]) * int(row["queries"]) for row in own) / whole.queries
-    assert weighted == pytest.approx(whole.figures["|gap|/std"].mean)
-    options = ["variants=grep_biasir", "alpha=auto", "budget='|gap|/std<=9'"]
-    half = evaluated(trained, tmp_path / "half", *options)
-    assert half is not None
-    assert half.about.alpha == 1
-    assert 0 < half.rows[-1].further["wordings"].queries < whole.queries
-
-
 @pytest.mark.processes
 def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Workplace) -> None:
     before = set((trained.output / "evaluate").glob("*"))
@@ -369,20 +309,6 @@ def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Wor
     assert not (folder / "report.html").exists() or (folder / "report.html").read_text().rstrip().endswith("</html>")
     for path in (folder / "runs").glob("*.run"):
         assert np.isfinite([score for scores in read_run(path).values() for score in scores.values()]).all()
-
-
-def test_words_of_the_classes_are_counted_in_the_candidates(trained: Workplace, tmp_path: Path) -> None:
-    report = evaluated(trained, tmp_path, "policy=paired_tokens", "alpha=0")
-    assert report is not None
-    rows = {row["word"]: row for row in csv.DictReader((tmp_path / "word_classes.csv").open())}
-    run = read_run(tmp_path / "runs" / "BM25__synthetic-test.run")
-    documents = load_synthetic("test", test_queries=12, documents=80).documents
-    texts = documents.get_many({doc_id for scores in run.values() for doc_id in scores})
-    for word in ("he", "her", "man"):
-        assert int(rows[word]["count"]) == sum(len(re.findall(rf"\b{word}\b", t.lower())) for t in texts.values())
-    assert int(rows["she"]["count"]) > 0
-    assert {row["token"] for row in rows.values()} <= {"yes", "no", "alone", "spaced"}
-    assert any(re.fullmatch(r"Swap: \d+ of \d+ candidates change, .*", note) for note in report.about.notes)
 
 
 def test_another_run_is_recalibrated_by_the_changes_of_the_dial(trained: Workplace, tmp_path: Path) -> None:

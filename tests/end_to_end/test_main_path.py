@@ -185,7 +185,7 @@ def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path
 @pytest.mark.parametrize(
     ("options", "left_behind"),
     [
-        (["logger=wandb", "logger.offline=true"], "wandb/offline-run-*/*.wandb"),
+        pytest.param(["logger=wandb", "logger.offline=true"], "wandb/offline-run-*/*.wandb", marks=pytest.mark.slow),
         (["logger=tensorboard"], "logs/events.out.tfevents.*"),
     ],
 )

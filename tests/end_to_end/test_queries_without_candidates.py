@@ -34,7 +34,7 @@ def data() -> dict:
     [
         ["alpha=1"],
         ["alpha=0", "policy=paired_tokens"],
-        ["alpha=0"],
+        pytest.param(["alpha=0"], marks=pytest.mark.slow),
         ["alpha=auto", "policy=paired_tokens", "budget='nDCG@10 loss<=100%'"],
     ],
     ids=" ".join,

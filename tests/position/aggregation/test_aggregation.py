@@ -168,6 +168,7 @@ def test_one_run_keeps_its_order() -> None:
         assert list(fuse([{"q": scores}], method).run["q"]) == list(scores)
 
 
+@pytest.mark.slow
 def test_real_runs_at_depth_100_are_solved_and_beat_each_run(real_data) -> None:
     """The unions have 122 to 278 documents; nDCG@10 of BM25, SPLADE++ and TAS-B is .506, .731, .721."""
     ir_measures = pytest.importorskip("ir_measures")

@@ -71,7 +71,10 @@ def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
     assert any("6 lists, 6 forward passes" in note for note in report.about.notes)
 
 
-@pytest.mark.parametrize("harm", ["nonsense", "zeroed", "another order", "no checksum"])
+@pytest.mark.parametrize(
+    "harm",
+    ["nonsense", "no checksum", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zeroed", "another order"))],
+)
 def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog, harm) -> None:
     evaluate(composed(*options(ranker)), tmp_path, quiet=True)
     file, before = tmp_path / "rankings.jsonl", run_of(tmp_path)
