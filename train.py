@@ -1,6 +1,6 @@
 """Train a ranker: ``python train.py [data=...] [model=...] [trainer=gpu]``.
 
-``python train.py --help`` shows examples.
+``python train.py --help`` shows examples. The steps are in ``backpack_rank/pipelines/train.py``.
 """
 
 from backpack_rank.cli import train

@@ -159,7 +159,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         """The batch as the other methods take it: with attribute senses, each form at one position.
 
         A form is a word of a class, in one token or several: see :meth:`AttributeSenses.read`. A
-        batch that was read already stays unchanged.
+        batch from this method is returned unchanged.
         """
         if self.attribute_senses is None:
             return batch
@@ -200,7 +200,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             table = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         else:
             table = hidden
-        # Padding gets the first token's vector. Its weight is 0.
+        # At padding, pad() gives row 0, a vector of some token. Its weight a is 0.
         tokens = F.embedding(batch.pad(rows), table).to(hidden.dtype)  # h(x_j), [B, n, f]
         pooled = weights.to(hidden.dtype) @ tokens  # sum_j a[l, j] h(x_j), [B, k, f]
         senses = self.sense_network.project(pooled)  # [B, k, d]
@@ -287,7 +287,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         """o^(k + g) of each text: sum_l sum_(j of group g) a[l, j] W_l d(x_j). [B, G, d]"""
         parts = self.group_parts(weights, batch, rows, vectors)
         groups = len(self.config.groups)
-        # The sums lie flat while they are taken, one row for each (text, group).
+        # index_add sums over one index, so each (text, group) is a row of a flat table first.
         sums = parts.vectors.new_zeros((len(batch) * groups, parts.vectors.shape[-1]))
         row_of_part = batch.text_ids[parts.places] * groups + parts.groups
         return sums.index_add(0, row_of_part, parts.vectors).unflatten(0, (len(batch), groups))
@@ -333,7 +333,8 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
                 whose dense gradient it is then added to: two dense ones would take the memory of
                 the table once more.
         """
-        # Past the module that holds the embeddings: its hooks concern what the backbone reads.
+        # The weight is used and not the module that holds it: hooks of the module, such as a token
+        # shift, are for what the backbone reads.
         weight = self.get_input_embeddings().weight
         embeddings = F.embedding(input_ids, weight, sparse=sparse)
         return self.sense_network.hidden(self._in_format_of_new_parts(embeddings))
@@ -363,11 +364,12 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             ids: token ids of the word.
 
         Returns:
-            The k senses [k, d], and the senses of attributes, for each group a vector for each
-            sense l, side by side [G, k d]. Of a form of a class, the former are its class mean and
-            the
-            latter, in the row of its group, W_l d: its difference from the mean. Of any other word,
-            the former are the mean over its tokens and the latter are 0.
+            The k senses [k, d], and the senses of attributes [G, k d], where a row holds a vector
+            for each of the k senses, side by side.
+
+            For a form of a class, the k senses are the mean of the class. The row of its group has
+            W_l d, the difference from that mean. For any other word, the k senses are the mean over
+            its tokens, and all rows are 0.
         """
         device = self.get_input_embeddings().weight.device
         width = self.config.num_senses * self.config.hidden_size
@@ -421,7 +423,10 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         return BackpackOutput(mixed * is_token, hidden * is_token)
 
     def _in_format_of_new_parts(self, values: Tensor) -> Tensor:
-        """A backbone in half precision has float32 parts above it; autocast converts by itself."""
+        """Values of the backbone in the number format of the parts above it (weights, senses).
+
+        A backbone in half precision has parts in float32 above it. Autocast converts by itself.
+        """
         if torch.is_autocast_enabled(values.device.type):
             return values
         return values.to(self.sense_weight_net.c_attn.weight.dtype)

@@ -151,14 +151,14 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
 
         Args:
             batch, sense_weights, token_shift, return_senses: as of every ranker.
-            token_states: remembers the sense network's hidden layer of each token from batch to
-                batch, for inference on a CPU; None: it is computed anew.
+            token_states: cache of the sense network's hidden layer of each token from batch to
+                batch, for inference on a CPU; None: no cache.
         """
         if token_shift is not None:
             batch = token_shift.merge_ids(batch)
         batch = self.backpack.read(batch)
-        # Senses of attributes are split off only where they are weighed or returned: their sum with
-        # the others stays the same, so alpha = 1 saves the work.
+        # The sum over senses is the same with attribute senses split off or not. So they are split
+        # off only where they are weighed or returned, and alpha = 1 saves the work.
         split = return_senses or sense_weights is not None
         senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
         scores = self.score_senses(senses, sense_weights)
@@ -194,7 +194,7 @@ def check_sense_weights(weights: Tensor, senses: int, texts: int | None = None) 
     Args:
         weights: one for each sense, or for each text and sense.
         senses: number of senses.
-        texts: number of texts; None: weights are for all texts alike.
+        texts: number of texts; None: the same weights hold for all texts.
     """
     shapes = [(senses,)] if texts is None else [(senses,), (texts, senses)]
     has_shape = tuple(weights.shape) in shapes
@@ -423,15 +423,15 @@ def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
     # Ids one higher, so that a token with id 0 is not taken for padding.
     _, groups = torch.unique(batch.pad(batch.input_ids + 1), dim=0, return_inverse=True)
     places = torch.arange(len(batch), device=groups.device)
-    # Torch orders groups by their tokens, so the first place of each text is looked up. A group has
-    # no first place yet: len(batch) is beyond them all.
+    # Torch orders groups by their tokens, so the first place of each text is looked up, as the
+    # minimum of its places. The table starts with len(batch), which is above every place.
     first_of_group = torch.full_like(places, len(batch)).scatter_reduce(0, groups, places, "amin")
     first_places = first_of_group[groups]  # [B]
     is_first = first_places == places
     if bool(is_first.all()):
         return batch, places
     kept = batch.select(is_first[batch.text_ids])  # still B texts, the repeated ones empty
-    numbers = is_first.long().cumsum(0) - 1
+    numbers = is_first.long().cumsum(0) - 1  # number of each first text among the D. [B]
     offsets = torch.cat([kept.offsets[:-1][is_first], kept.offsets[-1:]])
     texts = PackedBatch(
         input_ids=kept.input_ids,

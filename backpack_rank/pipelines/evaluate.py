@@ -1,4 +1,4 @@
-"""``evaluate.py``: choose the task, run it, write; and the main task, a ranker under alpha, step by step."""
+"""``evaluate.py``: the choice of the task, and the main task: to measure a ranker under alpha."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ _CHOSEN_BY_OPTIONS = "backpack_rank.pipelines.evaluate.Evaluation"
 
 
 def evaluate(config: Mapping[str, Any], folder: Path, quiet: bool = False) -> Report | None:
-    """Do what ``conf/evaluate.yaml`` and the command line ask for, and write everything to ``folder``.
+    """Use this to measure as ``evaluate.py`` does: run the task of the options and write its files.
 
     Args:
         config: as composed from ``conf/evaluate.yaml``.
         folder: gets the measures, per-query values, tests, runs, ``report.html`` and the options.
-        quiet: print no tables and write no page (jobs of a multirun, whose tables and page come at the end).
+        quiet: print no tables and write no page (jobs of a multirun, whose tables and page come at
+            the end).
 
     Returns:
         The measures; None for a task that measures nothing (an explanation, an experiment).
@@ -59,7 +60,7 @@ def evaluate(config: Mapping[str, Any], folder: Path, quiet: bool = False) -> Re
 
 
 def task_of(config: Mapping[str, Any]) -> EvaluationTask:
-    """The task that the options choose, made of them.
+    """Use this to make the task that the options choose, without running it.
 
     Raises:
         ValueError: an option that is wrong, or that the task does not take.
@@ -69,7 +70,14 @@ def task_of(config: Mapping[str, Any]) -> EvaluationTask:
 
 
 def _kind_of(values: Mapping[str, Any]) -> type[EvaluationTask]:
-    """An experiment's task; that of a part, such as listwise; or the core's: explain, runs, or a ranker under alpha."""
+    """The class of the task: the first of these that an option asks for.
+
+    1. An experiment: ``task=...``.
+    2. An optional part of the package, such as ``listwise=...``.
+    3. An explanation of a score: ``explain.document=...``.
+    4. Run files: ``run=...``.
+    5. A ranker under alpha, where none of these options is given.
+    """
     if values["task"]["_target_"] != _CHOSEN_BY_OPTIONS:
         return ExperimentTask
     for option, place in evaluations().items():
@@ -84,7 +92,10 @@ def _kind_of(values: Mapping[str, Any]) -> type[EvaluationTask]:
 
 
 def has_results(config: Mapping[str, Any], folder: Path) -> bool:
-    """Whether a finished evaluation in a folder is what these options ask for, of the ranker as it is now."""
+    """Use this to skip an evaluation whose results are in ``folder`` already.
+
+    True when they are of the same options and the ranker was not trained again since.
+    """
     file = folder / CONFIG
     if not file.is_file():
         return False
@@ -99,11 +110,14 @@ def has_results(config: Mapping[str, Any], folder: Path) -> bool:
 
 
 class Evaluation:
-    """``task`` of ``conf/evaluate.yaml`` where no experiment is chosen: the options say which task it is."""
+    """Name of ``task`` in ``conf/evaluate.yaml`` where no experiment is chosen.
+
+    It is never made: :func:`task_of` sees its name and chooses the task by the other options.
+    """
 
 
 class RankUnderAlpha(EvaluationTask):
-    """Use it to measure a ranker at one position of the dial, beside its first stage and itself unchanged.
+    """Use this to measure a ranker at one alpha, beside its first stage and the unchanged ranker.
 
     Attributes:
         alpha: position of the dial, or ``auto``. It is checked by
@@ -192,6 +206,7 @@ class RankUnderAlpha(EvaluationTask):
                 split,
                 swap=self.swap,
                 variants=self.variants,
+                # alpha=auto is chosen on the one half of their queries, and measured on the other.
                 halve_variants=self.alpha == AUTO,
                 cut=unchanged.scorer.cut,
             )
@@ -206,9 +221,10 @@ class RankUnderAlpha(EvaluationTask):
         if self.recalibrate is not None and alpha == 1:
             raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
 
-        # A sweep has positions of the dial at which nothing is promised.
-        certificate = self.certificate and (alpha == 0 or not quiet)
-        if certificate:
+        # A certificate is about alpha = 0. A sweep (quiet) also has jobs at other values of alpha:
+        # these write none, where a single evaluation is refused.
+        writes_certificate = self.certificate and (alpha == 0 or not quiet)
+        if writes_certificate:
             check_certificate(controlled, self.certificate_pairs)
         elif self.certificate:
             log.info(
@@ -221,7 +237,8 @@ class RankUnderAlpha(EvaluationTask):
             (saved,) = read_runs([self.recalibrate.run], data, self.ties)
             recalibrated = RecalibratedRun(saved, unchanged, controlled, self.recalibrate.weight)
             rerankers += [saved, recalibrated]
-        # In a sweep the unchanged ranker is a job of its own, the one at alpha = 1.
+        # In a sweep the unchanged ranker is another job, at alpha = 1. The policy changes nothing at
+        # 1 and is given so that tables name this row alpha=1.
         if alpha != 1 and not quiet:
             rerankers.append(unchanged.with_policy(self.policy, 1.0))
         rerankers.append(controlled)
@@ -237,7 +254,7 @@ class RankUnderAlpha(EvaluationTask):
             *swap_notes(data),
             *notes,
         ]
-        if certificate:
+        if writes_certificate:
             wordings = None
             if data.variants is not None:
                 wordings = (data.variants.variants, data.variants.collection)
@@ -260,7 +277,14 @@ def evaluation_loader(
     metrics: MetricSuite,
     cut: Callable[[str], str] | None = None,
 ) -> Callable[[str], EvaluationData]:
-    """A function of a split's name that loads what an experiment ranks of it; ``cut`` gives what is read of a text."""
+    """Use this in an experiment to load the evaluation data of a split: ``loader("dev")``.
+
+    Args:
+        settings: of the experiment.
+        dataset: has the splits.
+        metrics: their lexicon says which queries are neutral.
+        cut: from a text to the beginning that the ranker reads; None: texts are read to their end.
+    """
 
     def load(split: str) -> EvaluationData:
         """``test`` or ``dev``, with what the settings ask for."""
@@ -279,12 +303,13 @@ def evaluation_loader(
 
 
 def notes_on(reranker: PointwiseReranker, checkpoint: Path | str) -> list[str]:
-    """Sentences about a ranker, its senses and what alpha does to it."""
+    """Sentences below the tables: the ranker, its most sensitive senses, and moved tokens."""
     lines = [f"Ranker: {checkpoint}"]
     pairs = reranker.attribute.pairs().name
     sensitivity = reranker.sensitivity
     if sensitivity is not None:
         values = sensitivity.values
+        # A low s_l is a sense that tells the words of a pair apart.
         order = sorted(range(len(values)), key=lambda sense: float(values[sense]))
         lowest = ", ".join(f"s_{sense}={values[sense]:.3f}" for sense in order[:2])
         lines.append(

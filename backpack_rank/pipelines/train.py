@@ -38,15 +38,16 @@ MONITOR = "val/nDCG@10"
 
 
 def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> float:
-    """Train a ranker and save it to ``folder/ranker``, or do what another ``task`` says.
+    """Use this to train as ``train.py`` does: a ranker in ``folder/ranker``, or another task.
 
     Args:
         config: as composed from ``conf/train.yaml``.
-        folder: of the run; with ``resume`` that of the interrupted one, whose options are used again.
+        folder: of the run; with ``resume`` that of the interrupted run, whose options are used
+            again.
         changed: options of the command line, to refuse those that a resumed run cannot take.
 
     Returns:
-        The best nDCG@10 on the dev split; of another task what it gives.
+        The best nDCG@10 on the dev split, or the number that another task returns.
     """
     quiet_libraries()
     start = None
@@ -62,6 +63,7 @@ def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> fl
         settings.save(folder)
         save_overrides(folder, [option for option in changed if not option.startswith("resume=")])
     L.seed_everything(settings.seed, workers=True, verbose=False)
+    # None is task=ranking; another is, for example, task=listwise.
     task = settings.task
     if task is not None:
         return task.run(settings, folder, start)
@@ -69,14 +71,14 @@ def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> fl
 
 
 def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = None) -> float:
-    """Train a ranker on lists of documents and save it; gives the best nDCG@10 on the dev split.
+    """Use this to train a ranker on lists of documents and save it; returns the best dev nDCG@10.
 
     Args:
         settings: of the run.
         folder: of the run.
-        start: checkpoint to go on from.
+        start: checkpoint of an interrupted training to continue from; None: a new training.
     """
-    # Every wrong option is an error before anything is loaded.
+    # These make objects of options, so that a wrong option is an error before anything is loaded.
     ranking = settings.ranking()
     source, adapter, trainer = settings.teacher, settings.adapter, settings.trainer
 
@@ -94,12 +96,16 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     dev_pairs = Pairs.from_run(dataset.candidates("dev", dev)[1], dev)
 
     ranker, pair_tokenizer = build(settings, collection)
-    # Before any trainer: further processes start with the first one and then find the teacher's scores.
+    # Before any trainer: a trainer on several devices starts further processes, and these then find
+    # the scores of the teacher already computed.
     material = StudentData(collection, candidates, lists, ranking.epochs, folder, trainer.device)
     teacher, terms = prepare_teacher(source, material)
+    # First values and reconstruction of a new Backpack over a pretrained backbone, where options ask
+    # for them (start.weights, reconstruct.steps).
     if start is None and settings.checkpoint is None:
         ranking.beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)
+    # keep_swap: keep the score differences that a reference ranker has between a text and its swap.
     swap = None
     if ranking.keep_swap is not None:
         folder_of_reference, weight = ranking.keep_swap
@@ -134,14 +140,18 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         start=start,
     )
     if fitted.trainer.is_global_zero:
-        with merged(module.ranker) as whole_ranker:
-            save_ranker(folder / RANKER, whole_ranker, data.pair_tokenizer)
+        # LoRA updates are added into the weights, so that the saved ranker loads without peft.
+        with merged(module.ranker) as merged_ranker:
+            save_ranker(folder / RANKER, merged_ranker, data.pair_tokenizer)
         log.info("best %s %.4f; ranker saved to %s", MONITOR, fitted.best, folder / RANKER)
     return fitted.best
 
 
 def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, PairTokenizer]:
-    """Tokenizer (trained on the collection's text where the model asks for it) and ranker, or the saved ones."""
+    """The ranker to train, new or from ``checkpoint``, and the tokenizer that joins its texts.
+
+    Some models train a new tokenizer on the text of the collection.
+    """
     if settings.checkpoint is not None:
         ranker, saved = load_ranker(settings.checkpoint)
         if isinstance(ranker, SequenceClassifierForRanking):
@@ -153,6 +163,7 @@ def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, P
     tokenizer = settings.tokenizer(texts_of(collection))
     ranker = settings.new_model(tokenizer)
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, settings.max_length)
+    # Word-interaction rankers, such as PACRR, may weigh words by their IDF in the collection.
     if isinstance(ranker, InteractionForRanking) and isinstance(pair_tokenizer, WordPairTokenizer):
         ranker.count((text for _, text in collection.documents), pair_tokenizer)
     return ranker, pair_tokenizer
@@ -166,7 +177,7 @@ def pretrain(
     collection: Collection,
     folder: Path,
 ) -> Ranker:
-    """Next-token prediction on the collection's text, when there are epochs for it; gives the ranker."""
+    """Pretrain by next-token prediction on the collection's text; with 0 epochs, do nothing."""
     if pretraining.epochs == 0:
         return ranker
     sequences = pretraining.sequences(texts_of(collection), pair_tokenizer)
@@ -174,7 +185,7 @@ def pretrain(
     module = LanguageModelModule(ranker, optimisation)
     options: dict[str, Any] = {"max_epochs": pretraining.epochs}
     if trainer.options["strategy"] == "ddp":
-        # The ranking head takes no part.
+        # The ranking head gets no gradient here, which plain ddp refuses.
         options["strategy"] = "ddp_find_unused_parameters_true"
     warm_up = trainer.warm_up_trainer(folder, **options)
     log.info("pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel())

@@ -38,7 +38,8 @@ class PointwiseReranker(TextReranker):
         scorer: the ranker with its tokenizer.
         hook: policy and alpha.
         attribute: whose words policies are about.
-        cache: sense vectors on disk, shared by all alphas; None: every alpha is a pass of its own.
+        cache: sense vectors on disk, shared by all alphas; None: every alpha is another pass of the
+            network.
     """
 
     compares_texts = True
@@ -56,7 +57,7 @@ class PointwiseReranker(TextReranker):
             scorer: the ranker with its tokenizer.
             hook: policy and alpha; None leaves the ranker unchanged.
             attribute: whose words policies are about; None: gender.
-            cache: see above.
+            cache: sense vectors on disk; None: every alpha is another pass of the network.
         """
         self.scorer = scorer
         self.cache = cache
@@ -65,6 +66,7 @@ class PointwiseReranker(TextReranker):
         if hook is None:
             hook = InferenceHook(PolicyContext.of(ranker, scorer.tokenizer, self.attribute))
         self.hook = hook
+        # Tables show alpha where it can change a score; else they show the name of the ranker.
         has_alpha = ranker.has_senses
         if hook.policy is not None and not hook.policy.needs_senses():
             has_alpha = True
@@ -74,12 +76,12 @@ class PointwiseReranker(TextReranker):
     def at(
         self, alpha: float | None = None, policy: Policy | str | None = None
     ) -> PointwiseReranker:
-        """The reranker at an alpha: itself where neither argument is given.
+        """Use this for the reranker at an alpha; without arguments it returns this reranker.
 
         Args:
-            alpha: None keeps that of this reranker, or is 1 where only a policy is given.
-            policy: None takes the one of this reranker, or else ``lowest_senses``, the paper's
-                rule, of a ranker with senses and ``renditions`` of any other.
+            alpha: None keeps the alpha of this reranker, which is 1 unless it was given.
+            policy: None keeps the policy of this reranker. Where it has none, a ranker with senses
+                gets ``lowest_senses``, the paper's rule, and any other ``renditions``.
 
         Raises:
             ValueError: as :meth:`with_policy`.
@@ -91,12 +93,12 @@ class PointwiseReranker(TextReranker):
         return self.with_policy(policy or self.hook.policy or DefaultPolicy(self.attribute), alpha)
 
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
-        """The same ranker under a policy at an alpha; weights, sensitivities, cache are shared.
+        """Use this for the ranker under a policy at an alpha; weights and cache are shared.
 
         >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
 
         Args:
-            policy: a policy, or the name of one
+            policy: a policy, or its name
                 (:data:`backpack_rank.senses.policy_names.POLICIES`).
             alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do.
 
@@ -109,13 +111,13 @@ class PointwiseReranker(TextReranker):
         if isinstance(policy, DefaultPolicy):
             policy = policy.of_ranker(self.scorer.ranker)
         hook = InferenceHook(self.hook.context, policy, alpha)
-        # Views are computed when they are asked for. Asked for here, a policy that does not fit is
-        # refused before any text is scored.
+        # Views are computed at first use. Used here, they refuse a policy that does not fit before
+        # any text is scored.
         _ = hook.views
         return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
 
     def rerank(self, run: Run, collection: Collection) -> Run:
-        """The documents of the run with raw logits in place of its scores.
+        """Use this to re-rank a first-stage run: raw logits replace its scores.
 
         Raises:
             ValueError: a query is not in the collection, empty or too long, or a score is not
@@ -176,8 +178,8 @@ class PointwiseReranker(TextReranker):
         Args:
             query: its text.
             documents: their texts.
-            top_k: as many at most; None: all.
-            return_documents: with the text as ``text``.
+            top_k: at most this many documents; None: all.
+            return_documents: add the text of each document, as ``text``.
             options: ``alpha``, ``policy``, ``activation``, ``long_documents`` of :meth:`predict`.
         """
         (rows,) = self.rank_many([query], [documents], top_k, return_documents, **options)
@@ -191,7 +193,7 @@ class PointwiseReranker(TextReranker):
         return_documents: bool = False,
         **options: Any,
     ) -> list[list[dict[str, Any]]]:
-        """:meth:`rank` for several queries, scored together.
+        """Use this to :meth:`rank` for several queries, which are scored together.
 
         >>> queries = ["who can rewire a house?", "who can cook?"]
         >>> documents = [["An electrician can."], ["A cook can.", "A guest eats."]]
@@ -229,7 +231,7 @@ class PointwiseReranker(TextReranker):
         alphas: Sequence[float],
         policy: Policy | str | None = None,
     ) -> np.ndarray:
-        """Raw logits of the documents at every alpha. [A, m] float32
+        """Use this to compare alphas: raw logits of m documents at each alpha. [A, m] float32
 
         The network reads the texts once where the policy weighs senses. Texts with a token that
         moves are read twice where it moves in the senses alone, and once for each alpha where it
@@ -247,14 +249,14 @@ class PointwiseReranker(TextReranker):
         policies = [self.at(alpha, policy).hook.views for alpha in alphas]
         if not texts or not policies:
             return np.empty((len(policies), len(texts)), dtype=np.float32)
-        # A policy that rewrites texts reads several of each: they are read a portion at a time,
-        # and their sense vectors are not kept in memory.
+        # A policy that rewrites a text reads several texts for it. These are read in portions, and
+        # their sense vectors are not kept in memory.
         if rewrites(policies) or not isinstance(self.scorer, Scorer):
             return scores_of_texts(policies, self.scorer, [(query, text) for text in texts])
         return scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
 
     def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
-        """The contributions of senses and words to a score; under alpha also what it changes.
+        """Use this to see what senses and words add to a score, and what alpha changes about it.
 
         >>> explanation = reranker.explain(query, document)  # doctest: +SKIP
         >>> [(word.text, word.contribution) for word in explanation.words]  # doctest: +SKIP

@@ -1,6 +1,4 @@
-"""Tokens of a joined text for a person: what they spell, which part of the text they are in, which
-word they form.
-"""
+"""The tokens of a joined text as a person reads them: spelling, part of the text, and words."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class Word:
 
     Attributes:
         text: as it is written in the text, without white space around it.
-        segment: of :data:`SEGMENTS`.
+        segment: the part of the joined text that it is in, of :data:`SEGMENTS`.
         space: whether white space stands before it.
         start: position of its first token.
         end: position after its last token.
@@ -43,7 +41,7 @@ class Word:
 
 @dataclass(frozen=True)
 class TokenAlignment:
-    """A joined text as tokens and words.
+    """A joined text as tokens and words; :func:`align_tokens` makes it.
 
     Attributes:
         ids: token ids: start (of encoders), query, separator, document, end.
@@ -65,8 +63,9 @@ class TokenAlignment:
         whole = np.zeros(len(self.ids), dtype=bool)
         for word in self.words:
             whole[word.start] = word.segment == segment and word.end == word.start + 1
+        # The last of all words is the end token, so [-2] is the last word of the document. The rest
+        # of it may be what was cut.
         if self.cut and self.words[-2].segment == DOCUMENT:
-            # The rest of the last word may be what was cut.
             whole[self.words[-2].start] = False
         return whole
 
@@ -87,7 +86,9 @@ def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> To
     document_tokens = _read(pair_tokenizer, document)
     # The separator and the end are one token each.
     room = len(ids) - len(pair_tokenizer.start) - len(query_tokens) - 2
-    start_tokens = [_special(pair_tokenizer, number) for number in pair_tokenizer.start.tolist()]
+    start_tokens = [
+        _special(pair_tokenizer, token_id) for token_id in pair_tokenizer.start.tolist()
+    ]
     tokens_of_segments = (
         (START, start_tokens),
         (QUERY, query_tokens),
@@ -119,11 +120,11 @@ def whole_word_ids(pair_tokenizer: PairTokenizer, text: str) -> np.ndarray:
 
 
 class _Token(NamedTuple):
-    """A token, and the word that it belongs to as far as it goes.
+    """A token, and the beginning of its word up to this token.
 
     Attributes:
         text: characters of the token.
-        so_far: all characters that its word has up to here.
+        so_far: characters of its word up to the end of this token.
         starts: whether a word starts with it.
         space: whether white space stands before its word.
     """
@@ -134,8 +135,9 @@ class _Token(NamedTuple):
     space: bool
 
 
-def _special(pair_tokenizer: PairTokenizer, number: int) -> _Token:
-    name = str(pair_tokenizer.tokenizer.convert_ids_to_tokens(number))
+def _special(pair_tokenizer: PairTokenizer, token_id: int) -> _Token:
+    """An added token, such as the separator: a word by itself."""
+    name = str(pair_tokenizer.tokenizer.convert_ids_to_tokens(token_id))
     return _Token(text=name, so_far=name, starts=True, space=True)
 
 
@@ -156,7 +158,8 @@ def _read(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
     first = last = 0  # characters of the word so far
     previous_word = None
     for (start, end), word in zip(encoded["offset_mapping"], encoded.word_ids(), strict=True):
-        # Tokenizers that do not split at white space first give one number to a whole sentence.
+        # The tokenizer's word numbers are not enough: tokenizers that do not split at white space
+        # first give one number to all words of a sentence. So a word starts behind a space too.
         only_space = prepared[first:last].isspace()
         after_space = start >= last and _space_at(prepared, start) and not only_space
         starts = not tokens or word != previous_word or after_space

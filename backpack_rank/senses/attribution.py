@@ -14,8 +14,8 @@ The contributions sum to head(o) - head(0), because the path integral of a gradi
 difference of its ends. For a linear head g is the head's weight vector and a contribution is
 exactly what the score loses without that part.
 
-Contextual weights a count as given: a contribution says what a token hands to the mix, not how it
-moves the weights of other tokens.
+The contextual weights a are taken as constants: a contribution says what a token adds to the mix,
+not how it changes the weights of other tokens.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
 from backpack_rank.senses.views import View
 
 _SMALL = 1e-5
-"""Below this a slope is computed in place of a quotient."""
+"""Bound of |a| in :func:`path_gradient`, below which a slope replaces the quotient."""
 
 
 @dataclass(frozen=True)
 class ExplainedWord:
-    """One word of the joined text.
+    """A row of an :class:`Explanation`: a word of the joined text and its part of the score.
 
     Attributes:
-        text: as it is written; the separator's and end's own names for these two.
+        text: as it is written in the text; for separator and end, the names of these tokens.
         segment: ``query``, ``separator``, ``document`` or ``end``.
         contribution: its part of the score difference.
         space: whether white space stands before it.
@@ -72,7 +72,7 @@ class ExplainedWord:
 
 @dataclass(frozen=True)
 class ExplainedSense:
-    """One sense.
+    """A row of an :class:`Explanation`: a sense and its part of the score.
 
     Attributes:
         index: its number, from 0.
@@ -97,7 +97,7 @@ class ExplainedSense:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A score and where it comes from.
+    """A score and where it comes from, as plain rows; :func:`explanation` makes it.
 
     Attributes:
         title: what is explained, such as the document's id and the value of alpha.
@@ -105,7 +105,7 @@ class Explanation:
         senses: all senses, by index.
         score: of the document.
         empty_score: of the empty mix; words and senses each add up to the difference of the two.
-        residual: what they miss of it.
+        residual: score - empty_score - sum of the contributions: rounding.
         score_before: score without the control, None where there is none to compare with.
         cut: tokens of the document that did not fit and had no part in the score.
     """
@@ -122,7 +122,7 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Contributions to one score.
+    """Contributions to one score; :func:`attribute` computes it.
 
     Attributes:
         alignment: the text that was scored: tokens, their segments, words.
@@ -174,7 +174,7 @@ class Attribution:
 
 @dataclass(frozen=True, eq=False)
 class BatchAttribution:
-    """Contributions to the scores of a batch.
+    """Contributions to the scores of a batch; :func:`attribute_batch` computes it.
 
     Attributes:
         contributions: float64 [B, k, n], 0 at padding.
@@ -251,23 +251,24 @@ def attribute_batch(
     backpack = ranker.backpack
     head = copy.deepcopy(ranker.head).double().eval()
     attribute_senses = backpack.attribute_senses
-    # With attribute senses, the pieces of a word are read as one token: n' tokens of n.
+    # With attribute senses, the pieces of a class word are read as one token: n' tokens of n. kept
+    # is True at the tokens of the batch that still have a position [T].
     read, kept = batch, None
     if attribute_senses is not None:
         read, kept = attribute_senses.read_and_kept(batch)
     with eval_mode(ranker):
         weights_of_tokens = backpack.pooled_weights(read, shift)
-        ids, whole, inverse = backpack.distinct_tokens(read, shift)
-        hidden = backpack.distinct_hidden(ids, whole, shift)
+        ids, whole_words, rows = backpack.distinct_tokens(read, shift)
+        hidden = backpack.distinct_hidden(ids, whole_words, shift)
         vectors = backpack.sense_network.expand(hidden.shared).double().transpose(0, 1)  # C [k,U,d]
         shares = weights_of_tokens.double()  # a [B, k, n]
-        # The weights of equal tokens are added first: U distinct tokens have far fewer vectors than
-        # n places, and o^(l) = sum over U of (sum of a) C.
-        columns = read.pad(inverse)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
+        # The weights of equal tokens are added first, and then o^(l) is a sum over the U distinct
+        # tokens: a batch has far fewer of them than places B n.
+        columns = read.pad(rows)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
         per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
         senses = torch.einsum("bku,kud->bkd", per_id, vectors)  # o^(l)
         if attribute_senses is not None:
-            parts = backpack.group_parts(weights_of_tokens, read, inverse, hidden, torch.float64)
+            parts = backpack.group_parts(weights_of_tokens, read, rows, hidden, torch.float64)
             groups, size = attribute_senses.groups, senses.shape[-1]
             group_parts = senses.new_zeros((len(read.input_ids), groups, size))  # [T, G, d]
             group_parts[parts.places, parts.groups] = parts.vectors
@@ -302,7 +303,7 @@ def _in_all_places(
 ) -> Tensor:
     """Values of the tokens that were read [B, K, n'], at their places in the batch. [B, K, n]
 
-    The first piece of a word has all of it, its further pieces 0.
+    Of a word that was read as one token, the first piece gets the value and the others get 0.
     """
     assert kept is not None
     tokens = values.transpose(1, 2).flatten(0, 1)[read.padded_rows]  # [T', K]
@@ -323,7 +324,7 @@ def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:
     weight = head.dense.weight.detach().double()
     bias = head.dense.bias.detach().double()
     out = head.out.weight.detach().double()
-    steps = mixes.double() @ weight.T
+    steps = mixes.double() @ weight.T  # a of each hidden unit, [N, d]
     # The quotient of two numbers next to 0 is mostly rounding; the slope half way is closer.
     is_small = steps.abs() < _SMALL
     divisors = torch.where(is_small, torch.ones_like(steps), steps)
@@ -338,7 +339,7 @@ def _gelu_slope(x: Tensor) -> Tensor:
 
 
 def explanation(
-    found: Attribution,
+    attribution: Attribution,
     *,
     title: str = "",
     lexicon: Lexicon | None = None,
@@ -349,7 +350,7 @@ def explanation(
     """Use this to show an attribution: as plain rows for tables, JSON and the report.
 
     Args:
-        found: the attribution to show.
+        attribution: of the text to show.
         title: shown above it, such as the document's id and the value of alpha.
         lexicon: its words are marked with their group.
         sensitivity: s_l of each sense [k].
@@ -360,8 +361,8 @@ def explanation(
         ValueError: ``before`` is about another text or ranker.
     """
     if before is not None:
-        same_text = before.alignment.ids == found.alignment.ids
-        if not same_text or len(before.per_sense) != len(found.per_sense):
+        same_text = before.alignment.ids == attribution.alignment.ids
+        if not same_text or len(before.per_sense) != len(attribution.per_sense):
             raise ValueError(
                 "the two attributions are about different texts or rankers; attribute the same "
                 "pair twice"
@@ -371,8 +372,8 @@ def explanation(
         for group, group_words in lexicon.groups.items():
             group_of_word.update(dict.fromkeys(group_words, group))
     words = []
-    for index, word in enumerate(found.words):
-        contribution = found.per_word[index]
+    for index, word in enumerate(attribution.words):
+        contribution = attribution.per_word[index]
         words.append(
             ExplainedWord(
                 text=word.text,
@@ -384,7 +385,7 @@ def explanation(
             )
         )
     senses = []
-    for index, contribution in enumerate(found.per_sense):
+    for index, contribution in enumerate(attribution.per_sense):
         senses.append(
             ExplainedSense(
                 index=index,
@@ -392,18 +393,18 @@ def explanation(
                 sensitivity=None if sensitivity is None else float(sensitivity[index]),
                 weight=1.0 if weights is None else float(weights[index]),
                 change=None if before is None else (contribution - before.per_sense[index]).item(),
-                name=found.sense_names[index],
+                name=attribution.sense_names[index],
             )
         )
     return Explanation(
         title=title,
         words=tuple(words),
         senses=tuple(senses),
-        score=found.score,
-        empty_score=found.empty_score,
-        residual=found.residual,
+        score=attribution.score,
+        empty_score=attribution.empty_score,
+        residual=attribution.residual,
         score_before=None if before is None else before.score,
-        cut=found.alignment.cut,
+        cut=attribution.alignment.cut,
     )
 
 

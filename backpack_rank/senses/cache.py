@@ -79,7 +79,7 @@ class SenseCache:
         try:
             return self._read_or_write(key, shape, dtype, fill_marked)
         except _FillError as failed:
-            # Only errors of the cache's files are no reason to stop.
+            # An error of fill() is the caller's. An error of the cache itself is only a warning.
             raise failed.error from None
         except OSError as error:
             log.warning(
@@ -123,6 +123,7 @@ class SenseCache:
         Args:
             locked_key: its lock is held by this job.
         """
+        # atomic_path() writes KEY.npy in a folder .KEY.npy.RANDOM beside it.
         for leftover in self.folder.glob(".*.npy.*"):
             key = leftover.name[1:].partition(".npy.")[0]
             if key == locked_key:
@@ -135,9 +136,7 @@ class SenseCache:
                 log.debug("%s is being filled by another job", key)
 
     def _make_room(self, size: int) -> None:
-        """Remove the files used longest ago until there is room for another one of ``size``
-        bytes.
-        """
+        """Remove the files used longest ago until ``size`` bytes more fit below the bound."""
         paths = sorted(self.folder.glob("*.npy"), key=lambda path: path.stat().st_mtime)
         total = sum(path.stat().st_size for path in paths)
         for path in paths:
@@ -170,7 +169,7 @@ def _open(path: Path) -> np.ndarray | None:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Use this to tell whether two models have the same weights: names, types and bytes of all."""
+    """Use this to tell whether two models have equal weights, by names, types, shapes and bytes."""
     return digest(_weights(model))
 
 

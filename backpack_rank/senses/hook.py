@@ -31,7 +31,7 @@ class InferenceHook:
     the forward pass.
 
     Attributes:
-        context: the ranker.
+        context: the ranker, its tokenizer, and word pairs.
         policy: None leaves the ranker unchanged.
         alpha: 1 leaves the ranker unchanged, 0 is all that the policy can do; more than 1
             amplifies.
@@ -64,7 +64,7 @@ class InferenceHook:
 
     @property
     def reads_one_text(self) -> bool:
-        """Whether a score is that of the pair's original text under one view."""
+        """True where one pass over a pair's original texts gives its score, without a sum."""
         if len(self.views) != 1:
             return False
         view = self.views[0]

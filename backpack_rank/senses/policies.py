@@ -40,8 +40,9 @@ Weight = Annotated[float, Range(least=0, most=1000)]
 
 @dataclass(frozen=True, eq=False)
 class PolicyContext:
-    """Make one for a ranker and ask it for what policies need to know: it computes each answer
-    once.
+    """Use this to give policies a ranker and the words of an attribute.
+
+    Policies ask it for sensitivities and token shifts. It computes each of them once.
 
     >>> context = PolicyContext(ranker, tokenizer, [("she", "he")])  # doctest: +SKIP
     >>> context.sensitivity.values  # doctest: +SKIP
@@ -70,13 +71,14 @@ class PolicyContext:
     def of(
         cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute
     ) -> PolicyContext:
-        """For an attribute, whose pairs are those of its two sides."""
+        """Use this for an attribute: the word pairs are those of its two sides."""
         groups = ranker.config.groups if isinstance(ranker, BackpackForRanking) else ()
         has_further_group = any(
             name == attribute.name and group not in attribute.sides for name, group in groups
         )
-        # A sense of a third group, such as of religion, would have s_l = 1 by the pairs of the two
-        # sides: words of its group have to be among them.
+        # The two sides may leave out a group, such as a third religion. Its attribute sense is 0
+        # for all words of the two sides, so their pairs alone would give it s_l = 1, as if it told
+        # no words apart. Pairs of all groups include words that it does tell apart.
         pairs = attribute.all_pairs() if has_further_group else attribute.pairs().pairs
         return cls(ranker, tokenizer, pairs, attribute.name)
 
@@ -134,8 +136,8 @@ class Policy(ABC):
     """Subclass this to control a ranker in a new way: alpha in, views out."""
 
     is_control: bool = False
-    """Whether it chooses no sense by its sensitivity: every claim about another policy needs such a
-    control beside it."""
+    """True for a policy to compare others with: it scales senses without looking at sensitivity. A
+    claim that another policy works needs such a control beside it."""
 
     @property
     @abstractmethod
@@ -152,7 +154,7 @@ class Policy(ABC):
         """
 
     def needs_senses(self) -> bool:
-        """Whether this policy changes no score of rankers without senses."""
+        """True where only a ranker with senses can be scored under this policy."""
         return True
 
 
@@ -213,6 +215,7 @@ class LowestSenses(ScaledSenses):
         sensitivity = context.needed_sensitivity(self.name)
         rule = self
         if self.count is None:
+            # A ranker has one attribute sense for each (attribute, group); 2 is the paper's number.
             attributes = [attribute for attribute, _ in context.ranker.config.groups]
             rule = LowestSenses(attributes.count(context.attribute) or 2)
         return (View(sense_weights=rule.weights(sensitivity, alpha)),)
@@ -223,6 +226,7 @@ class LowestSenses(ScaledSenses):
         Raises:
             ValueError: there are fewer senses than ``count``.
         """
+        # None: without a ranker at hand, the paper's number. views() asks the ranker first.
         count = 2 if self.count is None else self.count
         _check_enough(count, sensitivity)
         return sensitivity.argsort(stable=True)[:count]
@@ -445,7 +449,7 @@ class PairedTokens(Policy):
         wide: bool = False,
         names: bool = False,
     ) -> PairedTokens:
-        """For an attribute's classes; with ``names`` its first names become one class."""
+        """Use this to move the words of an attribute; with ``names``, its first names too."""
         return cls(
             classes=tuple(map(str, attribute.class_files)),
             wide_classes=tuple(map(str, attribute.wide_class_files)),

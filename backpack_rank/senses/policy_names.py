@@ -1,4 +1,4 @@
-"""Policies by name, as ``policy=NAME`` and ``policy="NAME"`` take them.
+"""Policies by name, for ``policy=NAME`` of the command line and ``policy="NAME"`` of Python.
 
 Options of each are those of ``conf/policy/``.
 """
@@ -37,7 +37,7 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
 }
 
 DEFAULTS = ("lowest_senses", "renditions")
-"""Where no policy is named: of a ranker with senses, and of any other."""
+"""The policies where no policy is named: for a ranker with senses, and for any other."""
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:
@@ -54,7 +54,7 @@ def named_policy(name: str, attribute: Attribute) -> Policy:
 
 
 def default_name(ranker: Ranker) -> str:
-    """The name of the policy that a ranker has where none is named."""
+    """Use this for the name of the policy that a ranker gets where no policy is named."""
     with_senses, without_senses = DEFAULTS
     return with_senses if ranker.has_senses else without_senses
 
@@ -63,8 +63,8 @@ def default_name(ranker: Ranker) -> str:
 class DefaultPolicy(Policy):
     """Use this where nobody named a policy: it chooses one that fits the ranker.
 
-    Of a ranker with senses it is the paper's rule, of any other it is renditions. A reranker asks
-    :meth:`of_ranker` and uses the policy that it gets.
+    For a ranker with senses that is the paper's rule, for any other it is renditions. A reranker
+    asks :meth:`of_ranker` and uses the policy that it gets.
 
     Attributes:
         attribute: whose words the policy is about.
@@ -74,7 +74,7 @@ class DefaultPolicy(Policy):
 
     @classmethod
     def of(cls, attribute: Attribute | Mapping[str, Any]) -> DefaultPolicy:
-        """For an attribute, or what ``conf/attribute/`` says of one."""
+        """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
         return cls(attribute)

@@ -4,9 +4,9 @@
     s_0(q, d) = mean over groups r of s(r(q), r(d))
 
 with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.renditions`), which
-depends on the text's canonical form alone. At alpha = 0 two texts with one canonical form have one
-score, whatever their tokens and lengths, for every ranker and every tokenizer. This is new here; a
-mean over the orbit of a swap is a Reynolds operator.
+depends on the text's canonical form alone. At alpha = 0 two texts with the same canonical form have
+the same score, whatever their tokens and lengths, for every ranker and every tokenizer. The method
+is new in this project; a mean over the orbit of a swap is a Reynolds operator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ of its documents."""
 class MeanOfRenditions(Policy):
     """Use this where scores must not depend on an attribute's words, whatever the ranker.
 
-    s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions.
+    The score is s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions: its
+    texts rewritten for each group, such as female.
 
     >>> policy = MeanOfRenditions.of(Attribute.named("gender"))
     >>> [view.coefficient for view in policy.views(None, alpha=0.5)]
@@ -41,11 +42,11 @@ class MeanOfRenditions(Policy):
 
     Attributes:
         attribute: whose words have no influence at alpha = 0.
-        relations: ``keep``: words of one group stay of one group; ``merge``: all words become of
-            one group.
+        relations: ``keep``: the first class word is written for the group, and words that had the
+            same group before have the same group after; ``merge``: all words are written for it.
         queries: one of :data:`QUERIES`.
-        only: a control: the rendition for this group alone in place of the mean, as invariant and
-            cheaper.
+        only: a control: the rendition for this group in place of the mean over groups. It is as
+            invariant, and cheaper.
         wide: also join words by the attribute's wide classes (boy, guy, lad).
     """
 
@@ -68,7 +69,7 @@ class MeanOfRenditions(Policy):
         only: Name | None = None,
         wide: bool = False,
     ) -> MeanOfRenditions:
-        """For an attribute, or what ``conf/attribute/`` says of one."""
+        """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
         return cls(attribute, relations, queries, only, wide)
@@ -105,11 +106,12 @@ class MeanOfRenditions(Policy):
 
     @cached_property
     def renditions(self) -> Renditions:
-        """How texts are written. Raises as :meth:`Attribute.renditions`."""
+        """Writes texts for a group. Raises as :meth:`Attribute.renditions`."""
         return self.attribute.renditions(self.relations, wide=self.wide)
 
     def covers(self, query: str) -> bool:
         """Whether pairs of this query are averaged."""
+        # ``moved`` is the number of class words in the query.
         return self.queries == "all" or not self.renditions.canonical(query).moved
 
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """s_l per sense and what it was computed from.
+    """What :func:`sensitivity` returns: s_l of each sense, and the words it was computed from.
 
     Attributes:
         values: mean cosine of the pairs' l-th sense vectors [k]; low = the sense tells the words
@@ -51,9 +51,10 @@ def sensitivity(
     capitalised); each variant that is one token for both words is a pair. Where there is none, the
     words' lower-case variants with a space are compared by the mean of their tokens' senses.
 
-    Of a Backpack with attribute senses, pairs of words of one class count alone, where there are
-    any. The vectors of other words are not split: by them its senses would tell words apart, and
-    those of the groups would not.
+    In a Backpack with attribute senses, only words of classes are split into a shared part (the k
+    senses) and a difference (the senses of the groups). Other words are not split, so their pairs
+    would say that the k senses tell words apart and the senses of the groups do not. Where there
+    are pairs within a class, s_l is therefore the mean over these alone.
 
     Raises:
         ValueError: the tokenizer knows none of the pairs.
@@ -67,6 +68,7 @@ def sensitivity(
         if not variants:
             unknown.append((first, second))
             continue
+        # A variant of several tokens is the only variant of its pair.
         for word, ids in zip((first, second), variants[0], strict=True):
             if len(ids) > 1:
                 in_parts.append(word)
@@ -90,7 +92,10 @@ def sensitivity(
 def _variants(
     tokenizer: PreTrainedTokenizerBase, first: str, second: str
 ) -> list[tuple[list[int], list[int]]]:
-    """Token ids of two words: of all variants that are one token for both, or else of the first."""
+    """Token ids of both words, in each variant that is one token for both of them.
+
+    Where there is none, in the first variant that the tokenizer knows, in several tokens.
+    """
     known: list[tuple[list[int], list[int]]] = []
     for space in (" ", ""):
         for case in (str.lower, str.capitalize):
@@ -115,7 +120,7 @@ def _token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def _are_of_one_class(backpack: BackpackModel, first: list[int], second: list[int]) -> bool:
-    """Whether a Backpack's attribute senses set these two words apart."""
+    """True where the two words are of one class of the attribute senses, such as he and she."""
     senses = backpack.attribute_senses
     if senses is None:
         return False

@@ -12,19 +12,24 @@ from backpack_rank.models.token_shift import TokenShift
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Use this to say how a ranker reads a pair; a policy gives one or several.
+    """Use this to say how a ranker reads a pair; a policy gives one view or several.
 
     The score of the pair is the sum over its views of coefficient times score under the view.
-    Without arguments it is the ranker unchanged, bit for bit.
+    ``View()`` leaves the ranker unchanged, bit for bit.
 
     >>> import torch
-    >>> view = View(sense_weights=torch.tensor([1.0, 0.5, 1.0, 1.0]))
+    >>> half_of_second_sense = View(sense_weights=torch.tensor([1.0, 0.5, 1.0, 1.0]))
+    >>> mean_with_lower_case = (  # a score that is a sum: two readings, half of each score
+    ...     View(coefficient=0.5),
+    ...     View(rewrite=lambda query, document: (query, document.lower()), coefficient=0.5),
+    ... )
 
     Attributes:
         sense_weights: M_s, one factor >= 0 per sense [k] (Afzali et al., eq. 5), or None.
         token_shift: tokens that are moved towards the mean of their class, or None.
-        rewrite: (query, document) to the texts that are read in their place, or None.
-        coefficient: of this view's score in the sum.
+        rewrite: function from (query, document) to the two texts that are read in their place, or
+            None.
+        coefficient: factor of the score under this view in the sum.
     """
 
     sense_weights: Tensor | None = None
@@ -34,4 +39,4 @@ class View:
 
 
 IDENTITY: tuple[View, ...] = (View(),)
-"""The ranker unchanged, bit for bit."""
+"""The views of an unchanged ranker: the text itself, with coefficient 1."""

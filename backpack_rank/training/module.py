@@ -88,7 +88,8 @@ class RankingModule(L.LightningModule):
         """Loss of a batch of lists. []"""
         needs_senses = any(term.needs_senses for term in self.terms)
         output = self.ranker(batch.texts, return_senses=needs_senses)
-        # The ranker scores texts in one row; the loss compares those of a list.
+        # The ranker scores the texts of all lists in one row [B]; the loss compares the scores of a
+        # list, so each list becomes a row [L, m].
         scores = scatter_lists(output.scores.float(), batch.mask)
         loss, skipped = self.ranking_loss(scores, batch.labels, batch.mask)
         loss = self.ranking_loss.weight * loss
@@ -224,18 +225,19 @@ class OptimizerConfig:
 
     def _parameters_by_rate(self, model: nn.Module) -> list[tuple[float, list[nn.Parameter]]]:
         """Trainable parameters by their highest learning rate."""
+        if self.head_learning_rate is None:
+            trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            return [(self.learning_rate, trained)]
         backbone: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue
             # The leading dot also catches a model whose first attribute is the backbone.
-            if self.head_learning_rate is None or ".backbone." in f".{name}":
+            if ".backbone." in f".{name}":
                 backbone.append(parameter)
             else:
                 others.append(parameter)
-        if self.head_learning_rate is None:
-            return [(self.learning_rate, backbone)]
         return [(self.learning_rate, backbone), (self.head_learning_rate, others)]
 
     def schedule(
