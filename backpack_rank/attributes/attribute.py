@@ -1,9 +1,5 @@
-"""An attribute such as gender: the words that stand for it, by the files that ``conf/attribute/``
-names.
-
-gender = Attribute.named("gender")
-gender.swap()("she saw her father").text  # 'he saw his mother'
-"""
+"""An attribute such as gender, and the word files that define it (``conf/attribute/`` names
+them)."""
 
 from __future__ import annotations
 
@@ -25,7 +21,11 @@ from backpack_rank.files import read_yaml, resource_folder
 
 
 class Attribute:
-    """Which words stand for an attribute.
+    """Use it for all word lists of one attribute, such as gender: one object reads them by name.
+
+    >>> gender = Attribute.named("gender")
+    >>> gender.swap()("she saw her father").text
+    'he saw his mother'
 
     Files are names in ``lexicons/`` or paths; each is read when it is asked for, and errors of a
     file are raised then.
@@ -61,9 +61,9 @@ class Attribute:
             sides: columns of the pairs.
             swap_pairs: word pairs of counterfactual texts, with the same columns; ``pairs`` when
                 None.
-            one_way: further words that are swapped, with nothing swapped into them.
-            classes: words that are equal up to the attribute.
-            wide_classes: joined to them on request.
+            one_way: further words that are replaced, in one direction only ("ms" becomes "mr").
+            classes: files of words that are equal up to the attribute.
+            wide_classes: files of further classes, used where ``wide=True`` asks for them.
             names: first names, which swaps leave alone.
 
         Raises:
@@ -89,7 +89,8 @@ class Attribute:
 
     @classmethod
     def named(cls, name: str) -> Attribute:
-        """One of ``conf/attribute/``, or a YAML file of the same form by its path.
+        """Use it to load an attribute: a name in ``conf/attribute/``, or the path of a YAML file
+        of the same form.
 
         Raises:
             FileNotFoundError: there is none of that name; lists those that there are.
@@ -119,11 +120,10 @@ class Attribute:
             return load_pairs(self._pairs, self.sides)
 
     def all_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The word pairs of the sensitivity; of an attribute with more than two groups, pairs with
-        the others too.
+        """Use it for pairs between all groups, where :meth:`pairs` has those of the two sides.
 
-        A further group's words are paired with those of the two sides that stand in one class with
-        them.
+        With two groups the two are the same. Words of a further group are paired with the words
+        of the two sides that are in the same class.
         """
         pairs = list(self.pairs().pairs)
         if not self.class_files:
@@ -163,16 +163,19 @@ class Attribute:
             ValueError: as :class:`Renditions`, or a file is malformed.
         """
         swap = self.swap()
+        # Classes are optional here: without them, renditions replace the words of the swap alone.
         has_classes = self.class_files or (wide and self.wide_class_files)
-        return Renditions(swap, self._classes(wide) if has_classes else None, relations)
+        classes = self._classes(wide) if has_classes else None
+        return Renditions(swap, classes, relations)
 
     def group_of_words(self) -> dict[str, str]:
-        """Group by word: of the words of the classes that say it, and of those that a swap
-        replaces.
+        """The group of each word, from the swap and from the classes, which decide where both
+        name one.
 
-        A word that none of them knows ("sibling") has no group.
+        A word without a group, such as "sibling", is left out.
         """
-        return groups_of_swap(self.swap())[0] | self.classes(wide=True).group_of
+        group_by_word, _ = groups_of_swap(self.swap())
+        return group_by_word | self.classes(wide=True).group_of
 
     def classes(self, *, wide: bool = False, names: bool = False) -> WordClasses:
         """Words that are equal up to the attribute.
