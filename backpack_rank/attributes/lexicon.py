@@ -17,7 +17,9 @@ LEXICON_FOLDER = "lexicons"
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Words in two or more groups, which measures of documents count; no word is in two groups.
+    """Use it to count words of groups in documents, such as female and male words.
+
+    There are two or more groups, and no word is in two of them.
 
     >>> lexicon = Lexicon("gender", {"female": ("she", "her"), "male": ("he", "his")})
     >>> count_groups(["She met his mother."], lexicon)
@@ -63,7 +65,12 @@ class Lexicon:
 
 @dataclass(frozen=True)
 class WordPairs:
-    """Pairs of words that differ in one attribute, such as (she, he); no word is in two pairs.
+    """Use it for pairs of words that differ in one attribute, such as (she, he).
+
+    No word is in two pairs.
+
+    >>> WordPairs("titles", ("female", "male"), (("queen", "king"),)).sides
+    ('female', 'male')
 
     Attributes:
         name: file name without its ending; shown in reports.
@@ -92,7 +99,7 @@ class WordPairs:
 
 
 def load_lexicon(path: str | Path) -> Lexicon:
-    """Read a CSV file with the columns ``word`` and ``group``.
+    """Use it to read words by group, from a CSV file with the columns ``word`` and ``group``.
 
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv``, see
@@ -108,6 +115,7 @@ def load_lexicon(path: str | Path) -> Lexicon:
     groups: dict[str, list[str]] = {}
     for row in file.rows(("word", "group")):
         word = file.word(row["word"])
+        # Raises for a word of an earlier line; Lexicon would too, but cannot name the line.
         file.once(word, row["group"], groups="groups")
         groups.setdefault(row["group"], []).append(word)
     if len(groups) < 2:
@@ -118,7 +126,7 @@ def load_lexicon(path: str | Path) -> Lexicon:
 
 
 def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "male")) -> WordPairs:
-    """Read a CSV file of word pairs.
+    """Use it to read word pairs from a CSV file, one pair in a line.
 
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv``, see
@@ -148,7 +156,7 @@ def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "mal
             raise ValueError(f"{file.where}: both sides of the pair are {first!r}")
         for word in (first, second):
             check_word(word, file.where)
-            file.once(word)
+            file.once(word)  # raises for a word of an earlier line
         pairs.append((first, second))
     if not pairs:
         raise ValueError(f"{file.path}: there is no pair below the header")
@@ -156,10 +164,11 @@ def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "mal
 
 
 def load_one_way(path: str | Path) -> dict[str, str]:
-    """Read a CSV file with the columns ``word`` and ``partner``: words that no pair has room for.
+    """Use it to read words that are replaced in one direction only.
 
-    A partner may stand for several words ("ms" and "miss" both become "mr"), and nothing leads
-    back.
+    The CSV file has the columns ``word`` and ``partner``. Pairs cannot hold such words, because
+    several may have the same partner: "ms" and "miss" both become "mr", and "mr" cannot become
+    both.
 
     Raises:
         FileNotFoundError: no such file; lists the places that were tried.
@@ -207,7 +216,7 @@ def find_lexicon(path: str | Path) -> Path:
 def count_groups(
     texts: Iterable[str], lexicon: Lexicon, tokenizer: Tokenizer = word_tokens
 ) -> np.ndarray:
-    """Number of tokens of each group in each text.
+    """Use it to count the tokens of each group in each text.
 
     Args:
         texts: N documents.
@@ -222,8 +231,9 @@ def count_groups(
     """
     column_of_word = _column_of_word(lexicon, tokenizer)
     groups = len(lexicon.groups)
-    # Each token found is one cell of the table, row * groups + column, and bincount adds them up.
-    # Most texts have none, and the test for that is a set operation in C.
+    # The table [N, n_groups] is counted flat: a token of a group is a hit in the cell
+    # row * groups + column, and bincount counts the hits of each cell. Most texts have no such
+    # token, and isdisjoint tells so faster than a loop over tokens in Python.
     cells: list[int] = []
     number_of_texts = 0
     for text in texts:
@@ -237,6 +247,7 @@ def count_groups(
 
 
 def _column_of_word(lexicon: Lexicon, tokenizer: Tokenizer) -> dict[str, int]:
+    """Column of each word's group, once it is known that the tokenizer leaves every word whole."""
     column_of_word = {}
     for column, words in enumerate(lexicon.groups.values()):
         column_of_word.update(dict.fromkeys(words, column))

@@ -121,7 +121,8 @@ def nonzero(usage: Any) -> dict[str, float]:
 def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -> None:
     rankers = RankerFactory()
     for entry in RECORD["listwise"][name]["strategies"]:
-        settings = ListwiseSettings.of(settings_of(entry["overrides"].replace("FOLDER", str(FOLDER / name))).saved.values)
+        options = settings_of(entry["overrides"].replace("FOLDER", str(FOLDER / name)))
+        settings = ListwiseSettings.of(options.saved.values)
         assert settings is not None
         for key, expected in entry["lists"].items():
             ranker, one, what = rankers.build(settings), LISTS[key], (entry["overrides"], key)
