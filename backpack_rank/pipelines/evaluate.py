@@ -237,8 +237,8 @@ class RankUnderAlpha(EvaluationTask):
             (saved,) = read_runs([self.recalibrate.run], data, self.ties)
             recalibrated = RecalibratedRun(saved, unchanged, controlled, self.recalibrate.weight)
             rerankers += [saved, recalibrated]
-        # In a sweep the unchanged ranker is another job, at alpha = 1. The policy changes nothing at
-        # 1 and is given so that tables name this row alpha=1.
+        # In a sweep the unchanged ranker is another job, at alpha = 1. There the policy changes
+        # nothing; it is given so that tables name this row alpha=1.
         if alpha != 1 and not quiet:
             rerankers.append(unchanged.with_policy(self.policy, 1.0))
         rerankers.append(controlled)

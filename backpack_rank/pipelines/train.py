@@ -100,8 +100,8 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     # the scores of the teacher already computed.
     material = StudentData(collection, candidates, lists, ranking.epochs, folder, trainer.device)
     teacher, terms = prepare_teacher(source, material)
-    # First values and reconstruction of a new Backpack over a pretrained backbone, where options ask
-    # for them (start.weights, reconstruct.steps).
+    # beginning: first values and reconstruction of a new Backpack over a pretrained backbone, where
+    # start.weights and reconstruct.steps ask for them.
     if start is None and settings.checkpoint is None:
         ranking.beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)

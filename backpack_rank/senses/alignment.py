@@ -60,14 +60,14 @@ class TokenAlignment:
 
     def whole_words(self, segment: str = DOCUMENT) -> np.ndarray:
         """True at tokens of a segment that are a whole word, not a part of one. bool [n]"""
-        whole = np.zeros(len(self.ids), dtype=bool)
+        is_whole_word = np.zeros(len(self.ids), dtype=bool)
         for word in self.words:
-            whole[word.start] = word.segment == segment and word.end == word.start + 1
+            is_whole_word[word.start] = word.segment == segment and word.end == word.start + 1
         # The last of all words is the end token, so [-2] is the last word of the document. The rest
         # of it may be what was cut.
         if self.cut and self.words[-2].segment == DOCUMENT:
-            whole[self.words[-2].start] = False
-        return whole
+            is_whole_word[self.words[-2].start] = False
+        return is_whole_word
 
 
 def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> TokenAlignment:
