@@ -265,7 +265,7 @@ class CausalLmRanker(ListwiseRanker):
     ) -> DecodingState:
         """The content-free prompts of a batch; equal ones are read once."""
         distinct: dict[tuple[str, tuple[str, ...]], int] = {}
-        prompts = []
+        prompts: list[PassageList] = []
         rows = []
         for shown in lists:
             content_free = calibration.content_free(shown)
