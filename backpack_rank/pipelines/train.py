@@ -156,8 +156,9 @@ def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, P
         ranker, saved = load_ranker(settings.checkpoint)
         if isinstance(ranker, SequenceClassifierForRanking):
             raise ValueError(
-                f"checkpoint={settings.checkpoint} was trained elsewhere; start from its weights with "
-                f"model=cross_encoder or model=backpack and model.ranker.name={settings.checkpoint}"
+                f"checkpoint={settings.checkpoint} was trained elsewhere; start from its weights "
+                "with model=cross_encoder or model=backpack and "
+                f"model.ranker.name={settings.checkpoint}"
             )
         return ranker.train(), make_pair_tokenizer(saved.tokenizer, ranker, settings.max_length)
     tokenizer = settings.tokenizer(texts_of(collection))
