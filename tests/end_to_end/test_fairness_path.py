@@ -273,7 +273,7 @@ def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> 
     said = trained.fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
     assert "Traceback" not in said
     assert "2 of 6 jobs failed" in said
-    assert "alpha=-1: use one of auto, or a finite number" in said
+    assert "alpha=-1 must be a finite number >= 0" in said
     folder = trained.newest("sweep")
     page = (folder / "report.html").read_text()
     assert page.rstrip().endswith("</html>")

@@ -54,8 +54,8 @@ RAW = re.compile(
 _SKIPPED = ("defaults", "hydra", "_target_", "_recursive_", "_partial_")
 _GIVEN: dict[str, Any] = {"paths": ["a.trec", "b.trec"], "files": ["a.trec"], "values": [1.0, 0.0]}
 """Values of options that must be given, where a name is none."""
-_UNREAD = ("published",)
-"""Folders whose files are read by their own readers, and are no options."""
+_UNREAD = ("published", "experiment_base")
+"""Folders whose files are read by their own readers, or taken by other files: they are no options."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.pipelines.train import train
-from backpack_rank.pipelines.unfinished import find
 from backpack_rank.position.lists.permutation import rank_shuffled
 from backpack_rank.position.lists.propensity import load_propensities
 from backpack_rank.position.lists.saved import load_listwise
@@ -129,14 +128,11 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
         with pytest.raises(RuntimeError, match="interrupted"):
             trained(halved, *options)
     assert not (halved / "ranker").exists()
-    assert find([tmp_path / "out" / "train"], [], False).folder == halved
     with monkeypatch.context() as patch:
         patch.setattr("backpack_rank.data.tokenisation.train_bpe", lambda *_: pytest.fail("trained again"))
         assert trained(halved, resume=True) == expected
     one, two = (AutoModelForCausalLM.from_pretrained(folder / "ranker") for folder in (whole, halved))
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
-    with pytest.raises(FileNotFoundError, match="nothing to resume"):
-        find([tmp_path / "out" / "train"], [], False)
 
 
 def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_order() -> None:
