@@ -93,7 +93,8 @@ class Job:
         scores: of the texts that are read, filled slice by slice. [C, T]
         queued, started: when the job came into the queue and when its first slice left it, in
             ``time.monotonic()``.
-        turns: batches that this job was the first of.
+        turns: batches that this job was the first of; after some, a long job goes to the queue's
+            end.
         states: cached states of tokens, shared by the batches of this request.
     """
 
