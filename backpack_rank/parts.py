@@ -1,4 +1,4 @@
-"""Parts of the package that stand beside the core: the core asks these tables, and names no part.
+"""Add-ons of the package, its parts: the core looks them up here, and imports none of them by name.
 
 A part is a folder with a file ``registers.py``, whose constants say what it adds. Places are texts,
 ``module:name``, so that nothing is imported before it is used::
@@ -28,7 +28,7 @@ class FolderKind:
     Attributes:
         name: what such a ranker is called, in a sentence.
         marker: file that its folder has, and no other.
-        advice: how one ranks with it, for who gives the folder where the core's rankers are meant.
+        advice: how to rank with it, shown where its folder is given in place of a core ranker's.
         loader: place of ``load(folder, device=..., dtype=...)``, which gives a ``Reranker``.
     """
 

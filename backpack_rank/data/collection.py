@@ -26,7 +26,10 @@ class MissingSplitError(FileNotFoundError):
 
 
 class DocumentStore(Protocol):
-    """Documents by id. Large stores read from disk and hold no text in memory."""
+    """Implement it for documents of a source of your own: texts by document id.
+
+    Large stores read from disk and hold no text in memory.
+    """
 
     @property
     def fingerprint(self) -> str:
@@ -91,7 +94,7 @@ class MemoryStore:
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents, queries, judgements and candidates of one dataset and split.
+    """Use it for the data of one dataset and split: documents, queries, judgements, candidates.
 
     The loaders of :mod:`backpack_rank.data.sources` make it; by hand it is::
 
@@ -99,12 +102,12 @@ class Collection:
 
     Attributes:
         name: shown in reports and used in file names, for example ``wikiqa/test``.
-        documents: the whole corpus (not only the split's part).
+        documents: the complete corpus, not only the documents of this split.
         queries: the queries of this split.
         qrels: judgements of these queries; may be empty for a set that is only ranked.
         candidates: what the source itself gives to re-rank (a run file, scoreddocs), or None.
-        groups: optional attribute of documents known to the source (the synthetic collection's
-            wording: ``male``, ``female``, ``neutral``); never shown to a ranker.
+        groups: ``{document id: group}`` where the source knows it (of the synthetic collection
+            ``male``, ``female`` or ``neutral``), else empty; never shown to a ranker.
     """
 
     name: str
@@ -127,6 +130,7 @@ class Collection:
                 qrels[query_id] = self.qrels[query_id]
             if self.candidates is not None and query_id in self.candidates:
                 candidates[query_id] = self.candidates[query_id]
+        # None stays None: a source without candidates is not one with empty lists.
         return replace(
             self,
             queries=queries,

@@ -30,13 +30,15 @@ RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
 LONGEST_LINE = 64 * 10**6
 """Bytes of a line at most: a file without line ends would fill the memory."""
 LARGEST_RATIO = 200
-"""A gzip file that unpacks to more times its size is made to fill memory or disk; text shrinks to a
-tenth at best.
+"""Size of an unpacked gzip file over its packed size, at most. A file above it was made to fill
+memory or disk, because text shrinks to a tenth at best.
 """
 JSON_FILE = 10**9
 """Bytes of a file that is one JSON document, at most."""
+# What stands behind a key of a JSON object: the end of its quotes, and a colon.
 _TEXT_KEY = re.compile(r'"\s*:')
 _BYTES_KEY = re.compile(rb'"\s*:')
+# First cells, and further cells, by which a line is known as a header.
 _HEADER_IDS = (
     "id",
     "_id",
@@ -65,12 +67,16 @@ QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
-    """Document ids from best to worst: by score, equal scores by ascending document id."""
+    """Use it to rank one query's documents: ids from best to worst, equal scores by ascending id.
+
+    >>> ranking({"d2": 0.5, "d3": 0.9, "d1": 0.5})
+    ['d3', 'd1', 'd2']
+    """
     return in_order(scores)
 
 
 def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
-    """The same run with every query's documents in :func:`ranking` order, cut after ``depth``.
+    """Use it to order a run made in memory: best document first, cut after ``depth``.
 
     >>> sorted_run({"q": {"d1": 0.5, "d2": 0.9, "d3": 0.5}}, depth=2)
     {'q': {'d2': 0.9, 'd1': 0.5}}
@@ -135,7 +141,7 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
         Number of the line, query id, document id, rank and score.
 
     Raises:
-        ValueError: as :func:`read_run`, but for a document that stands twice.
+        ValueError: as :func:`read_run`, but a document that stands twice is not noticed.
     """
     for number, line in numbered_lines(path):
         fields = line.split()
@@ -158,14 +164,14 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
 
 
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
-    """Write a TREC run that every tool ranks in the same way.
+    """Use it to write a TREC run that every tool ranks in the same way.
 
-    >>> write_run("own.trec", {"q1": {"d1": 2.5, "d2": 0.5}}, tag="own")  # doctest: +SKIP
+    >>> write_run("bm25.trec", {"q1": {"d1": 2.5, "d2": 0.5}}, tag="bm25")  # doctest: +SKIP
 
     Single spaces, sorted by query id, then rank; ranks from 1. Tools break ties differently, so
     written scores are strictly decreasing in float32: a score that is not below its predecessor is
     lowered to the next smaller float32. Nine significant digits are written, so reading gives the
-    same float32. Whole file or no file.
+    same float32. The file appears once it is complete; after an error there is none.
 
     Raises:
         ValueError: a score that is not finite in float32 (query and document are named), or an id
@@ -177,7 +183,10 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str
 def write_rankings(
     path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str
 ) -> None:
-    """:func:`write_run` for queries that come one after the other, in the order they come in."""
+    """Use it in place of :func:`write_run` where rankings come one at a time, as of a large run.
+
+    Queries are written in the order they come in.
+    """
     _check_token(tag, "the tag of a run")
     with atomic_path(path) as temporary, _open_writer(temporary) as handle:
         for query_id, scores in rankings:
@@ -200,6 +209,7 @@ def read_qrels(path: str | Path) -> Qrels:
     """
     qrels: Qrels = {}
     beir = False
+    # Not the line number: blank lines may stand above the header.
     first = True
     for number, line in numbered_lines(path):
         if first:
@@ -227,7 +237,7 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def read_queries(path: str | Path) -> Queries:
-    """Read queries by the file's name: ``.jsonl`` as JSON lines, anything else as two tab-separated
+    """Use it to read queries: a ``.jsonl`` file as JSON lines, any other as two tab-separated
     columns.
     """
     return read_queries_jsonl(path) if is_jsonl(path) else read_queries_tsv(path)
@@ -254,19 +264,21 @@ def read_queries_jsonl(path: str | Path) -> Queries:
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line, whole file or no file."""
+    """Write one JSON object per line. The file appears once it is complete."""
     with atomic_path(path) as temporary, _open_writer(temporary) as handle:
         for record in records:
             handle.write(json.dumps(dict(record), ensure_ascii=False) + "\n")
 
 
 def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
-    """What ``parse`` makes of every line that is not blank, with the line's number from 1.
+    """Use it to read a file line by line with a parser that need not know file and line.
+
+    Gives, of every line that is not blank, its number from 1 and what ``parse`` returns for it.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line that is not UTF-8, a damaged gzip file, or what ``parse`` raised behind
-            file and line.
+        ValueError: a line that is not UTF-8, a damaged gzip file, or an error of ``parse``, with
+            file and line put before its message.
     """
     for number, line in numbered_lines(path):
         try:
@@ -284,7 +296,7 @@ def read_jsonl(
 
 
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
-    """What a line of JSON says.
+    """The value of a line of JSON; use it where a key that stands twice must not pass.
 
     Raises:
         ValueError: with what was expected, for a line of anything else, or an object that has a key
@@ -292,8 +304,10 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
     """
     try:
         value = json.loads(line)
-        # A hook that looks for keys that stand twice costs more than the rest. A flat object
-        # without such a key has as many quotes before a colon as keys, so the hook is seldom asked.
+        # json keeps the last value of a key that stands twice. The hook that notices costs more
+        # than parsing, so a cheap count comes first: in a flat object without such a key, each
+        # key, and nothing else, ends in a quote and a colon. Only where the counts differ (nested
+        # objects, a colon in a text, a key twice) is the line parsed again with the hook.
         keys = _BYTES_KEY.findall(line) if isinstance(line, bytes) else _TEXT_KEY.findall(line)
         if not isinstance(value, dict) or len(keys) != len(value):
             json.loads(line, object_pairs_hook=unique_keys)
@@ -303,10 +317,10 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs.
+    """Use it as ``object_pairs_hook`` of :func:`json.loads`, which loses a value without it.
 
     Raises:
-        ValueError: a key stands twice; one of its values would be lost.
+        ValueError: a key stands twice.
     """
     record = dict(pairs)
     if len(record) != len(pairs):
@@ -325,8 +339,10 @@ def json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def text_under(record: object, key: str, what: str = "") -> str:
-    """The string under a key of a JSON object; ``what`` begins the sentence of the ``ValueError``
-    for anything else.
+    """The string under a key of a JSON object.
+
+    Raises:
+        ValueError: there is none, or another type; the sentence begins with ``what``.
     """
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, str):
@@ -337,8 +353,8 @@ def text_under(record: object, key: str, what: str = "") -> str:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for a text with half of a surrogate pair, which no file can hold;
-    ``what`` is named.
+    """Raise ``ValueError`` for a text that UTF-8 cannot encode, with half of a surrogate pair;
+    ``what`` names the text.
     """
     try:
         text.encode()
@@ -384,7 +400,7 @@ def refuse_header(fields: Sequence[str]) -> None:
 
 
 def is_jsonl(path: str | Path) -> bool:
-    """Whether the file's name says JSON lines (``.jsonl`` or ``.jsonl.gz``)."""
+    """Whether the file's name ends as that of JSON lines (``.jsonl``, ``.json``, also ``.gz``)."""
     return Path(path).name.removesuffix(".gz").endswith((".jsonl", ".json"))
 
 
@@ -398,6 +414,7 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """
     for number, raw in numbered_bytes(path):
         try:
+            # utf-8-sig drops a byte order mark, which can stand in the first line only.
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             fail(path, number, f"not UTF-8 text: {error}")
@@ -507,10 +524,11 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
 
 
 def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) -> list[float]:
-    """The scores in float32, each below the one before it."""
+    """The scores in float32, each below the previous one; see :func:`write_run`."""
     with np.errstate(over="ignore"):
         values = np.asarray(scores, dtype=np.float64).astype(np.float32)
     values += np.float32(0)  # -0.0 becomes 0.0
+    # Most lists have no ties; the slow loop is for those that have.
     if not (np.diff(values) < 0).all():
         for index in range(1, len(values)):
             if values[index] >= values[index - 1]:
@@ -526,6 +544,7 @@ def _decreasing(query_id: str, doc_ids: Sequence[str], scores: Sequence[float]) 
 
 
 def _relevance(text: str) -> int | None:
+    """The integer, None for what is none or does not fit into the 32 bits of other tools."""
     try:
         relevance = integer(text)
     except ValueError:
@@ -568,7 +587,12 @@ def fail(path: str | Path, number: int, message: str) -> NoReturn:
 
 
 def run_tag(label: str) -> str:
-    """A system's label as a tag of TREC runs; "=" in a file's name could not be given to
-    run=FILE.
+    """A system's label as the tag and file name of its TREC run.
+
+    A tag has no white space, a file name no slash, and "=" would break ``run=FILE`` on a command
+    line.
+
+    >>> run_tag("Backpack alpha=0.5")
+    'Backpack-alpha-0.5'
     """
     return re.sub(r"[\s/=]+", "-", label)

@@ -3,11 +3,14 @@ r"""Fairness of rankings towards the groups of a word list: RaB, ARaB, FaiRR, NF
 For the ranking d_1, d_2, ... of a query, groups x and y, magnitudes mag and neutrality omega
 (:mod:`backpack_rank.evaluation.magnitudes`):
 
-    RaB_t      = 1/t sum_{i=1..t} ( mag_x(d_i) - mag_y(d_i) )        Rekabsaz and Schedl 2020;
-    Backpack paper, eq. 8 ARaB_t     = 1/t sum_{x=1..t} RaB_x                              eq. 9
-    FaiRR_t    = sum_{i=1..t} omega(d_i) / log2(1 + i)               Rekabsaz et al. 2021
+    RaB_t      = 1/t sum_{i=1..t} ( mag_x(d_i) - mag_y(d_i) )
+    ARaB_t     = 1/t sum_{j=1..t} RaB_j
+    FaiRR_t    = sum_{i=1..t} omega(d_i) / log2(1 + i)
     NFaiRR_t   = FaiRR_t / FaiRR_t of the background set sorted by omega, highest first
     Exposure_t = sum_{i=1..t, d_i of the group} 1 / log2(1 + i)  /  sum_{i=1..t} 1 / log2(1 + i)
+
+RaB and ARaB are of Rekabsaz and Schedl 2020 (Backpack paper, eq. 8 and 9), FaiRR and NFaiRR of
+Rekabsaz et al. 2021.
 
 A list of n < t documents is measured at n; only the ideal of NFaiRR goes on to t where the
 background set has that many documents, so a short list is below 1. RaB and ARaB of one group have
@@ -142,7 +145,7 @@ class FairnessContext:
             KeyError: as :meth:`without_background`, or documents without a magnitude; names them.
         """
         absent = self.without_background(query_ids)
-        background = self.background or {}
+        background = self.background or {}  # never None here: without_background has refused that
         wanted = [query_id for query_id in query_ids if query_id not in self._known]
         for query_id in absent:
             self._known[query_id] = np.zeros(self.background_depth)
@@ -198,7 +201,7 @@ class _Curves:
         return np.cumsum(self.places.take(amounts), axis=1) / self.places.counts
 
     def _arab(self, rab: np.ndarray) -> np.ndarray:
-        # ARaB_t = 1/t sum_{x=1..t} RaB_x, over the places that the list has.
+        # ARaB_t = 1/t sum_{j=1..t} RaB_j, over the places that the list has.
         there = self.places.rows >= 0
         return np.cumsum(np.where(there, rab, 0.0), axis=1) / self.places.counts
 

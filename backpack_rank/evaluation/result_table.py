@@ -25,7 +25,7 @@ EFFECTIVENESS, BIAS, SWAP, CHANGED, VARIANTS = (
     "swapped documents",
     "wordings",
 )
-"""Query sets: each kind of measure has queries of its own."""
+"""Names of query sets: each kind of measure is taken over queries that are chosen for it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SystemMetrics:
     Attributes:
         label: name in the tables.
         alpha: position of the dial, None without one.
-        values: by query set; a set that was not measured is absent.
+        values: by name of the query set; a set that was not measured is absent.
     """
 
     label: str
@@ -62,7 +62,7 @@ class ResultTable:
     Attributes:
         systems: in the order of the tables.
         info: how the values came about.
-        names: of the query sets, for a reader.
+        names: ``{query set: name to show}``; a set without one is shown under its own name.
     """
 
     systems: tuple[SystemMetrics, ...]

@@ -39,21 +39,21 @@ def fill_grid(
     >>> cells["two", "tiny"]
     ['d1', 'd2']
 
-    What is costly to have at hand is the outer one and is prepared once. Rows are, where each is a
-    model of its own: all collections of a row come before the next row, so one model is in memory.
-    Collections are, where all rows share the model.
+    Make that the outer loop which is costly to load, because each of its items is loaded once. It
+    is the rows where each row is another model: all collections of a row come before the next row,
+    so only one model is in memory. It is the collections where all rows share a model.
 
     Args:
-        outer: rows or collections by name.
-        inner: the others by name.
-        prepare: loads what is needed of an outer one.
-        measure: ranks and measures one row on one collection. It gets the names of both, and what
-            was prepared.
-        after_each: called when an outer one is complete, for example to write what there is so far.
-            An experiment that was stopped goes on from the rankings that its rankers have saved.
+        outer: items of the outer loop by name, rows or collections.
+        inner: items of the inner loop by name, collections or rows.
+        prepare: loads what an outer item needs.
+        measure: ranks and measures one row on one collection. It gets the outer name, what was
+            prepared, the inner name, and the inner item.
+        after_each: called when an outer item is complete, for example to write what there is so
+            far. An experiment that was stopped goes on from the rankings that its rankers saved.
 
     Returns:
-        What was measured, by names of the outer and the inner one.
+        What was measured, by outer and inner name.
     """
     cells: dict[tuple[_OuterName, _InnerName], _Value] = {}
     for outer_name, content in outer.items():

@@ -41,7 +41,7 @@ With backpack_rank:
 import backpack_rank
 
 reranker = backpack_rank.load("{name}")
-reranker.rank("a query", ["a document", "another"]{turned})
+reranker.rank("a query", ["a document", "another"]{dial_arguments})
 ```
 
 With sentence-transformers (6 or newer), {trust}:
@@ -50,8 +50,8 @@ With sentence-transformers (6 or newer), {trust}:
 import backpack_rank.integrations.sentence_transformers
 from sentence_transformers import CrossEncoder
 
-model = CrossEncoder("{name}"{trusting})
-model.predict([("a query", "a document")]{turned})
+model = CrossEncoder("{name}"{trust_argument})
+model.predict([("a query", "a document")]{dial_arguments})
 ```
 
 With PyTerrier, behind any first stage that gives texts:
@@ -59,7 +59,7 @@ With PyTerrier, behind any first stage that gives texts:
 ```python
 from backpack_rank.integrations.pyterrier import BackpackReranker
 
-pipeline = first_stage >> BackpackReranker("{name}"{turned})
+pipeline = first_stage >> BackpackReranker("{name}"{dial_arguments})
 ```
 
 Over HTTP, for clients of Cohere, Jina, vLLM and text-embeddings-inference: `backpack-rank serve {name}`.
@@ -83,18 +83,18 @@ def save_pretrained(
     measures: str | Path | None = None,
     sweep: str | Path | None = None,
 ) -> None:
-    """Write a folder that ``backpack_rank.load`` and ``CrossEncoder`` read, with a model card
-    (``README.md``).
+    """Use it to share a ranker: writes a folder that ``backpack_rank.load`` and ``CrossEncoder``
+    read, with a model card (``README.md``).
 
     >>> sweep = "outputs/sweep/DATE"
     >>> backpack_rank.save_pretrained(reranker, "ranker", sweep=sweep)  # doctest: +SKIP
 
-    The folder is complete or absent; a previous one stays until the new one is whole.
+    The folder is complete or absent; a previous one stays until the new one is complete.
 
     Args:
         reranker: what :func:`backpack_rank.load` gives, of a ranker that ``train.py`` made.
         folder: where to write.
-        name: how the card calls it, a hub id; None: the name of the folder.
+        name: hub id of the ranker, for the card; None: the name of the folder.
         base_model: hub id of what it was trained from.
         language, license: for the card, such as ``en`` and ``mit``.
         measures: ``measures.json`` of an evaluation, whose figures of the unchanged ranker the card
@@ -260,11 +260,11 @@ def _body(
         name=name,
         what=_DIAL if has_dial else "A reranker.",
         tokens=reranker.local_scorer.pair_tokenizer.max_length,
-        turned=', alpha=0.5, policy="paired_tokens"' if has_dial else "",
+        dial_arguments=', alpha=0.5, policy="paired_tokens"' if has_dial else "",
         trust="which has to be told that it may import backpack_rank"
         if trusted
         else "which runs its own code alone",
-        trusting=", trust_remote_code=True" if trusted else "",
+        trust_argument=", trust_remote_code=True" if trusted else "",
         alpha=_section("What alpha does to this checkpoint", table),
         measured=_section("Measures of the unchanged ranker", results),
     )

@@ -23,13 +23,14 @@ from backpack_rank.senses.policies import Policy
 
 
 class BackpackReranker(pt.Transformer):
-    """R -> R: scores of a ranker in place of those of an earlier stage.
+    """Use it as a stage of a pipeline: it scores the documents of the earlier stage (R -> R).
 
     >>> folder = "outputs/train/DATE/ranker"
     >>> bm25 >> BackpackReranker(folder, alpha=0.5, policy="paired_tokens")  # doctest: +SKIP
 
-    One loaded ranker can serve several positions of the dial:
-        ``BackpackReranker(reranker, alpha=0)``.
+    One loaded ranker can serve several positions of the dial::
+
+        BackpackReranker(reranker, alpha=0)
     """
 
     schematic = {"label": "Backpack"}
@@ -66,9 +67,8 @@ class BackpackReranker(pt.Transformer):
             )
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
-        reranker.at(
-            alpha, policy
-        )  # raises here, and not in the middle of a pipeline, where they do not fit
+        # Raises here, and not in the middle of a pipeline, where alpha or policy does not fit.
+        reranker.at(alpha, policy)
         self.model = reranker
         self.alpha = alpha
         self.policy = policy
@@ -103,8 +103,8 @@ def fairness_measures(
     attribute: str = "gender",
     text_field: str = "text",
 ) -> list[ir_measures.Measure]:
-    """Measures such as ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10`` for the ``eval_metrics``
-    of ``pt.Experiment``.
+    """Use it to measure bias in ``pt.Experiment``: gives measures for its ``eval_metrics``, such as
+    ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10``.
 
     >>> bias = fairness_measures(["RaB@10"], bm25(queries))  # doctest: +SKIP
     >>> pt.Experiment(

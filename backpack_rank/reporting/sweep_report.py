@@ -190,7 +190,8 @@ def _place_in_terminal(measure: str) -> int:
 def _blocks(sweep: Sweep) -> list[tuple[str, list[tuple[str, SweepEntry]]]]:
     """Headings, and entries with their labels; the first block holds what all settings share."""
     settings = [Setting.of(name) for name in sweep.settings]
-    # Settings that differ in their policy alone have the unchanged ranker in common.
+    # Settings that differ in their policy alone have the unchanged ranker (alpha = 1) in common: it
+    # stands in the first block, once.
     one_ranker = len({setting.rest for setting in settings}) == 1
     common = []
     for entry in sweep.entries:
@@ -233,6 +234,7 @@ def _cells(sweep: Sweep, entry: SweepEntry, measures: Sequence[str]) -> list[Cel
         text = _number(entry.row, measure)
         if measure in BIAS:
             cells.append(Cell(text))
+            # The absolute value. A missing figure is "-", of which nothing would be left.
             text = text.lstrip("+-") or NONE
         change = _change(sweep, entry, measure)
         cells.append(Cell(f"{text} ({change})" if change else text))

@@ -17,12 +17,12 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure as it is shown.
+    """Use it for one figure of a :class:`Row`, as it is shown.
 
     Attributes:
         text: the figure.
         bold: whether it is printed bold.
-        raised: marks behind it: letters of significance, a dagger.
+        raised: marks behind it in superscript: letters of significance, a dagger.
         interval: its confidence interval, which Markdown and the page have room for.
     """
 
@@ -128,7 +128,7 @@ def number(value: float | None, decimals: int = 4) -> str:
     """
     if value is None or not math.isfinite(value):
         return NONE
-    # Rounded first, and 0 added, so that nothing reads -0.0000.
+    # Rounded first, and 0 added, which makes -0.0 a 0.0: nothing reads -0.0000.
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 

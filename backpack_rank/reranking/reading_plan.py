@@ -103,6 +103,7 @@ class ReadingPlan:
             for view in views:
                 if not view.coefficient:
                     continue
+                # The same column for all rows, until share() gives rows that nothing moves another.
                 column = np.broadcast_to(self._column(view), rows)
                 numbers = np.arange(rows)
                 if view.rewrite is not None:
@@ -253,7 +254,7 @@ class ReadingPlan:
             places = []
             for rewritten in rewritten_pairs:
                 place = place_by_reading.setdefault(reading(rewritten), len(written))
-                if place == len(written):
+                if place == len(written):  # it was not there: the text is new
                     written.append(rewritten)
                 places.append(place)
             changed_rows.append(row)

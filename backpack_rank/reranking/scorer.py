@@ -108,7 +108,7 @@ class TextScorer(ABC):
 
     @property
     def number_format(self) -> str:
-        """In which scores are computed, as far as that is known here."""
+        """The number format that scores are computed in, as far as it is known here."""
         return "a format that is not known here"
 
     def cut(self, text: str) -> str:
@@ -155,7 +155,7 @@ class Scorer(TextScorer):
 
     @property
     def number_format(self) -> str:
-        """In which scores are really computed, such as ``float32 on cpu``."""
+        """The number format that scores are computed in, such as ``float32 on cpu``."""
         return f"{format_of(self.ranker)} on {self.device.type}"
 
     def cut(self, text: str) -> str:
@@ -216,6 +216,7 @@ class Scorer(TextScorer):
                 parts = self.score_tokens(joined.sequences, view, None if chunks else bar)
                 if chunks:
                     bar.update(len(rows))
+                # The highest score of each document's parts, which begin at joined.starts.
                 distinct_scores[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
                 is_cut[start : start + ROWS] = joined.is_cut
         scores = distinct_scores[places]

@@ -1,8 +1,8 @@
 """A large re-ranking cut into shards: whole queries, balanced by tokens, ids only.
 
-A plan is a folder: ``plan.json`` says what the scores hang on and how large each shard is,
-``00000.tsv`` holds the pairs of the first shard as ``query id<TAB>document id``, sorted. It is
-there when it is complete.
+A plan is a folder: ``plan.json`` says what the scores depend on and how large each shard is,
+``00000.tsv`` holds the pairs of the first shard as ``query id<TAB>document id``, sorted. The folder
+appears once it is complete.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FORMAT = 1
 PLAN, FILE, LOCKS = "plan", "plan.json", "locks"
 PAIRS_PER_SHARD = 10_000
 SHARDS = 40
-"""At least so many where there are so many queries: 20 for each of two workers, so that they end
-together.
+"""Shards at least, where there are as many queries: 20 for each of two workers, so that workers end
+at about the same time.
 """
 _ROWS = 4096
 """Pairs whose texts are fetched together."""
 _SAMPLE = 256
-"""Texts whose characters per token stand for those of all."""
+"""Texts that are tokenised to estimate the characters per token of all."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Plan:
 
     Attributes:
         folder: of the re-ranking; the plan lies in ``plan/`` in it.
-        fingerprint: everything that the scores hang on, by name.
+        fingerprint: everything that the scores depend on, by name.
         labels: of the rankings, one for each alpha.
         about: what else is known of the re-ranking, for people.
         shards: by number.
@@ -103,7 +103,8 @@ class Plan:
                 f"{path} is damaged ({error}): give another folder=, or remove this one"
             ) from error
         for label in plan.labels:
-            # It names a folder of a run: nothing else may, as what wrote the plan may be anybody.
+            # A label becomes the name of a folder, and a plan may come from anybody: a label such
+            # as ".." would write outside the folder of the re-ranking.
             if (
                 not isinstance(label, str)
                 or label != run_tag(label)

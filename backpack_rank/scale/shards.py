@@ -1,9 +1,9 @@
-"""Shards of a plan, scored one by one into files that are whole or absent, and merged into TREC
+"""Shards of a plan, scored one by one into files that are complete or absent, and merged into TREC
 runs.
 
 A file of scores is in the format of safetensors: ``scores`` [N, A], float32, in the order of the
-plan's pairs, with a checksum over the shard and its scores. Whoever finds a whole file leaves it
-alone; a damaged one is scored again.
+plan's pairs, with a checksum over the shard and its scores. A process skips a shard whose file is
+complete, and scores a shard with a damaged file again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def read_shard(plan: Plan, number: int) -> ScoredShard | None:
 
 
 def open_shards(plan: Plan) -> list[int]:
-    """Numbers of the shards without a whole file of scores."""
+    """Numbers of the shards that are still to be scored: their file is missing or damaged."""
     return [number for number in range(len(plan)) if read_shard(plan, number) is None]
 
 

@@ -34,13 +34,13 @@ log = logging.getLogger("backpack_rank.serving")
 T = TypeVar("T")
 _PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-_GONE = 499
+_GONE = 499  # nginx's status for a client that has closed the connection
 
 
 def create_app(
     loaders: Mapping[str, Callable[[], Served]], settings: ServerSettings | None = None
 ) -> FastAPI:
-    """The application; it starts to load the rankers when a server starts it.
+    """Use it to run the server in a program of your own; rankers load when a server starts it.
 
     Args:
         loaders: give the rankers, by the names that requests ask for; called in the thread of the
@@ -245,8 +245,8 @@ class _Service:
         return body, job
 
     async def _read(self, request: Request) -> bytes:
-        """The body. Raises :class:`RequestError` where it is too long, too slow or not JSON by its
-        own account.
+        """The body. Raises :class:`RequestError` where it is too long or too slow, or where its
+        Content-Type is not JSON.
         """
         if (
             request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -93,8 +93,9 @@ class Job:
         scores: of the texts that are read, filled slice by slice. [C, T]
         queued, started: when the job came into the queue and when its first slice left it, in
             ``time.monotonic()``.
-        turns: batches that this job was the first of.
-        states: of tokens, shared by the batches of this request.
+        turns: batches that this job was the first of; after some, a long job goes to the queue's
+            end.
+        states: cached states of tokens, shared by the batches of this request.
     """
 
     def __init__(
@@ -177,12 +178,12 @@ class Served(ABC):
         max_tokens: int | None,
         deadline: float = float("inf"),
     ) -> Job:
-        """A request as work; called in several threads.
+        """The request as a job for the queue; called in several threads.
 
         Args:
             query, documents: texts.
             alphas: positions of the dial.
-            policy: what they act by; None: the paper's rule.
+            policy: name of the policy that alpha controls; None: the paper's rule.
             max_tokens: that a document is cut to.
             deadline: in ``time.monotonic()``, looked at between documents.
 
@@ -349,6 +350,7 @@ class ServedPointwise(Served):
         """Whether all alphas take the same passes over the texts, so that a fine grid costs no more
         than one alpha.
         """
+        # Two alphas strictly between 0 and 1 stand for all: at the ends, views are left out.
         readings = []
         with self._lock:
             for alpha in (0.25, 0.5):
@@ -388,7 +390,7 @@ class ServedPointwise(Served):
 
 
 def served(name: str, reranker: TextReranker) -> Served:
-    """What answers requests for what ``backpack_rank.load`` gives, under a name."""
+    """Use it to serve what ``backpack_rank.load`` gives, under the name that requests ask for."""
     if isinstance(reranker, PointwiseReranker):
         return ServedPointwise(name, reranker)
     class_name = served_classes()[type(reranker).__name__]

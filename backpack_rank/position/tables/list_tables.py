@@ -17,8 +17,11 @@ SORTING_COLUMNS = ("source", "model", "task", "kind", "tau", "exact")
 
 @dataclass(frozen=True)
 class Sorted:
-    """A model on a sorting task: mean Kendall's tau, and the share of lists that are exactly right,
-    in [0, 1].
+    """Figures of a model on a sorting task.
+
+    Attributes:
+        tau: mean Kendall's tau.
+        exact: share of lists that are sorted without a mistake, in [0, 1]; None: not measured.
     """
 
     tau: float
@@ -56,7 +59,7 @@ def list_table(
     Args:
         name: of the published table.
         measured: nDCG@10, by row and column.
-        marks: raised behind measured figures, by row and column.
+        marks: printed in superscript behind measured figures, by row and column.
         source: what was measured, heading of that part.
         notes: sentences below the table.
     """

@@ -38,7 +38,9 @@ MEASURE = "nDCG@10"
 
 
 class _Candidates:
-    """Test split and candidates of one collection, as each row changes them; each is read once."""
+    """Test split and candidates of one collection under the options of each row; rows with the same
+    options of data share them, read once.
+    """
 
     def __init__(self, node: Mapping[str, Any]) -> None:
         self.node = node
